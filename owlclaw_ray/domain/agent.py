@@ -1,0 +1,144 @@
+"""Agents: their names, their definitions, and what of them outlives an activation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from urllib.parse import quote
+
+from owlclaw_ray.domain.skill import Skill
+from owlclaw_ray.errors import UserError
+from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
+
+_DEFINITION = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_KEY = re.compile(r"[\w.@=+-]{1,128}")
+RECENT_OUTCOMES = 5
+"""How many one-line outcomes of past runs stay with an agent (R2)."""
+
+
+class InvalidAgentNameError(UserError):
+    """The text is no agent id."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(
+            f"{text!r} is no agent id: it must be a definition name (lower-case letters, digits, '_', '-'; at most 64) "
+            "with an optional ':key' (letters, digits and any of _.@=+- ; at most 128), such as trader or trader:AAPL"
+        )
+
+    def __reduce__(self) -> tuple[type[InvalidAgentNameError], tuple[str]]:
+        return (type(self), (self.text,))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRef:
+    """Which agent: its tenant, and its id `definition` or `definition:key`."""
+
+    tenant: TenantId
+    agent_id: AgentId
+
+    @classmethod
+    def parse(cls, text: str, tenant: TenantId = DEFAULT_TENANT) -> AgentRef:
+        """Return the reference that `text` names, or raise InvalidAgentNameError."""
+        definition, colon, key = text.partition(":")
+        if not _DEFINITION.fullmatch(definition) or (colon and not _KEY.fullmatch(key)):
+            raise InvalidAgentNameError(text)
+        return cls(tenant, AgentId(text))
+
+    @property
+    def definition(self) -> str:
+        """The name of the agent's definition."""
+        return self.agent_id.partition(":")[0]
+
+    @property
+    def key(self) -> str:
+        """What tells this agent from others of its definition; empty for the definition's only one."""
+        return self.agent_id.partition(":")[2]
+
+    @property
+    def folder(self) -> str:
+        """The agent's folder below `data_dir/agents`, safe on any file system: `<tenant>/<agent>` percent-encoded."""
+        return f"{quote(self.tenant, safe='')}/{quote(self.agent_id, safe='')}"
+
+    def __str__(self) -> str:
+        return self.agent_id if self.tenant == DEFAULT_TENANT else f"{self.tenant}/{self.agent_id}"
+
+
+class Isolation(Enum):
+    """How an agent shares its actor."""
+
+    DEDICATED = "dedicated"
+    """One agent an actor."""
+    SHARED = "shared"
+    """Up to `agents_per_actor` agents an actor, each with its own serial run loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use (R5, T8). Times in seconds."""
+
+    tool_calls: int = 50
+    turns: int = 50
+    model_timeout: float = 60.0
+    run_timeout: float = 300.0
+    tool_timeout: float = 30.0
+    short_term_tokens: int = 2_000
+    short_term_records: int = 20
+    skill_tokens: int = 4_000
+    schedules_per_run: int = 20
+    active_schedules: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which models a definition uses, in the order of trying, and how they are called."""
+
+    chain: tuple[str, ...]
+    """The first is the model, the rest its fallback chain; `scripted:<path or name>` or a litellm model name."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDefinition:
+    """What kind of agent: the parsed content of `agents/<name>/`, checked and within its size limits."""
+
+    name: str
+    version: str
+    """Hash of everything that the definition is made of; another version is another text."""
+    folder: str
+    soul: str
+    """SOUL.md in full."""
+    capabilities: str
+    """The section `## My Capabilities` or `## 我的能力` of IDENTITY.md."""
+    constraints: str
+    """The section `## My Constraints` or `## 我的约束` of IDENTITY.md; empty if there is none."""
+    model: ModelChoice
+    limits: Limits = field(default_factory=Limits)
+    isolation: Isolation = Isolation.DEDICATED
+    skills: tuple[Skill, ...] = ()
+    preload_memories: int = 5
+    """How many memories are looked up before the first model call (M8); 0 turns it off."""
+    warnings: tuple[str, ...] = ()
+    """What was wrong but did not stop the loading, such as a skill with broken frontmatter: file, line, problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """What an agent keeps from one activation to the next. Saved with the end of each run."""
+
+    recent_outcomes: tuple[str, ...] = ()
+    """One line each for the last runs, oldest first; at most RECENT_OUTCOMES."""
+    runs: int = 0
+    has_memories: bool = False
+    """Whether a memory was ever stored, so that an agent without any pays nothing for looking."""
+
+    def after_run(self, outcome: str, *, remembered: bool) -> AgentState:
+        """Return the state after one more run that ended with this one-line outcome."""
+        return AgentState(
+            recent_outcomes=(*self.recent_outcomes, outcome)[-RECENT_OUTCOMES:],
+            runs=self.runs + 1,
+            has_memories=self.has_memories or remembered,
+        )

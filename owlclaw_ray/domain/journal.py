@@ -1,0 +1,42 @@
+"""The journal: append-only facts of a run, from which it resumes and replays, and which clients read as events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from owlclaw_ray.domain.json import JsonObject
+
+
+class EntryKind(Enum):
+    """What happened. The data of each kind is a JSON object with the keys named here."""
+
+    RUN_QUEUED = "run_queued"
+    """trigger, focus"""
+    RUN_STARTED = "run_started"
+    """epoch"""
+    RUN_RESUMED = "run_resumed"
+    """epoch, recorded_tool_calls: an activation took over a run that another had begun"""
+    PROMPT_BUILT = "prompt_built"
+    """system, tools (hashes of blobs), user (the first user message), model, scripted, visible (tool names), memories (count preloaded)"""
+    MODEL_REPLIED = "model_replied"
+    """text, tool_calls [{id, name, arguments}], model, scripted, usage {…}, duration_ms"""
+    TOOL_STARTED = "tool_started"
+    """call_id, tool: written and committed before a `once` tool runs"""
+    TOOL_FINISHED = "tool_finished"
+    """call_id, tool, arguments, content | error {type, message, retryable, details}, duration_ms"""
+    CANCEL_REQUESTED = "cancel_requested"
+    """no keys"""
+    RUN_FINISHED = "run_finished"
+    """status, final_text, error, turns, tool_calls, duration_ms, usage"""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One fact. `seq` counts from 1 in each run without gaps."""
+
+    seq: int
+    kind: EntryKind
+    at: datetime
+    data: JsonObject = field(default_factory=dict)

@@ -1,0 +1,52 @@
+"""The ledger: append-only audit records, hash-chained by tenant and writer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.ids import AgentId, RecordId, RunId, TenantId
+
+
+class LedgerKind(Enum):
+    """What a record is about."""
+
+    RUN = "run"
+    """A run ended: status, error, turns, tool_calls, usage, duration_ms."""
+    MODEL_CALL = "model_call"
+    """A model was asked: model, usage, duration_ms, failed_attempts, error."""
+    TOOL_CALL = "tool_call"
+    """A tool was called: tool, arguments, result or error, duration_ms."""
+    DECISION = "decision"
+    """The agent logged why: reasoning, decision_type."""
+    VISIBILITY = "visibility"
+    """Which tools a run may use, and why others not: visible, hidden [{tool, reason}]."""
+    WARNING = "warning"
+    """Something degraded: what, why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """One fact for the auditor."""
+
+    record_id: RecordId
+    tenant: TenantId
+    agent_id: AgentId
+    run_id: RunId
+    kind: LedgerKind
+    at: datetime
+    data: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedRecord:
+    """A record with its place in its writer's chain."""
+
+    record: LedgerRecord
+    writer: str
+    position: int
+    """Counts from 1 in each chain (tenant, writer)."""
+    previous_hash: str
+    hash: str

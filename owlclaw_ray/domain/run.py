@@ -1,0 +1,99 @@
+"""Runs: one execution from trigger to outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.ids import RunId
+
+
+class RunStatus(Enum):
+    """Where a run stands (R8)."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """For an approval."""
+    COMPLETED = "completed"
+    """The model stopped by itself."""
+    FAILED = "failed"
+    """No model of the chain answered, or the agent's definition cannot be used."""
+    TIMEOUT = "timeout"
+    """The run's own time limit passed."""
+    TERMINATED = "terminated"
+    """Over the limit of tool calls or turns."""
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    """A heartbeat found nothing to do."""
+
+    @property
+    def final(self) -> bool:
+        """Whether the run is over."""
+        return self not in {RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and money (US dollars) of model calls."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cost + other.cost,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """Why a run did not complete."""
+
+    type: str
+    message: str
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended (R8)."""
+
+    status: RunStatus
+    turns: int = 0
+    tool_calls: int = 0
+    final_text: str = ""
+    tools_called: tuple[str, ...] = ()
+    """Canonical names in the order of the calls, repeats included."""
+    duration_ms: int = 0
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    """The model that gave the last reply."""
+    scripted: bool = False
+    """Whether any reply came from a script and not from a model."""
+    error: RunError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as the store knows it."""
+
+    run_id: RunId
+    seq: int
+    """Order of acceptance in the store; runs of one agent execute in this order."""
+    agent: AgentRef
+    trigger: Trigger
+    status: RunStatus
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    cancel_requested: bool = False
+    result: RunResult | None = None

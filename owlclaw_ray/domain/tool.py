@@ -1,0 +1,107 @@
+"""Tools: what they are, how they are called, what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.ids import ToolCallId
+
+REMEMBER = "remember"
+RECALL = "recall"
+
+
+class Permission(Enum):
+    """What a call may change."""
+
+    READONLY = "readonly"
+    """Nothing outside the runtime. Consecutive readonly calls run in parallel."""
+    WRITE = "write"
+    """Something outside; a barrier between other calls."""
+
+
+class Effect(Enum):
+    """What a repetition does."""
+
+    PURE = "pure"
+    """Nothing: it may be repeated freely."""
+    IDEMPOTENT = "idempotent"
+    """Nothing more than the first time, under the same idempotency key."""
+    ONCE = "once"
+    """It acts again: it is never repeated silently."""
+
+
+class ToolClass(Enum):
+    """Which calls share a task."""
+
+    QUICK = "quick"
+    """Milliseconds, no user code: batched into one task."""
+    ALONE = "alone"
+    """User code, or slow: one task each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """One callable, from whatever source (T1)."""
+
+    name: str
+    """Canonical, unique."""
+    description: str
+    input_schema: JsonObject
+    permission: Permission
+    effect: Effect
+    tool_class: ToolClass = ToolClass.ALONE
+    tags: frozenset[str] = frozenset()
+    timeout: float | None = None
+    """Seconds; None takes the definition's `limits.tool_timeout`."""
+    metadata: JsonObject = field(default_factory=dict)
+
+    @property
+    def wire_name(self) -> str:
+        """The name that providers accept: dots become double underscores (T2)."""
+        return self.name.replace(".", "__")
+
+    def openai_form(self) -> JsonObject:
+        """Return the function-calling schema in OpenAI form."""
+        return {
+            "type": "function",
+            "function": {"name": self.wire_name, "description": self.description, "parameters": self.input_schema},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as the model asked for it."""
+
+    call_id: ToolCallId
+    name: str
+    """As the model wrote it: the wire name."""
+    arguments: str
+    """JSON text as the model wrote it; it may be malformed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolError:
+    """Why a call failed, in words that the model can act on."""
+
+    type: str
+    """`invalid_arguments`, `tool_not_available`, `timeout`, `execution_failed`, `uncertain`, `not_executed`, `denied`, `limit_reached`."""
+    message: str
+    retryable: bool = False
+    details: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call gave (T4)."""
+
+    call_id: ToolCallId
+    content: JsonValue = None
+    error: ToolError | None = None
+    metadata: JsonObject = field(default_factory=dict)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call failed."""
+        return self.error is not None

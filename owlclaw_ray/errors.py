@@ -1,0 +1,161 @@
+"""Everything that OwlClaw raises on purpose.
+
+OwlClawError
+├── ConfigurationError        the settings, the application or a definition is wrong; says every problem at once
+│   └── DefinitionError       an agent definition's folder is wrong
+├── UserError                 the caller's request is wrong; repeating it unchanged cannot help
+│   ├── UnknownAgentError     no definition of that name
+│   ├── NotFoundError         no run, schedule or memory of that id
+│   ├── IdempotencyConflictError  the same Idempotency-Key came with another body
+│   └── ToolArgumentsError    tool arguments do not fit the tool's schema
+├── RetryableError            the same request may succeed later
+│   ├── StoreUnavailableError
+│   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
+│   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
+└── TerminalError             it was tried, it failed, repeating it is pointless or unsafe
+    ├── ModelRefusedError     bad key, unknown model, invalid request
+    ├── StaleEpochError       another activation owns the agent now
+    ├── MissingDependencyError  an optional package is not installed; names the command that installs it
+    └── ToolExecutionError    a tool's handler failed
+        └── ToolTimeoutError  it did not finish within its time limit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class OwlClawError(Exception):
+    """Root of all errors of this package. `str()` of one is a sentence that a user can act on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where (a path such as `owlclaw.yaml: limits.turns`), what, and what would be right."""
+
+    where: str
+    what: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" + (f" ({self.fix})" if self.fix else "")
+
+
+class ConfigurationError(OwlClawError):
+    """Raised with every problem that was found, not the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.problems,))
+
+
+class DefinitionError(ConfigurationError):
+    """An agent definition cannot be used."""
+
+
+class UserError(OwlClawError):
+    """The request is wrong; it changes nothing."""
+
+
+class UnknownAgentError(UserError):
+    """No definition carries the agent's name."""
+
+    def __init__(self, agent: str, known: Sequence[str] = ()) -> None:
+        self.agent, self.known = agent, tuple(known)
+        hint = f"; defined here: {', '.join(self.known)}" if self.known else ""
+        super().__init__(f"there is no agent definition for {agent!r}{hint}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.agent, self.known))
+
+
+class NotFoundError(UserError):
+    """Nothing with that id, or not this tenant's."""
+
+    def __init__(self, kind: str, id_: str) -> None:
+        self.kind, self.id = kind, id_
+        super().__init__(f"there is no {kind} {id_!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.kind, self.id))
+
+
+class IdempotencyConflictError(UserError):
+    """The key was used before with a different body."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"Idempotency-Key {key!r} was already used for a different request body")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.key,))
+
+
+class ToolArgumentsError(UserError):
+    """Arguments of a tool call do not fit its schema. `details` holds one line a problem, each with its path."""
+
+    def __init__(self, tool: str, details: Sequence[str]) -> None:
+        self.tool, self.details = tool, tuple(details)
+        super().__init__(f"arguments of {tool} do not fit its schema: " + "; ".join(self.details))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.tool, self.details))
+
+
+class RetryableError(OwlClawError):
+    """The same request may succeed later."""
+
+
+class StoreUnavailableError(RetryableError):
+    """The store did not commit; nothing of the request is in it."""
+
+
+class ModelUnavailableError(RetryableError):
+    """The provider did not answer usefully this time. `retry_after` is its own wish in seconds, if it said one."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (str(self), self.retry_after))
+
+
+class RuntimeUnavailableError(RetryableError):
+    """The runtime starts, drains, or restarts a part."""
+
+
+class TerminalError(OwlClawError):
+    """Repeating is pointless or unsafe."""
+
+
+class ModelRefusedError(TerminalError):
+    """The provider, or our call of it, is wrong in a way that a retry does not mend."""
+
+
+class StaleEpochError(TerminalError):
+    """A write came from an activation that no longer owns its agent. Nothing was written."""
+
+
+class MissingDependencyError(TerminalError):
+    """An optional package is missing."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f"{package} is not installed; install it with: pip install 'owlclaw-ray[{extra}]'")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.package, self.extra))
+
+
+class ToolExecutionError(TerminalError):
+    """A tool's handler raised, or its process died."""
+
+
+class ToolTimeoutError(ToolExecutionError):
+    """A tool did not finish within its time limit."""

@@ -1,0 +1,22 @@
+"""Time, as the engine sees it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The only source of time in the engine."""
+
+    def now(self) -> datetime:
+        """Return the time of day, aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that only ever grow, for durations."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after that many seconds of this clock; at once (after one turn of the event loop) for none or fewer."""
+        ...

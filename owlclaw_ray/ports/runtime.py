@@ -1,0 +1,103 @@
+"""The runtime, as HTTP, the CLI and tests use it: over Ray or in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ports.store import AgentRecord, LedgerFilter, RunAccepted, RunFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a watch saw."""
+
+    entries: tuple[JournalEntry, ...]
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """An agent as its users see it."""
+
+    agent: AgentRef
+    record: AgentRecord | None
+    """None before its first trigger."""
+    model: str
+    scripted: bool
+    isolation: str
+    warnings: tuple[str, ...]
+    problem: str = ""
+    """Why the definition cannot be used, if it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether triggers are accepted, and the state of each part by name (`ok` or what is wrong)."""
+
+    ready: bool
+    parts: dict[str, str]
+
+
+class Runtime(Protocol):
+    """Everything that an interface can ask of the running system."""
+
+    async def submit(
+        self, agent: AgentRef, trigger: Trigger, *, idempotency_key: str | None = None, body_hash: str = ""
+    ) -> RunAccepted:
+        """Commit a trigger and wake its agent. When this returns, the trigger cannot be lost.
+
+        Raises UnknownAgentError, DefinitionError (nothing is committed), IdempotencyConflictError, StoreUnavailableError,
+        RuntimeUnavailableError.
+        """
+        ...
+
+    async def run(self, tenant: TenantId, run_id: RunId) -> Run:
+        """Return the run; raises NotFoundError."""
+        ...
+
+    async def runs(self, where: RunFilter) -> Sequence[Run]:
+        """Return the runs that match, newest first."""
+        ...
+
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, timeout: float) -> Watched:
+        """Return the run's committed entries with a seq over `after`: at once if there are any, else when the next one is
+        committed, or none after `timeout` seconds or when the run is final. Raises NotFoundError."""
+        ...
+
+    async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
+        """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""
+        ...
+
+    async def agents(self, tenant: TenantId) -> Sequence[AgentView]:
+        """Return every definition's agent and every agent with a key that ever had a trigger."""
+        ...
+
+    async def agent(self, agent: AgentRef) -> AgentView:
+        """Return one agent; raises UnknownAgentError."""
+        ...
+
+    async def memories(self, agent: AgentRef) -> Sequence[Memory]:
+        """Return the agent's memories, oldest first; raises UnknownAgentError."""
+        ...
+
+    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
+        """Return the agent's schedules, oldest first; raises UnknownAgentError."""
+        ...
+
+    async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
+        """Return the ledger records that match, oldest first."""
+        ...
+
+    async def health(self) -> Health:
+        """Return the state of all parts; never raises."""
+        ...

@@ -1,0 +1,451 @@
+"""The store: commands that change it, outcomes that they have, queries that read it.
+
+Every command is a value, so that many callers' commands can travel in one message and commit in one transaction.
+Every command is idempotent: applying it again (because the answer to the first time was lost) changes nothing and has the
+same outcome. Commands of an activation carry its epoch and are refused with StaleEpoch when another activation owns the
+agent: that check, inside the transaction, is what makes a single writer certain (fencing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, TypeAlias
+
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
+from owlclaw_ray.domain.run import Run, RunResult, RunStatus
+from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.ids import ActivationId, RunId, ScheduleId, TenantId
+
+
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyClaim:
+    """A client's Idempotency-Key and the hash of the body that came with it."""
+
+    key: str
+    body_hash: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRun:
+    """Queue a run. Outcome: RunAccepted, or IdempotencyConflict."""
+
+    run_id: RunId
+    agent: AgentRef
+    trigger: Trigger
+    at: datetime
+    idempotency: IdempotencyClaim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateAgent:
+    """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated.
+
+    Registers the agent when it is new. With the same activation_id twice the epoch grows once.
+    """
+
+    agent: AgentRef
+    activation_id: ActivationId
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRun:
+    """Take the agent's next run: the interrupted one if there is one (status running), else the oldest queued.
+
+    The run becomes `running` and its journal gets run_started or run_resumed. Claiming again with the same epoch, while
+    that epoch's run is not finished, returns that run and adds no entry. Outcome: RunClaimed, NothingQueued or StaleEpoch.
+    """
+
+    agent: AgentRef
+    epoch: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AppendJournal:
+    """Append facts to a running run. Outcome: Appended or StaleEpoch.
+
+    `entries` start at the run's next seq; entries whose seq is there already are the same facts, sent again.
+    """
+
+    run_id: RunId
+    agent: AgentRef
+    epoch: int
+    entries: tuple[JournalEntry, ...]
+    ledger: tuple[LedgerRecord, ...] = ()
+    blobs: Mapping[str, str] = field(default_factory=dict)
+    """Texts by the hash of their content; known ones are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRun:
+    """Append the last facts, set the result, save the agent's state, all in one; then claim the next run if asked.
+
+    Outcome: RunFinished or StaleEpoch.
+    """
+
+    run_id: RunId
+    agent: AgentRef
+    epoch: int
+    entries: tuple[JournalEntry, ...]
+    result: RunResult
+    state: AgentState
+    at: datetime
+    ledger: tuple[LedgerRecord, ...] = ()
+    blobs: Mapping[str, str] = field(default_factory=dict)
+    claim_next: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAgent:
+    """End an activation on purpose: the agent has no owner until the next one. Outcome: Released or StaleEpoch."""
+
+    agent: AgentRef
+    epoch: int
+    state: AgentState
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRun:
+    """Ask for the end of a run. A queued run is cancelled at once; a running one gets `cancel_requested`. Outcome: CancelOutcome."""
+
+    tenant: TenantId
+    run_id: RunId
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchedule:
+    """Store a schedule. Outcome: ScheduleCreated (the first one, if the id is there already) or TooManySchedules."""
+
+    schedule: Schedule
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSchedule:
+    """Cancel an agent's own schedule. Outcome: ScheduleCancelled."""
+
+    agent: AgentRef
+    schedule_id: ScheduleId
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FireSchedule:
+    """Account for due times of a schedule and move it on: all of it, or, if a tick's firing_id is there already, nothing.
+
+    Applies only while the schedule is active and its next_fire_at is `expected_due`. Outcome: ScheduleFired or AlreadyFired.
+    """
+
+    schedule_id: ScheduleId
+    expected_due: datetime
+    ticks: tuple[Tick, ...]
+    next_fire_at: datetime | None
+    run: SubmitRun | None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLedger:
+    """Append records that belong to no journal entry. Outcome: LedgerAppended. Records whose id is there already are ignored."""
+
+    records: tuple[LedgerRecord, ...]
+
+
+Command: TypeAlias = (
+    SubmitRun
+    | ActivateAgent
+    | ClaimRun
+    | AppendJournal
+    | FinishRun
+    | ReleaseAgent
+    | CancelRun
+    | CreateSchedule
+    | CancelSchedule
+    | FireSchedule
+    | AppendLedger
+)
+
+
+
+
+@dataclass(frozen=True, slots=True)
+class RunAccepted:
+    """The run is in the store. `duplicate`: the Idempotency-Key named an earlier run, which run_id and status are of."""
+
+    run_id: RunId
+    seq: int
+    agent: AgentRef
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyConflict:
+    """The key was used for another body."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentActivated:
+    """The agent is owned under this epoch."""
+
+    epoch: int
+    state: AgentState
+
+
+@dataclass(frozen=True, slots=True)
+class RunClaimed:
+    """The run to execute now, with its journal so far (the entry of this claim included)."""
+
+    run: Run
+    journal: tuple[JournalEntry, ...]
+    blobs: Mapping[str, str] = field(default_factory=dict)
+    """The texts that a resumed run's prompt_built entry names; empty for a fresh run."""
+
+
+@dataclass(frozen=True, slots=True)
+class NothingQueued:
+    """The agent has no run to execute."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleEpoch:
+    """Another activation owns the agent, under `current`."""
+
+    agent: AgentRef
+    current: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The facts are durable."""
+
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The end is durable."""
+
+    next: RunClaimed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The agent has no owner now. `pending`: it still has queued runs, so it should be activated again."""
+
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelOutcome:
+    """What the cancel found. `run` is None when there is no such run for the tenant; a final run is left as it is."""
+
+    run: Run | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleCreated:
+    """It is stored; `schedule` is what the store has."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class TooManySchedules:
+    """The agent has `limit` active schedules already."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleCancelled:
+    """`cancelled` is False, with the reason in `message`, when it does not exist for this agent, is done, or was cancelled before."""
+
+    cancelled: bool
+    schedule_id: ScheduleId
+    message: str
+    running: tuple[RunId, ...] = ()
+    """Runs of its firings that are not final: they should get a cancel signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFired:
+    """The due times are accounted for; `run` is what was queued, if anything."""
+
+    run: RunAccepted | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyFired:
+    """Somebody else accounted for this due time, or the schedule is no longer active."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerAppended:
+    """The records are durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFailed:
+    """This command could not be applied though the others of its transaction were. `message` says why."""
+
+    message: str
+
+
+Outcome: TypeAlias = (
+    RunAccepted
+    | IdempotencyConflict
+    | AgentActivated
+    | RunClaimed
+    | NothingQueued
+    | StaleEpoch
+    | Appended
+    | RunFinished
+    | Released
+    | CancelOutcome
+    | ScheduleCreated
+    | TooManySchedules
+    | ScheduleCancelled
+    | ScheduleFired
+    | AlreadyFired
+    | LedgerAppended
+    | CommandFailed
+)
+
+
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRecord:
+    """An agent as the store knows it."""
+
+    agent: AgentRef
+    epoch: int
+    activation_id: ActivationId | None
+    """None while no activation owns it."""
+    state: AgentState
+    created_at: datetime
+    queued_runs: int
+    running_run: RunId | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs; newest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    status: RunStatus | None = None
+    before_seq: int | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFilter:
+    """Which ledger records; oldest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    run_id: RunId | None = None
+    kind: LedgerKind | None = None
+    limit: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChainBreak:
+    """Where a ledger chain does not hold."""
+
+    tenant: TenantId
+    writer: str
+    position: int
+    problem: str
+
+
+class CommandStore(Protocol):
+    """What an actor host, an ingress and a scheduler write through."""
+
+    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """Commit all commands in one transaction, as if in the order given, and return one outcome each, in order.
+
+        Raises StoreUnavailableError when nothing was committed, for sure or perhaps: apply the same commands again.
+        """
+        ...
+
+
+class RunStore(Protocol):
+    """Reading runs and agents."""
+
+    async def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
+        """Return the run, or None if the tenant has none of that id."""
+        ...
+
+    async def runs(self, where: RunFilter) -> Sequence[Run]:
+        """Return the runs that match, newest first."""
+        ...
+
+    async def journal(self, tenant: TenantId, run_id: RunId, after: int = 0) -> Sequence[JournalEntry]:
+        """Return the run's entries with a seq over `after`, in order."""
+        ...
+
+    async def agent(self, agent: AgentRef) -> AgentRecord | None:
+        """Return what is known of the agent, or None if it never had a trigger."""
+        ...
+
+    async def agents(self, tenant: TenantId, limit: int = 1_000) -> Sequence[AgentRecord]:
+        """Return the tenant's agents, by name."""
+        ...
+
+    async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
+        """Return agents, of all tenants, with queued or running runs, those waiting longest first."""
+        ...
+
+
+class ScheduleStore(Protocol):
+    """Reading schedules."""
+
+    async def due_schedules(self, now: datetime, limit: int = 500) -> Sequence[Schedule]:
+        """Return active schedules, of all tenants, whose next_fire_at is not after `now`, the earliest first."""
+        ...
+
+    async def next_due(self) -> datetime | None:
+        """Return the earliest next_fire_at of all active schedules."""
+        ...
+
+    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
+        """Return all schedules of the agent, oldest first."""
+        ...
+
+    async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
+        """Return the schedule's ticks, oldest first."""
+        ...
+
+
+class LedgerStore(Protocol):
+    """Reading the ledger."""
+
+    async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
+        """Return the records that match, oldest first."""
+        ...
+
+    async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
+        """Return every place where a chain of the tenant is broken: none, if no record was changed or removed."""
+        ...
+
+
+class Store(CommandStore, RunStore, ScheduleStore, LedgerStore, Protocol):
+    """The whole store."""
+
+    async def close(self) -> None:
+        """Release connections and files."""
+        ...
