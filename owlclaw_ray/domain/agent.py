@@ -132,13 +132,10 @@ class AgentState:
     recent_outcomes: tuple[str, ...] = ()
     """One line each for the last runs, oldest first; at most RECENT_OUTCOMES."""
     runs: int = 0
-    has_memories: bool = False
-    """Whether a memory was ever stored, so that an agent without any pays nothing for looking."""
 
-    def after_run(self, outcome: str, *, remembered: bool) -> AgentState:
+    def after_run(self, outcome: str) -> AgentState:
         """Return the state after one more run that ended with this one-line outcome."""
         return AgentState(
             recent_outcomes=(*self.recent_outcomes, outcome)[-RECENT_OUTCOMES:],
             runs=self.runs + 1,
-            has_memories=self.has_memories or remembered,
         )

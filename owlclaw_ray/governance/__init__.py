@@ -1,0 +1,1 @@
+"""Rules that bound what agents do, and the record of what they did."""

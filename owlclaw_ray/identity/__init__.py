@@ -1,0 +1,1 @@
+"""Agent definitions: SOUL.md, IDENTITY.md and agent.yaml, checked and parsed."""

@@ -35,3 +35,25 @@ class MemoryStore(Protocol):
     def memories(self, agent: AgentRef) -> tuple[Memory, ...]:
         """Return all active memories as MEMORY.md has them, oldest first."""
         ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of a fixed dimension, near in angle where the meaning is near."""
+
+    @property
+    def id(self) -> str:
+        """The model and its version: vectors of different ids do not compare."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """The length of every vector."""
+        ...
+
+    def embed_queries(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector a text, for texts that ask. Any text is accepted; a very long one may be cut."""
+        ...
+
+    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector a text, for texts that are searched."""
+        ...

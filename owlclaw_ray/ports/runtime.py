@@ -69,9 +69,10 @@ class Runtime(Protocol):
         """Return the runs that match, newest first."""
         ...
 
-    async def watch(self, tenant: TenantId, run_id: RunId, after: int, timeout: float) -> Watched:
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
         """Return the run's committed entries with a seq over `after`: at once if there are any, else when the next one is
-        committed, or none after `timeout` seconds or when the run is final. Raises NotFoundError."""
+        committed, or none after `seconds` or when the run is final. Raises NotFoundError.
+        """
         ...
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:

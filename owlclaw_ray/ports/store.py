@@ -22,8 +22,6 @@ from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ids import ActivationId, RunId, ScheduleId, TenantId
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
     """A client's Idempotency-Key and the hash of the body that came with it."""
@@ -176,8 +174,6 @@ Command: TypeAlias = (
 )
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class RunAccepted:
     """The run is in the store. `duplicate`: the Idempotency-Key named an earlier run, which run_id and status are of."""
@@ -186,6 +182,8 @@ class RunAccepted:
     seq: int
     agent: AgentRef
     duplicate: bool = False
+    scripted: bool = False
+    """Whether a script and no model answers this agent. The Runtime knows and says it; stores leave it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +320,6 @@ Outcome: TypeAlias = (
     | LedgerAppended
     | CommandFailed
 )
-
-
 
 
 @dataclass(frozen=True, slots=True)

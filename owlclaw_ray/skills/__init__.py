@@ -1,0 +1,1 @@
+"""SKILL.md files: their frontmatter, checked and parsed."""

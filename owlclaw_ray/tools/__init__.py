@@ -1,0 +1,1 @@
+"""Tools: how functions become definitions with schemas, and how calls are executed."""

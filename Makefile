@@ -1,0 +1,43 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both work from a fresh clone with Python 3.11 or newer.
+PYTHON ?= $(shell command -v python3.12 || command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test test-quick lint format clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+test-quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not ray"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "OwlClaw needs Python 3.11 or newer; name one with: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml
+	@echo "installing OwlClaw into $(VENV) (a few minutes the first time) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	@echo "installing OwlClaw and its development tools into $(VENV) (a few minutes the first time) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

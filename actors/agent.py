@@ -1,0 +1,107 @@
+"""AgentActor: one agent, or many. It owns identity, short-term memory and run queue of each agent that it hosts.
+
+Its process stays lean: no litellm, no LanceDB, no SQLAlchemy, no user code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from actors.gateway_link import GatewayLink
+from actors.keeper_client import KeeperClient
+from actors.plan import RuntimePlan
+from actors.remote import DIRECTORY, Named
+from actors.tool_task import TaskToolRunner
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.engine.catalog import ToolCatalog
+from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.host import AgentHost, HostStatus
+from owlclaw_ray.engine.run_loop import RunServices
+from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.ids import RandomIds, RunId
+from owlclaw_ray.ports.clock import Clock
+
+_FRESH_SECONDS = 1.0
+
+
+class RemoteDefinitions:
+    """Implements `Definitions`: asks the Directory, which watches the files, at most once a second for each definition."""
+
+    def __init__(self, namespace: str, clock: Clock) -> None:
+        self._directory, self._clock = Named(DIRECTORY, namespace), clock
+        self._known: dict[str, tuple[AgentDefinition, float]] = {}
+
+    async def get(self, name: str) -> AgentDefinition:
+        """See Definitions.get. While the Directory is being restarted the last known version serves."""
+        known, asked = self._known.get(name, (None, 0.0))
+        now = self._clock.monotonic()
+        if known is not None and now - asked < _FRESH_SECONDS:
+            return known
+        try:
+            changed = await self._directory.ask("definition", name, known.version if known else "")
+        except RuntimeUnavailableError:
+            if known is None:
+                raise
+            return known
+        current = cast("AgentDefinition", changed or known)
+        self._known[name] = (current, now)
+        return current
+
+
+class AgentActor:
+    """A thin shell around AgentHost."""
+
+    def __init__(self, host_id: str, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
+        clock = SystemClock()
+        agents = plan.data_dir / "agents"
+        services = RunServices(
+            models=GatewayLink(host_id, plan.namespace),
+            tools=TaskToolRunner(plan.worker, clock),
+            catalog=ToolCatalog(tools),
+            clock=clock,
+            has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),
+        )
+        self._host = AgentHost(
+            store=DurableStore(KeeperClient(plan.namespace), clock),
+            definitions=RemoteDefinitions(plan.namespace, clock),
+            services=services,
+            ids=RandomIds(),
+        )
+        self._host_id = host_id
+
+    async def identify(self) -> str:
+        """Return the host id: the actor answers."""
+        return self._host_id
+
+    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+        """See AgentHost.adopt."""
+        await self._host.adopt(agents)
+
+    async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """See AgentHost.wake."""
+        return self._host.wake(agents)
+
+    async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
+        """See AgentHost.cancel."""
+        return self._host.cancel(agent, run_id)
+
+    async def release(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """See AgentHost.release."""
+        return await self._host.release(agents)
+
+    async def status(self) -> HostStatus:
+        """See AgentHost.status."""
+        return self._host.status()
+
+    async def drain(self, grace: float) -> None:
+        """See AgentHost.drain."""
+        await self._host.drain(grace)
+
+    async def modules(self) -> tuple[str, ...]:
+        """Return the top-level modules that this process has imported."""
+        return tuple(sorted({name.partition(".")[0] for name in sys.modules}))

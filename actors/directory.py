@@ -1,0 +1,70 @@
+"""The Directory's actor: placement, and the one watcher of definitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from actors.hosts import RootedPool
+from actors.keeper_client import KeeperClient
+from actors.plan import RuntimePlan
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
+from owlclaw_ray.engine.directory import Directory
+from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.ids import RunId
+
+_PATIENCE_IN_HEARTBEATS = 5
+
+
+class DirectoryActor:
+    """Starts itself, the first time and after every restart."""
+
+    def __init__(self, plan: RuntimePlan) -> None:
+        from owlclaw_ray.identity.folder import DefinitionFolder
+
+        self._definitions = DefinitionFolder(Path(plan.agents_dir), plan.defaults)
+        self._isolation: dict[str, Isolation] = {}
+        self._directory = Directory(
+            pool=RootedPool(plan.namespace, plan.placement.heartbeat * _PATIENCE_IN_HEARTBEATS),
+            store=KeeperClient(plan.namespace),
+            isolation_of=lambda name: self._isolation.get(name, Isolation.DEDICATED),
+            placement=plan.placement,
+            clock=SystemClock(),
+        )
+        self._started = asyncio.create_task(self._directory.start())
+
+    async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
+        """See Directory.wake."""
+        await self._started
+        for name in {agent.definition for agent in agents}:
+            await self._learn_isolation(name)
+        return await self._directory.wake(agents)
+
+    async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
+        """See Directory.cancel."""
+        await self._started
+        return await self._directory.cancel(agent, run_id)
+
+    async def definition(self, name: str, known_version: str) -> AgentDefinition | None:
+        """Return the present definition, or None if it is the known version; raises what is wrong with it."""
+        definition = await self._definitions.get(name)
+        self._isolation[name] = definition.isolation
+        return None if definition.version == known_version else definition
+
+    async def hosts(self) -> dict[str, int]:
+        """Return the number of agents on each host."""
+        await self._started
+        return self._directory.hosts()
+
+    async def stop(self, grace: float) -> None:
+        """See Directory.stop."""
+        await self._directory.stop(grace)
+
+    async def _learn_isolation(self, name: str) -> None:
+        """Note how the definition wants its agents placed; a broken one gets a host all the same, where its run fails and says why."""
+        try:
+            self._isolation[name] = (await self._definitions.get(name)).isolation
+        except OwlClawError:
+            self._isolation.pop(name, None)

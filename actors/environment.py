@@ -1,0 +1,19 @@
+"""What must be in the environment before Ray is imported. This module must not import it."""
+
+from __future__ import annotations
+
+
+def ray_environment(tool_slots: int) -> dict[str, str]:
+    """Return what must be in the environment before Ray starts: measured settings for many short tasks, and silence."""
+    return {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's name for "this node is alone": its processes keep to loopback
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
+        "RAY_idle_worker_killing_time_threshold_ms": "3600000",
+        "RAY_num_workers_soft_limit": str(tool_slots + 4),
+        "RAY_worker_lease_timeout_milliseconds": "20",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "MALLOC_ARENA_MAX": "2",
+    }

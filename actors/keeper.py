@@ -1,0 +1,81 @@
+"""The Keeper: the only writer of the store on its node."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from actors.plan import RuntimePlan
+from owlclaw_ray.engine.group_commit import GroupCommit
+from owlclaw_ray.engine.watching import RunWatch
+from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ports.runtime import Watched
+from owlclaw_ray.ports.store import Command, Outcome, Store
+
+QUERIES = frozenset(
+    {
+        "run",
+        "runs",
+        "journal",
+        "agent",
+        "agents",
+        "agents_with_work",
+        "due_schedules",
+        "next_due",
+        "schedules",
+        "ticks",
+        "ledger",
+        "verify_ledger",
+    }
+)
+
+
+class KeeperActor:
+    """Opens the store when it is first asked, and again after a failure to open."""
+
+    def __init__(self, plan: RuntimePlan) -> None:
+        self._plan = plan
+        self._opening = asyncio.Lock()
+        self._store: Store | None = None
+        self._commits: GroupCommit | None = None
+
+    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """Commit the commands together with everybody else's."""
+        _, commits = await self._open()
+        return await commits.apply(commands)
+
+    async def query(self, name: str, arguments: Sequence[Any]) -> Any:
+        """Return the answer of one of the store's queries."""
+        if name not in QUERIES:
+            raise ValueError(f"{name!r} is no query")
+        store, _ = await self._open()
+        return await getattr(store, name)(*arguments)
+
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
+        """Wait for committed entries of a run; see Runtime.watch."""
+        store, commits = await self._open()
+        return await RunWatch(store, commits.watchers).watch(tenant, run_id, after, seconds)
+
+    async def ready(self) -> bool:
+        """Return once the store is open; raises what is wrong with it."""
+        await self._open()
+        return True
+
+    async def stop(self) -> None:
+        """Commit what is waiting and close the store."""
+        if self._commits is not None:
+            await self._commits.close()
+        if self._store is not None:
+            await self._store.close()
+
+    async def _open(self) -> tuple[Store, GroupCommit]:
+        from owlclaw_ray.adapters.store.opening import open_store
+
+        if self._store is None or self._commits is None:
+            async with self._opening:
+                if self._store is None or self._commits is None:
+                    self._store = await open_store(self._plan.store_url, writer=f"keeper@{socket.gethostname()}")
+                    self._commits = GroupCommit(self._store)
+        return self._store, self._commits

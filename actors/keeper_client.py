@@ -1,0 +1,100 @@
+"""The Keeper, as other processes use it: the store's port over batched actor calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from actors.remote import KEEPER, Named
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
+from owlclaw_ray.ids import RunId, ScheduleId, TenantId
+from owlclaw_ray.ports.runtime import Watched
+from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerFilter, Outcome, RunFilter
+
+
+class KeeperClient:
+    """Implements `Store`. Commands of all callers in this process leave in one message; while it is under way the next gathers."""
+
+    def __init__(self, namespace: str) -> None:
+        self._keeper = Named(KEEPER, namespace)
+        self._commands: Batcher[Command, Outcome] = Batcher(self._apply_batch)
+
+    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """See CommandStore.apply."""
+        if len(commands) == 1:
+            return [await self._commands(commands[0])]
+        return await self._apply_batch(commands)
+
+    async def _apply_batch(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        return cast("Sequence[Outcome]", await self._ask("apply", commands))
+
+    async def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
+        """See RunStore.run."""
+        return cast("Run | None", await self._query("run", tenant, run_id))
+
+    async def runs(self, where: RunFilter) -> Sequence[Run]:
+        """See RunStore.runs."""
+        return cast("Sequence[Run]", await self._query("runs", where))
+
+    async def journal(self, tenant: TenantId, run_id: RunId, after: int = 0) -> Sequence[JournalEntry]:
+        """See RunStore.journal."""
+        return cast("Sequence[JournalEntry]", await self._query("journal", tenant, run_id, after))
+
+    async def agent(self, agent: AgentRef) -> AgentRecord | None:
+        """See RunStore.agent."""
+        return cast("AgentRecord | None", await self._query("agent", agent))
+
+    async def agents(self, tenant: TenantId, limit: int = 1_000) -> Sequence[AgentRecord]:
+        """See RunStore.agents."""
+        return cast("Sequence[AgentRecord]", await self._query("agents", tenant, limit))
+
+    async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
+        """See RunStore.agents_with_work."""
+        return cast("Sequence[AgentRef]", await self._query("agents_with_work", limit))
+
+    async def due_schedules(self, now: datetime, limit: int = 500) -> Sequence[Schedule]:
+        """See ScheduleStore.due_schedules."""
+        return cast("Sequence[Schedule]", await self._query("due_schedules", now, limit))
+
+    async def next_due(self) -> datetime | None:
+        """See ScheduleStore.next_due."""
+        return cast("datetime | None", await self._query("next_due"))
+
+    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
+        """See ScheduleStore.schedules."""
+        return cast("Sequence[Schedule]", await self._query("schedules", agent))
+
+    async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
+        """See ScheduleStore.ticks."""
+        return cast("Sequence[Tick]", await self._query("ticks", schedule_id))
+
+    async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
+        """See LedgerStore.ledger."""
+        return cast("Sequence[ChainedRecord]", await self._query("ledger", where))
+
+    async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
+        """See LedgerStore.verify_ledger."""
+        return cast("Sequence[ChainBreak]", await self._query("verify_ledger", tenant))
+
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
+        """See Runtime.watch."""
+        return cast("Watched", await self._ask("watch", tenant, run_id, after, seconds))
+
+    async def close(self) -> None:
+        """Nothing to release: the Keeper keeps the connections."""
+
+    async def _query(self, query: str, *arguments: object) -> Any:
+        return await self._ask("query", query, arguments)
+
+    async def _ask(self, method: str, *arguments: object) -> Any:
+        try:
+            return await self._keeper.ask(method, *arguments)
+        except RuntimeUnavailableError as error:
+            raise StoreUnavailableError(f"the Keeper is being restarted ({error})") from error

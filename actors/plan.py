@@ -1,0 +1,49 @@
+"""What every actor and every tool worker is told when it is made: plain facts, small enough to travel with each task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.identity.defaults import Defaults
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """What a tool worker needs. It is sent with every task, so it stays small."""
+
+    app_path: str
+    """`module:app`; empty for an application without handlers."""
+    app_folder: str
+    data_dir: str
+    embedder: str
+    """`auto`, `none` or `local`."""
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePlan:
+    """What the runtime is made of."""
+
+    worker: WorkerPlan
+    agents_dir: str
+    store_url: str
+    defaults: Defaults
+    placement: Placement
+    tool_slots: int
+    max_concurrent_models: int
+    model_retry: RetryPolicy
+    catch_up_seconds: float
+    drain_seconds: float
+
+    @property
+    def namespace(self) -> str:
+        """The Ray namespace of all named actors."""
+        return self.worker.namespace
+
+    @property
+    def data_dir(self) -> Path:
+        """Where memories, the embedded store and the pid file are."""
+        return Path(self.worker.data_dir)

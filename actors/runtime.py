@@ -1,0 +1,91 @@
+"""The runtime over Ray, as an ingress replica uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from actors.keeper_client import KeeperClient
+from actors.plan import RuntimePlan
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named
+from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.engine.facade import RuntimeFacade
+from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
+from owlclaw_ray.identity.folder import DefinitionFolder
+from owlclaw_ray.ids import RandomIds, RunId
+from owlclaw_ray.ports.runtime import Health
+
+_HEALTH_SECONDS = 3.0
+_PROBES = {KEEPER: "ready", DIRECTORY: "hosts", GATEWAY: "ready", SCHEDULER: "ready"}
+
+logger = logging.getLogger(__name__)
+
+
+class DirectoryDispatcher:
+    """Implements `Dispatcher`: wakes of all requests in this process leave in one message."""
+
+    def __init__(self, namespace: str) -> None:
+        self._directory = Named(DIRECTORY, namespace)
+        self._wakes: Batcher[AgentRef, None] = Batcher(self._wake_batch)
+
+    async def wake(self, agents: Sequence[AgentRef]) -> None:
+        """See Dispatcher.wake. A wake that does not get through is made good by the Directory's sweep."""
+        await asyncio.gather(*(self._wakes(agent) for agent in agents))
+
+    async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
+        """See Dispatcher.cancel. The run also learns it with its next commit."""
+        try:
+            await self._directory.ask("cancel", agent, run_id)
+        except RuntimeUnavailableError as error:
+            logger.warning("the cancellation of %s waits for the run's next step: %s", run_id, error)
+
+    async def _wake_batch(self, agents: Sequence[AgentRef]) -> Sequence[None]:
+        try:
+            await self._directory.ask("wake", tuple(dict.fromkeys(agents)))
+        except RuntimeUnavailableError as error:
+            logger.warning("%d agents are woken by the next sweep: %s", len(agents), error)
+        return [None] * len(agents)
+
+
+class PartsHealth:
+    """Asks every part of the runtime whether it answers."""
+
+    def __init__(self, namespace: str) -> None:
+        self._parts = {name: Named(name, namespace) for name in _PROBES}
+
+    async def __call__(self) -> Health:
+        """Return `ok` or what is wrong for each part; ready when all are ok."""
+        answers = await asyncio.gather(*(self._probe(name) for name in self._parts))
+        parts = dict(zip(self._parts, answers, strict=True))
+        return Health(ready=all(answer == "ok" for answer in answers), parts=parts)
+
+    async def _probe(self, name: str) -> str:
+        try:
+            async with asyncio.timeout(_HEALTH_SECONDS):
+                await self._parts[name].ask(_PROBES[name])
+        except TimeoutError:
+            return f"no answer within {_HEALTH_SECONDS:g} s"
+        except OwlClawError as error:
+            return str(error)
+        return "ok"
+
+
+def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
+    """Return the runtime that a running root with this plan offers."""
+    keeper = KeeperClient(plan.namespace)
+    clock = SystemClock()
+    return RuntimeFacade(
+        store=keeper,
+        watch=keeper,
+        dispatcher=DirectoryDispatcher(plan.namespace),
+        definitions=DefinitionFolder(Path(plan.agents_dir), plan.defaults),
+        memories_of=LanceMemory(Path(plan.worker.data_dir), None, clock).memories,
+        health_of=PartsHealth(plan.namespace),
+        clock=clock,
+        ids=RandomIds(),
+    )

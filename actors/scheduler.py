@@ -1,0 +1,41 @@
+"""The Scheduler's actor: fires due schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from actors.keeper_client import KeeperClient
+from actors.plan import RuntimePlan
+from actors.remote import DIRECTORY, Named
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.engine.scheduler import Scheduler
+
+
+class SchedulerActor:
+    """Starts itself, the first time and after every restart."""
+
+    def __init__(self, plan: RuntimePlan) -> None:
+        from owlclaw_ray.tools.cron import next_fire
+
+        self._directory = Named(DIRECTORY, plan.namespace)
+        self._scheduler = Scheduler(
+            store=KeeperClient(plan.namespace),
+            wake=self._wake,
+            next_fire=next_fire,
+            clock=SystemClock(),
+            catch_up=timedelta(seconds=plan.catch_up_seconds),
+        )
+        self._scheduler.start()
+
+    async def ready(self) -> bool:
+        """Return as soon as it runs."""
+        return True
+
+    async def stop(self) -> None:
+        """See Scheduler.stop."""
+        await self._scheduler.stop()
+
+    async def _wake(self, agents: Sequence[AgentRef]) -> None:
+        await self._directory.ask("wake", agents)

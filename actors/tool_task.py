@@ -1,0 +1,113 @@
+"""run_tools: the one Ray remote function for all tools.
+
+Stateless: all that a call needs travels with it. This module imports nothing heavy, because agent actors import it to submit tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from actors.plan import WorkerPlan
+from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
+from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+
+logger = logging.getLogger(__name__)
+
+_TASKS_AT_ONCE = 2
+_MOST_IN_A_TASK = 64
+
+
+@ray.remote(num_cpus=0, resources={"tool_slots": 1}, max_retries=0)
+def run_tools(plan: WorkerPlan, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
+    """Execute the calls in order, each within its own time limit; one outcome a call."""
+    from actors.tool_worker import execute
+
+    return execute(plan, invocations)
+
+
+@ray.remote(num_cpus=0, resources={"tool_slots": 1}, max_retries=0)
+def warm_tools(plan: WorkerPlan, hold: float) -> None:
+    """Make a worker ready, and keep its slot for `hold` seconds so that a second warm-up gets another process."""
+    from actors.tool_worker import warm
+
+    warm(plan)
+    time.sleep(hold)
+
+
+class WorkerDiedError(Exception):
+    """The process that ran the calls is gone: each of them happened, or not."""
+
+
+class TaskToolRunner:
+    """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own."""
+
+    def __init__(self, plan: WorkerPlan, clock: Clock) -> None:
+        self._plan, self._clock = plan, clock
+        self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
+            self._run_quick, most=_MOST_IN_A_TASK, at_once=_TASKS_AT_ONCE
+        )
+
+    async def run(self, invocation: ToolInvocation) -> ToolOutcome:
+        """See ToolRunner.run."""
+        if invocation.tool_class is ToolClass.QUICK:
+            return await self._quick(invocation)
+        return await self._alone(invocation)
+
+    async def _run_quick(self, invocations: Sequence[ToolInvocation]) -> Sequence[ToolOutcome]:
+        try:
+            return await self._task(invocations)
+        except WorkerDiedError as error:
+            logger.warning("a tool worker died with %d quick calls; each is run again: %s", len(invocations), error)
+            return await asyncio.gather(*(self._alone(each) for each in invocations))
+
+    async def _alone(self, invocation: ToolInvocation) -> ToolOutcome:
+        started = self._clock.monotonic()
+        try:
+            return (await self._task([invocation]))[0]
+        except WorkerDiedError as error:
+            logger.warning("the worker of %s died: %s", invocation.tool, error)
+        elapsed = self._clock.monotonic() - started
+        if elapsed >= invocation.timeout or invocation.effect is Effect.ONCE:
+            return self._lost(invocation, elapsed)
+        try:
+            return (await self._task([invocation]))[0]
+        except WorkerDiedError:
+            return self._lost(invocation, self._clock.monotonic() - started)
+
+    async def _task(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
+        reference = run_tools.remote(self._plan, invocations)
+        try:
+            outcomes: list[ToolOutcome] = await reference
+        except asyncio.CancelledError:
+            ray.cancel(reference, force=True)
+            raise
+        except RayTaskError as error:
+            return [_failed(each, f"the tool worker cannot start: {error.cause}") for each in invocations]
+        except RayError as error:
+            raise WorkerDiedError(type(error).__name__) from error
+        return outcomes
+
+    def _lost(self, invocation: ToolInvocation, elapsed: float) -> ToolOutcome:
+        may_have_acted = " It may or may not have acted: check before you repeat it."
+        if elapsed >= invocation.timeout:
+            message = f"{invocation.tool} did not stop at its limit of {invocation.timeout:g} s and was killed."
+            type_ = "timeout"
+        else:
+            message = f"the process of {invocation.tool} died."
+            type_ = "uncertain" if invocation.effect is Effect.ONCE else "execution_failed"
+        if invocation.effect is Effect.ONCE:
+            message += may_have_acted
+        error = ToolError(type_, message, retryable=invocation.effect is not Effect.ONCE)
+        return ToolOutcome(ToolResult(invocation.call_id, error=error), round(elapsed * 1_000))
+
+
+def _failed(invocation: ToolInvocation, message: str) -> ToolOutcome:
+    return ToolOutcome(ToolResult(invocation.call_id, error=ToolError("execution_failed", message)), 0)

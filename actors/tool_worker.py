@@ -1,0 +1,127 @@
+"""The inside of a tool worker: what a process keeps between tasks, as a cache that any call can fill."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from actors.plan import WorkerPlan
+from actors.remote import KEEPER, Named
+from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.local_embedder import LocalEmbedder, find_embedder
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.app_loader import load_app
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ports.memory import Embedder
+from owlclaw_ray.ports.store import (
+    CancelSchedule,
+    CommandFailed,
+    CreateSchedule,
+    Outcome,
+    ScheduleCancelled,
+    ScheduleCreated,
+    TooManySchedules,
+)
+from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.builtin import BuiltInTools
+from owlclaw_ray.tools.executor import LocalExecutor
+
+KILL_AFTER = 2.0
+"""Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
+
+
+class KeeperSchedules:
+    """Implements `Schedules` from inside a tool worker, through the Keeper."""
+
+    def __init__(self, keeper: Named) -> None:
+        self._keeper = keeper
+
+    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
+        """See Schedules.create."""
+        outcome = self._apply(CreateSchedule(schedule, limit))
+        if not isinstance(outcome, ScheduleCreated | TooManySchedules):
+            raise StoreUnavailableError(f"the schedule was not stored: {outcome}")
+        return outcome
+
+    def cancel(self, agent: AgentRef, schedule_id: ScheduleId) -> ScheduleCancelled:
+        """See Schedules.cancel."""
+        outcome = self._apply(CancelSchedule(agent, schedule_id, SystemClock().now()))
+        if not isinstance(outcome, ScheduleCancelled):
+            raise StoreUnavailableError(f"the schedule was not cancelled: {outcome}")
+        return outcome
+
+    def _apply(self, command: CreateSchedule | CancelSchedule) -> Outcome:
+        outcome: Outcome = self._keeper.ask_now("apply", [command])[0]
+        if isinstance(outcome, CommandFailed):
+            raise StoreUnavailableError(outcome.message)
+        return outcome
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What this process has made so far for one plan."""
+
+    plan: WorkerPlan
+    executor: LocalExecutor
+    memory: LanceMemory
+    silent: IO[str]
+
+
+_WORKERS: dict[WorkerPlan, _Worker] = {}
+
+
+def execute(plan: WorkerPlan, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
+    """Execute the calls in this process, in order, each within its own time limit.
+
+    What does not stop (a loop in C, a blocked system call) is ended together with the process by a watchdog that needs no
+    interpreter lock; the caller then sees the worker die.
+    """
+    worker = _worker(plan)
+    faulthandler.dump_traceback_later(
+        sum(each.timeout for each in invocations) + KILL_AFTER, exit=True, file=worker.silent
+    )
+    try:
+        return worker.executor.run_all(invocations)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def warm(plan: WorkerPlan) -> None:
+    """Import everything that calls will need."""
+    _worker(plan)
+    importlib.import_module("lancedb")
+
+
+def _worker(plan: WorkerPlan) -> _Worker:
+    if plan not in _WORKERS:
+        _WORKERS[plan] = _make_worker(plan)
+    return _WORKERS[plan]
+
+
+def _make_worker(plan: WorkerPlan) -> _Worker:
+    clock = SystemClock()
+    app = load_app(plan.app_path, Path(plan.app_folder)) if plan.app_path else OwlClaw("owlclaw")
+    memory = LanceMemory(Path(plan.data_dir), _embedder(plan.embedder), clock)
+    schedules = KeeperSchedules(Named(KEEPER, plan.namespace))
+    builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
+    silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
+    return _Worker(plan, LocalExecutor(app.registry, builtins, clock), memory, silent)
+
+
+def _embedder(choice: str) -> Embedder | None:
+    match choice:
+        case "none":
+            return None
+        case "local":
+            return LocalEmbedder()
+        case _:
+            return find_embedder()

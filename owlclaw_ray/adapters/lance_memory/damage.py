@@ -1,0 +1,35 @@
+"""Telling a broken index from everything else that can happen during a call of LanceDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from owlclaw_ray.errors import OwlClawError
+
+
+class IndexUnusableError(OwlClawError):
+    """The index cannot be read or written as it is. Everything in it can be had from MEMORY.md."""
+
+
+@contextmanager
+def index_errors() -> Iterator[None]:
+    """Raise IndexUnusableError for whatever LanceDB raises inside, which has no exception class of its own.
+
+    Deadlines and cancellations that strike inside pass through: they say nothing about the index.
+    """
+    try:
+        yield
+    except (OwlClawError, TimeoutError, MemoryError):
+        raise
+    except Exception as error:
+        raise IndexUnusableError(_reason(error)) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise IndexUnusableError(_reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"the memory index is unusable: {type(error).__name__}: {lines[0] if lines else 'no message'}"[:300]

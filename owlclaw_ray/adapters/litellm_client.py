@@ -1,0 +1,141 @@
+"""Every provider that litellm knows."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import warnings
+from typing import Any
+
+from owlclaw_ray.adapters.litellm_errors import missing_key_error, translate
+from owlclaw_ray.adapters.litellm_stream import ReplyParts, collect
+from owlclaw_ray.adapters.openai_form import decode_tools, messages, unique_calls
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.run import Usage
+
+_CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
+"""Providers whose credentials may come from a machine's identity, which only a call can tell."""
+
+
+class LiteLLMClient:
+    """Asks any model whose name is not `scripted:…`; keys and addresses come from the provider's environment variables.
+
+    litellm takes seconds to import: that happens in a thread at the first use, or in `warm`. One event loop per client.
+    """
+
+    def serves(self, model: str) -> bool:
+        """Return whether the name is a litellm model name."""
+        return not model.startswith("scripted:")
+
+    def __init__(self) -> None:
+        self._litellm: Any = None
+
+    def warm(self) -> None:
+        """Import litellm, which blocks for seconds: for a thread, so that the first call does not wait for it."""
+        self._litellm = _rehearsed()
+
+    def missing_key(self, model: str) -> str | None:
+        """Return the environment variables that the model lacks (`GOOGLE_API_KEY or GEMINI_API_KEY`), or None.
+
+        Looks at the environment only. None is no proof: the key may be wrong, and machine identities are not looked at.
+        Imports litellm if that has not happened yet.
+        """
+        return _missing_key(_litellm(), model)
+
+    async def complete(self, request: ModelRequest, model: str) -> ModelReply:
+        """Ask the model once; see ModelClient for the errors. Cancelling closes the connection to the provider."""
+        if self._litellm is None:
+            await asyncio.to_thread(self.warm)
+        litellm = self._litellm
+        missing = _missing_key(litellm, model)
+        if missing is not None:
+            raise missing_key_error(missing)
+        try:
+            parts = await collect(await litellm.acompletion(**_arguments(request, model)))
+        except Exception as error:
+            raise translate(error, provider=_provider(litellm, model), timeout=request.timeout) from error
+        return ModelReply(parts.text, unique_calls(request, parts.calls), model, _usage(litellm, parts, model))
+
+    async def close(self) -> None:
+        """Close the connections that litellm keeps open, those of other clients in this process too."""
+        if self._litellm is not None:
+            await self._litellm.close_litellm_async_clients()
+            self._litellm.in_memory_llm_clients_cache.flush_cache()
+
+
+def _litellm() -> Any:
+    # setdefault: without the local price list litellm fetches one over the network while it is imported
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # noqa: TID251 (litellm has no other switch for it)
+    litellm: Any = importlib.import_module("litellm")
+    if not litellm.suppress_debug_info:
+        litellm.suppress_debug_info = True
+        litellm.success_callback, litellm.failure_callback, litellm.callbacks = [], [], []
+        logging.getLogger("LiteLLM").setLevel(logging.ERROR)
+        warnings.filterwarnings("ignore", "Item 'summary' on TypedDict", UserWarning)
+    return litellm
+
+
+def _rehearsed() -> Any:
+    """Return litellm after a call that reaches no network: it and the OpenAI client load much of themselves only then."""
+    litellm = _litellm()
+    importlib.import_module("openai.resources")
+    tool = {"type": "function", "function": {"name": "none", "description": "", "parameters": {"type": "object"}}}
+    question = {"role": "user", "content": ""}
+    litellm.completion(model="openai/gpt-4o", messages=[question], tools=[tool], mock_response="ok")
+    return litellm
+
+
+def _missing_key(litellm: Any, model: str) -> str | None:
+    names: list[str] = litellm.validate_environment(model)["missing_keys"]
+    keys = [name for name in names if name.endswith("_API_KEY")]
+    if not keys or model.startswith(_CLOUD_IDENTITIES):
+        return None
+    alternatives = keys == names and len(keys) > 1
+    return (" or " if alternatives else " and ").join(names)
+
+
+def _provider(litellm: Any, model: str) -> str:
+    try:
+        return str(litellm.get_llm_provider(model)[1])
+    except litellm.BadRequestError:
+        return ""
+
+
+def _arguments(request: ModelRequest, model: str) -> JsonObject:
+    arguments: JsonObject = {
+        "model": model,
+        "messages": messages(request),
+        "timeout": request.timeout,
+        "num_retries": 0,
+        "max_retries": 0,
+        "drop_params": True,
+    }
+    if tools := decode_tools(request.tools):
+        arguments["tools"] = tools
+    if request.model.temperature is not None:
+        arguments["temperature"] = request.model.temperature
+    if request.model.max_tokens is not None:
+        arguments["max_tokens"] = request.model.max_tokens
+    if request.model.stream:
+        arguments |= {"stream": True, "stream_options": {"include_usage": True}}
+    return arguments
+
+
+def _usage(litellm: Any, parts: ReplyParts, model: str) -> Usage:
+    usage = parts.usage
+    if usage is None:
+        return Usage()
+    details = getattr(usage, "prompt_tokens_details", None)
+    cached = getattr(details, "cached_tokens", None) or 0
+    return Usage(usage.prompt_tokens, usage.completion_tokens, cached, _cost(litellm, parts, model))
+
+
+def _cost(litellm: Any, parts: ReplyParts, model: str) -> float:
+    priced: Any = litellm.ModelResponse(model=parts.model or model, usage=parts.usage)
+    try:
+        return float(litellm.completion_cost(priced, model=model))
+    except Exception:  # noqa: BLE001 (an unlisted model raises a plain Exception; its price is unknown, not an error)
+        return 0.0

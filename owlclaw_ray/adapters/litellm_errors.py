@@ -1,0 +1,85 @@
+"""From litellm's exceptions to the two that the engine knows: try again later, or do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+
+_CLASS_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)\s*(?::|-)\s*)+")
+_NO_KEY = ("Missing credentials", "api_key client option", "api_key must be set")
+_RETRYABLE_REQUEST_STATUSES = frozenset({408, 409, 425, 429})
+_DETAIL_LIMIT = 500
+_KEY_NAMES = {
+    "bedrock": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "together_ai": "TOGETHERAI_API_KEY",
+    "vertex_ai": "GOOGLE_APPLICATION_CREDENTIALS",
+}
+"""Where the variable's name does not follow from the provider's."""
+
+
+def missing_key_error(names: str) -> ModelRefusedError:
+    """Return the error for a call that cannot be made for want of these environment variables."""
+    return ModelRefusedError(f"no key for this model: set {names} in the environment of the runtime and start it again")
+
+
+def translate(error: Exception, *, provider: str, timeout: float) -> ModelUnavailableError | ModelRefusedError:
+    """Return what the engine should raise for an error of litellm, with the provider's own words in its message.
+
+    `provider` is litellm's name for it; empty when litellm found none for the model.
+    """
+    status = getattr(error, "status_code", None)
+    detail = _detail(error)
+    if any(sign in detail for sign in _NO_KEY):
+        return missing_key_error(_key_name(provider))
+    if not provider:
+        return ModelRefusedError("litellm knows no provider for it; write provider/model, such as openai/gpt-4o")
+    if isinstance(status, int) and 400 <= status < 500 and status not in _RETRYABLE_REQUEST_STATUSES:
+        return _refused(status, detail, provider)
+    return ModelUnavailableError(_unavailable(error, status, detail, timeout), _retry_after(error))
+
+
+def _unavailable(error: Exception, status: int | None, detail: str, timeout: float) -> str:
+    if status == 408:
+        return f"did not answer within {timeout:g} s: {detail}"
+    if status == 429:
+        return f"rate limited by the provider (429): {detail}"
+    if _headers(error) is None:
+        return f"no usable answer from the provider: {detail}"
+    return f"the provider failed ({status}): {detail}"
+
+
+def _refused(status: int, detail: str, provider: str) -> ModelRefusedError:
+    match status:
+        case 401 | 403:
+            return ModelRefusedError(f"the provider refused the key ({status}): {detail}; check {_key_name(provider)}")
+        case 404:
+            return ModelRefusedError(f"the provider has no such model (404): {detail}; check its name in agent.yaml")
+        case _:
+            return ModelRefusedError(f"the provider rejected the request ({status}): {detail}")
+
+
+def _key_name(provider: str) -> str:
+    return _KEY_NAMES.get(provider, f"{provider.upper().replace('-', '_')}_API_KEY")
+
+
+def _detail(error: Exception) -> str:
+    words = " ".join(str(error).split())
+    text = _CLASS_NAMES.sub("", words.partition(" Original exception: ")[0])
+    return text if len(text) <= _DETAIL_LIMIT else text[: _DETAIL_LIMIT - 1] + "…"
+
+
+def _headers(error: Exception) -> Mapping[str, str] | None:
+    headers: Mapping[str, str] | None = getattr(error, "litellm_response_headers", None)
+    return headers
+
+
+def _retry_after(error: Exception) -> float | None:
+    headers = _headers(error) or {}
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(headers[name]) * unit)
+        except (KeyError, ValueError):
+            continue
+    return None

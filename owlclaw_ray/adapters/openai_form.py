@@ -1,0 +1,57 @@
+"""Conversations in OpenAI's form, which litellm takes for every provider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import orjson
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.model import Message, ModelRequest, Role
+from owlclaw_ray.domain.tool import ToolCall
+from owlclaw_ray.ids import ToolCallId, derived_id
+
+
+def messages(request: ModelRequest) -> list[JsonObject]:
+    """Return the system message (if there is a text for it) and the conversation."""
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    return system + [_message(message) for message in request.messages]
+
+
+@lru_cache(maxsize=64)
+def decode_tools(encoded: bytes) -> list[JsonObject]:
+    """Return the schemas behind a request's `tools`. The list is shared between calls: it must not be changed."""
+    schemas: list[JsonObject] = orjson.loads(encoded)
+    return schemas
+
+
+def unique_calls(request: ModelRequest, calls: Iterable[tuple[str | None, str, str]]) -> tuple[ToolCall, ...]:
+    """Return the calls (id, name, arguments) with ids that no other call of the conversation has.
+
+    A provider's id is kept; a missing one, or one that was used before (some servers count from zero in each reply),
+    is replaced by one derived from the request and the call's position.
+    """
+    taken = {call.call_id for message in request.messages for call in message.tool_calls}
+    unique: list[ToolCall] = []
+    for index, (given, name, arguments) in enumerate(calls):
+        call_id = ToolCallId(given or "")
+        if not call_id or call_id in taken:
+            call_id = ToolCallId(derived_id("call", request.run_id, request.request_id, str(index)))
+        taken.add(call_id)
+        unique.append(ToolCall(call_id, name, arguments))
+    return tuple(unique)
+
+
+def _message(message: Message) -> JsonObject:
+    form: JsonObject = {"role": message.role.value, "content": message.content}
+    if message.tool_calls:
+        form["tool_calls"] = [_call(call) for call in message.tool_calls]
+        form["content"] = message.content or None
+    if message.role is Role.TOOL:
+        form["tool_call_id"] = message.call_id
+    return form
+
+
+def _call(call: ToolCall) -> JsonObject:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

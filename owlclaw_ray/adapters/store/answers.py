@@ -1,0 +1,72 @@
+"""Outcomes that are complete only once texts are read which the batch itself does not need: triggers, journals, prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.ports.store import CancelOutcome, Outcome, RunClaimed, RunFinished
+
+
+@dataclass(slots=True)
+class Texts:
+    """What was read for the answers of a batch, after its changes were written."""
+
+    triggers: Mapping[str, Trigger] = field(default_factory=dict)
+    journals: Mapping[str, Sequence[JournalEntry]] = field(default_factory=dict)
+    blobs: Mapping[str, str] = field(default_factory=dict)
+
+
+def named_blobs(entries: Sequence[JournalEntry]) -> tuple[str, ...]:
+    """Return the hashes of the texts that prompt_built entries name."""
+    built = [entry.data for entry in entries if entry.kind is EntryKind.PROMPT_BUILT]
+    return tuple(data[key] for data in built for key in ("system", "tools") if data.get(key))
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAnswer:
+    """A cancel's outcome."""
+
+    run: Run
+
+    def complete(self, texts: Texts) -> CancelOutcome:
+        """Return the outcome."""
+        return CancelOutcome(replace(self.run, trigger=texts.triggers[self.run.run_id]))
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer:
+    """The claim of a run that has a past: its journal up to and with the entry `upto`."""
+
+    run: Run
+    upto: int
+
+    def complete(self, texts: Texts) -> RunClaimed:
+        """Return the outcome."""
+        journal = tuple(entry for entry in texts.journals[self.run.run_id] if entry.seq <= self.upto)
+        blobs = {digest: texts.blobs[digest] for digest in named_blobs(journal) if digest in texts.blobs}
+        return RunClaimed(replace(self.run, trigger=texts.triggers[self.run.run_id]), journal, blobs)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishAnswer:
+    """The end of a run, and the claim of one that has a past."""
+
+    claim: ClaimAnswer
+
+    @property
+    def run(self) -> Run:
+        """The claimed run."""
+        return self.claim.run
+
+    def complete(self, texts: Texts) -> RunFinished:
+        """Return the outcome."""
+        return RunFinished(self.claim.complete(texts))
+
+
+LateAnswer: TypeAlias = CancelAnswer | ClaimAnswer | FinishAnswer
+Answer: TypeAlias = Outcome | LateAnswer

@@ -1,0 +1,129 @@
+"""A batch of commands inside a transaction: load, apply one after another in memory, write, complete the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from sqlalchemy import Connection, select
+from sqlalchemy.engine.interfaces import Dialect as EngineDialect
+
+from owlclaw_ray.adapters.store import running, scheduling, submitting
+from owlclaw_ray.adapters.store.answers import Answer, CancelAnswer, ClaimAnswer, FinishAnswer, Texts, named_blobs
+from owlclaw_ray.adapters.store.codec import load, load_trigger
+from owlclaw_ray.adapters.store.dialects import Dialect
+from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, entry_of
+from owlclaw_ray.adapters.store.failures import FAILURES, Failure, explain, failure_of
+from owlclaw_ray.adapters.store.loading import Loader
+from owlclaw_ray.adapters.store.needs import needs_of
+from owlclaw_ray.adapters.store.schema import blobs, journal, runs
+from owlclaw_ray.adapters.store.working_set import WorkingSet
+from owlclaw_ray.adapters.store.writing import Writer
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.ports.store import (
+    ActivateAgent,
+    AppendJournal,
+    AppendLedger,
+    CancelRun,
+    CancelSchedule,
+    ClaimRun,
+    Command,
+    CommandFailed,
+    CreateSchedule,
+    FinishRun,
+    FireSchedule,
+    LedgerAppended,
+    Outcome,
+    ReleaseAgent,
+    SubmitRun,
+)
+
+_LATE = (CancelAnswer, ClaimAnswer, FinishAnswer)
+
+
+class Applier:
+    """Applies commands to the database of one dialect, writing ledger chains under one writer's name."""
+
+    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, writer: str) -> None:
+        self._ids = dialect.ids
+        self._loader = Loader(dialect)
+        self._writer = Writer(dialect, engine_dialect, writer)
+        self._triggers = select(runs.c.run_id, runs.c.trigger).where(dialect.among(runs.c.run_id, "ids"))
+        self._journals = (
+            select(journal.c.run_id, *ENTRY_COLUMNS)
+            .where(dialect.among(journal.c.run_id, "ids"))
+            .order_by(journal.c.run_id, journal.c.seq)
+        )
+        self._blobs = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))
+
+    def together(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
+        """Apply all; one that cannot be applied fails them all."""
+        store = self._loader.load(connection, needs_of(commands))
+        answers = [_apply(store, command) for command in commands]
+        self._writer.write(connection, store.changes)
+        late = [answer for answer in answers if isinstance(answer, _LATE)]
+        texts = self._read_texts(connection, late) if late else Texts()
+        return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
+
+    def one_by_one(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
+        """Apply each on its own; one that cannot be applied is undone and CommandFailed, the others stand."""
+        return [self._alone(connection, command) for command in commands]
+
+    def committed(self, commands: Sequence[Command]) -> None:
+        """Note that these commands are in the store, so that the next batch loads less."""
+        self._loader.committed(needs_of(commands))
+
+    def _alone(self, connection: Connection, command: Command) -> Outcome:
+        savepoint = connection.begin_nested()
+        try:
+            outcome = self.together(connection, [command])[0]
+        except FAILURES as error:
+            if failure_of(error) is not Failure.COMMAND:
+                raise
+            savepoint.rollback()
+            return CommandFailed(f"{type(command).__name__}: {explain(error)}")
+        savepoint.commit()
+        return outcome
+
+    def _read_texts(self, connection: Connection, late: Sequence[CancelAnswer | ClaimAnswer | FinishAnswer]) -> Texts:
+        ids = self._ids({answer.run.run_id for answer in late})
+        triggers = {row[0]: load_trigger(row[1]) for row in connection.execute(self._triggers, {"ids": ids})}
+        claimed = {answer.run.run_id for answer in late if not isinstance(answer, CancelAnswer)}
+        journals: dict[str, list[JournalEntry]] = {run_id: [] for run_id in claimed}
+        if claimed:
+            for row in connection.execute(self._journals, {"ids": self._ids(claimed)}):
+                journals[row.run_id].append(entry_of(row))
+        hashes = {digest for entries in journals.values() for digest in named_blobs(entries)}
+        texts: dict[str, str] = {}
+        if hashes:
+            texts = {row[0]: load(row[1]) for row in connection.execute(self._blobs, {"ids": self._ids(hashes)})}
+        return Texts(triggers, journals, texts)
+
+
+def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR0911 - one case a command
+    match command:
+        case SubmitRun():
+            return submitting.submit_run(store, command)
+        case ClaimRun():
+            return running.claim(store, command)
+        case AppendJournal():
+            return running.append(store, command)
+        case FinishRun():
+            return running.finish(store, command)
+        case ActivateAgent():
+            return running.activate(store, command)
+        case ReleaseAgent():
+            return running.release(store, command)
+        case CancelRun():
+            return submitting.cancel_run(store, command)
+        case CreateSchedule():
+            return scheduling.create_schedule(store, command)
+        case CancelSchedule():
+            return scheduling.cancel_schedule(store, command)
+        case FireSchedule():
+            return scheduling.fire_schedule(store, command)
+        case AppendLedger():
+            store.record(command.records)
+            return LedgerAppended()
+        case _:
+            assert_never(command)

@@ -1,0 +1,90 @@
+"""Between columns and the domain: times, JSON, keys, and the objects made of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, unquote
+
+import orjson
+
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.ids import AgentId, TenantId
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(at: datetime) -> int:
+    """Return microseconds since 1970 in UTC; raises TypeError for a time without zone."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """Return the time in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def optional_micros(at: datetime | None) -> int | None:
+    """Return as to_micros, None for None."""
+    return None if at is None else to_micros(at)
+
+
+def optional_time(micros: int | None) -> datetime | None:
+    """Return as from_micros, None for None."""
+    return None if micros is None else from_micros(micros)
+
+
+def dump(value: Any) -> str:
+    """Return JSON text. NUL characters are escaped in it, so every database takes it; raises TypeError for what is no JSON."""
+    return orjson.dumps(value).decode()
+
+
+def load(text: str) -> Any:
+    """Return the value of JSON text."""
+    return orjson.loads(text)
+
+
+@lru_cache(maxsize=65_536)
+def agent_key(agent: AgentRef) -> str:
+    """Return tenant and id as one text, of which no two agents have the same."""
+    return f"{quote(agent.tenant, safe='')}/{agent.agent_id}"
+
+
+@lru_cache(maxsize=65_536)
+def agent_of(key: str) -> AgentRef:
+    """Return the agent of a key."""
+    tenant, _, agent_id = key.partition("/")
+    return AgentRef(TenantId(unquote(tenant)), AgentId(agent_id))
+
+
+def tenant_key(tenant: TenantId, key: str) -> str:
+    """Return a tenant's Idempotency-Key as one text, of which no two tenants have the same."""
+    return f"{quote(tenant, safe='')}/{key}"
+
+
+def load_trigger(text: str) -> Trigger:
+    """Return the trigger that `dump` made into text."""
+    data = orjson.loads(text)
+    return Trigger(TriggerKind(data["kind"]), data["payload"], data["focus"], data["source"])
+
+
+def load_state(text: str) -> AgentState:
+    """Return the state that `dump` made into text."""
+    data = orjson.loads(text)
+    return AgentState(recent_outcomes=tuple(data["recent_outcomes"]), runs=data["runs"])
+
+
+def load_result(text: str | None) -> RunResult | None:
+    """Return the result that `dump` made into text."""
+    if text is None:
+        return None
+    data = orjson.loads(text)
+    data["status"] = RunStatus(data["status"])
+    data["tools_called"] = tuple(data["tools_called"])
+    data["usage"] = Usage(**data["usage"])
+    data["error"] = RunError(**data["error"]) if data["error"] else None
+    return RunResult(**data)

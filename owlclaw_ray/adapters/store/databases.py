@@ -1,0 +1,136 @@
+"""Connections and transactions: how work on a synchronous Connection is run without holding up the event loop.
+
+All work of a transaction is one function. On SQLite it runs in a thread of its own, where its statements follow one
+another without a switch between threads for each (with a driver that is asynchronous statement by statement, as
+aiosqlite, those switches cost more than the statements). On PostgreSQL it runs over asyncpg.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar, TypeVarTuple
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import Dialect as EngineDialect
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from owlclaw_ray.adapters.store.dialects import Dialect, Postgresql, Sqlite
+
+_READERS = 2
+_BUSY_MILLISECONDS = 10_000
+_CONNECT_SECONDS = 10
+_COMMAND_SECONDS = 60
+_WRITING = "owlclaw_writing"
+_PRAGMAS = (
+    f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA cache_size = -32768",
+    "PRAGMA wal_autocheckpoint = 4000",
+)
+_Args = TypeVarTuple("_Args")
+_T = TypeVar("_T")
+
+
+class Database(Protocol):
+    """Runs functions of a connection in transactions."""
+
+    dialect: Dialect
+    engine_dialect: EngineDialect
+
+    async def write(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
+        """Return what the work returns, committed; rolled back if it raises.
+
+        On SQLite, work whose caller is cancelled meanwhile still runs to its end.
+        """
+        ...
+
+    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
+        """Return what the work returns; all its statements see one moment of the store."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections, after the work that is under way."""
+        ...
+
+
+class SqliteDatabase:
+    """One file, in WAL mode: a thread that writes, and a few that read meanwhile."""
+
+    def __init__(self, url: URL) -> None:
+        self.dialect: Dialect = Sqlite()
+        self._engine = create_engine(url, connect_args={"isolation_level": None})
+        self._writing_engine = self._engine.execution_options(**{_WRITING: True})
+        self.engine_dialect: EngineDialect = self._engine.dialect
+        self._writer = ThreadPoolExecutor(1, "owlclaw-store-writer")
+        self._readers = ThreadPoolExecutor(_READERS, "owlclaw-store-reader")
+        event.listen(self._engine, "connect", _set_pragmas)
+        event.listen(self._engine, "begin", _begin)
+
+    async def write(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
+        """As Database.write."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._writer, _transact, self._writing_engine, work, args
+        )
+
+    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
+        """As Database.read."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, _transact, self._engine, work, args)
+
+    async def close(self) -> None:
+        """As Database.close."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._writer.shutdown()
+        self._readers.shutdown()
+        self._engine.dispose()
+
+
+class PostgresqlDatabase:
+    """A database on a server, shared with the stores of other nodes."""
+
+    def __init__(self, url: URL) -> None:
+        arguments = {
+            "timeout": _CONNECT_SECONDS,
+            "command_timeout": _COMMAND_SECONDS,
+            "server_settings": {"jit": "off", "application_name": "owlclaw"},
+        }
+        self.dialect: Dialect = Postgresql()
+        self._engine = create_async_engine(url, connect_args=arguments)
+        self._snapshots = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self.engine_dialect: EngineDialect = self._engine.dialect
+
+    async def write(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
+        """As Database.write."""
+        async with self._engine.begin() as connection:
+            return await connection.run_sync(work, *args)
+
+    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
+        """As Database.read."""
+        async with self._snapshots.connect() as connection:
+            return await connection.run_sync(work, *args)
+
+    async def close(self) -> None:
+        """As Database.close."""
+        await self._engine.dispose()
+
+
+def _transact(engine: Engine, work: Callable[..., _T], args: tuple[Any, ...]) -> _T:
+    with engine.begin() as connection:
+        return work(connection, *args)
+
+
+def _begin(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(_WRITING, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(pragma)
+    cursor.close()

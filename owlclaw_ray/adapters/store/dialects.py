@@ -1,0 +1,171 @@
+"""Where SQLite and PostgreSQL want different SQL for the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, Protocol
+
+import orjson
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    column,
+    func,
+    literal,
+    select,
+    true,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.schema import Table
+
+from owlclaw_ray.adapters.store.schema import runs, runs_seq
+
+_NO_LIMIT = 2**62
+
+
+class Dialect(Protocol):
+    """One database's ways."""
+
+    def ids(self, values: Iterable[str]) -> Any:
+        """Return the parameter that carries many ids, for `among` and `queue_heads`."""
+        ...
+
+    def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
+        """Return the condition that the column is one of the ids in that parameter."""
+        ...
+
+    def insert(self, table: Table) -> Any:
+        """Return an INSERT that knows ON CONFLICT."""
+        ...
+
+    def locking(self, statement: Select[Any]) -> Select[Any]:
+        """Return the SELECT so that its rows stay as they are until the end of the transaction."""
+        ...
+
+    def unlocked(self, statement: Select[Any]) -> Select[Any]:
+        """Return the SELECT so that it locks its rows and leaves out those that others have locked."""
+        ...
+
+    def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """Return the SELECT of the first `depth` queued runs of each agent in `agents`."""
+        ...
+
+    def next_seqs(self, connection: Connection, number: int) -> list[int]:
+        """Return that many new numbers for runs, ascending."""
+        ...
+
+    def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
+        """Keep others from using these Idempotency-Keys until the end of the transaction."""
+        ...
+
+
+class Sqlite:
+    """One writer at a time: a transaction that may write begins by taking the write lock."""
+
+    def ids(self, values: Iterable[str]) -> str:
+        """As in Dialect: a JSON array."""
+        return orjson.dumps(list(values)).decode()
+
+    def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
+        """As in Dialect."""
+        return column.in_(select(self._each(parameter).c.value))
+
+    def insert(self, table: Table) -> Insert:
+        """As in Dialect."""
+        return sqlite.insert(table)
+
+    def locking(self, statement: Select[Any]) -> Select[Any]:
+        """As in Dialect: nobody else writes anyway."""
+        return statement
+
+    def unlocked(self, statement: Select[Any]) -> Select[Any]:
+        """As in Dialect: nobody else writes anyway."""
+        return statement
+
+    def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """As in Dialect: a range of the index up to the depth-th queued run of each agent."""
+        each = self._each("agents")
+        queued = runs.alias("queued")
+        last = (
+            select(queued.c.seq)
+            .where(queued.c.agent == each.c.value, queued.c.status == "queued")
+            .order_by(queued.c.seq)
+            .limit(1)
+            .offset(bindparam("depth", type_=BigInteger) - 1)
+            .scalar_subquery()
+        )
+        condition = (runs.c.agent == each.c.value) & (runs.c.status == "queued")
+        within = runs.c.seq <= func.coalesce(last, literal(_NO_LIMIT))
+        return select(*columns).select_from(each.join(runs, condition & within)).order_by(runs.c.seq)
+
+    def next_seqs(self, connection: Connection, number: int) -> list[int]:
+        """As in Dialect."""
+        last = connection.execute(_LAST_SEQ).scalar_one() or 0
+        return list(range(last + 1, last + number + 1))
+
+    def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
+        """As in Dialect: nobody else writes anyway."""
+
+    def _each(self, parameter: str) -> Any:
+        return func.json_each(bindparam(parameter, type_=Text)).table_valued("value")
+
+
+class Postgresql:
+    """Many writers: each locks the rows of its agents, in the order of their keys."""
+
+    def ids(self, values: Iterable[str]) -> list[str]:
+        """As in Dialect: an array."""
+        return list(values)
+
+    def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
+        """As in Dialect."""
+        return column == any_(bindparam(parameter, type_=postgresql.ARRAY(Text)))
+
+    def insert(self, table: Table) -> Insert:
+        """As in Dialect."""
+        return postgresql.insert(table)
+
+    def locking(self, statement: Select[Any]) -> Select[Any]:
+        """As in Dialect."""
+        return statement.with_for_update()
+
+    def unlocked(self, statement: Select[Any]) -> Select[Any]:
+        """As in Dialect."""
+        return statement.with_for_update(skip_locked=True)
+
+    def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """As in Dialect."""
+        each = func.unnest(bindparam("agents", type_=postgresql.ARRAY(Text))).table_valued("agent")
+        head = (
+            select(*columns)
+            .where(runs.c.agent == each.c.agent, runs.c.status == "queued")
+            .order_by(runs.c.seq)
+            .limit(bindparam("depth", type_=BigInteger))
+            .lateral("head")
+        )
+        return select(*head.c).select_from(each.join(head, true())).order_by(head.c.seq)
+
+    def next_seqs(self, connection: Connection, number: int) -> list[int]:
+        """As in Dialect: taken while the agents are locked, so that each agent's runs are numbered in commit order."""
+        return sorted(connection.execute(_NEXT_SEQS, {"number": number}).scalars())
+
+    def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
+        """As in Dialect: by advisory locks, in the order of their numbers."""
+        numbers = sorted({int.from_bytes(sha256(key.encode()).digest()[:8], signed=True) for key in keys})
+        connection.execute(_LOCK_KEYS, {"numbers": numbers})
+
+
+_LAST_SEQ = select(func.max(runs.c.seq))
+_NEXT_SEQS = select(runs_seq.next_value()).select_from(
+    func.generate_series(1, bindparam("number", type_=BigInteger)).table_valued("n")
+)
+_LOCK_KEYS = select(func.pg_advisory_xact_lock(column("number", BigInteger))).select_from(
+    func.unnest(bindparam("numbers", type_=postgresql.ARRAY(BigInteger))).table_valued(column("number", BigInteger))
+)

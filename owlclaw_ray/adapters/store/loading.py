@@ -1,0 +1,193 @@
+"""Loading the working set of a batch with a number of statements that does not depend on its size.
+
+Locks are taken in one order everywhere, which is what excludes deadlocks: new agents, agents by key, Idempotency-Keys.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, null, select
+
+from owlclaw_ray.adapters.store.codec import agent_of, dump
+from owlclaw_ray.adapters.store.dialects import Dialect
+from owlclaw_ray.adapters.store.needs import Needs
+from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, schedule_of
+from owlclaw_ray.adapters.store.schema import agents, idempotency_keys, journal, ledger, runs, schedules, ticks
+from owlclaw_ray.adapters.store.working_set import AgentRow, KeyRow, RunRow, WorkingSet
+from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.run import RunStatus
+
+_KNOWN_AGENTS = 65_536
+_NEW_STATE = dump(AgentState())
+_last_entry = select(func.max(journal.c.seq)).where(journal.c.run_id == runs.c.run_id).scalar_subquery()
+_RUN_COLUMNS = (
+    runs.c.seq,
+    runs.c.run_id,
+    runs.c.agent,
+    runs.c.created_at,
+    runs.c.status,
+    runs.c.started_at,
+    runs.c.finished_at,
+    runs.c.cancel_requested,
+    runs.c.claimed_epoch,
+    runs.c.result,
+)
+_AGENT_COLUMNS = [column.name for column in agents.c]
+_ACTIVE = runs.c.status.in_(["queued", "running"])
+
+
+class Loader:
+    """The statements for one database, made once, and the agents that are known to be registered."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._known_agents: set[str] = set()
+        among = dialect.among
+        self._register = (
+            dialect.insert(agents)
+            .values({name: bindparam(f"new_{name}") for name in _AGENT_COLUMNS})
+            .on_conflict_do_nothing()
+        )
+        brief = select(*_RUN_COLUMNS, _last_entry.label("last_entry"), null().label("trigger"))
+        self._runs = brief.where(among(runs.c.run_id, "ids"))
+        self._running = brief.where(among(runs.c.agent, "ids"), runs.c.status == "running")
+        self._queued = dialect.queue_heads((*_RUN_COLUMNS, _last_entry.label("last_entry"), runs.c.trigger))
+        self._agents = dialect.locking(
+            select(agents.c.agent, agents.c.epoch, agents.c.activation_id, agents.c.state)
+            .where(among(agents.c.agent, "ids"))
+            .order_by(agents.c.agent)
+        )
+        self._agents_of_runs = select(runs.c.agent).where(among(runs.c.run_id, "ids"))
+        self._agents_of_schedules = select(schedules.c.agent).where(among(schedules.c.schedule_id, "ids"))
+        self._keys = (
+            select(
+                idempotency_keys.c.key,
+                idempotency_keys.c.body_hash,
+                idempotency_keys.c.run_id,
+                idempotency_keys.c.expires_at,
+                runs.c.seq,
+                runs.c.agent,
+            )
+            .join(runs, runs.c.run_id == idempotency_keys.c.run_id)
+            .where(among(idempotency_keys.c.key, "ids"))
+        )
+        self._schedules = select(*SCHEDULE_COLUMNS).where(among(schedules.c.schedule_id, "ids"))
+        self._firings = select(ticks.c.firing_id).where(among(ticks.c.firing_id, "ids"))
+        self._active_schedules = (
+            select(schedules.c.agent, func.count())
+            .where(among(schedules.c.agent, "ids"), schedules.c.status == "active")
+            .group_by(schedules.c.agent)
+        )
+        self._fired_runs = (
+            select(ticks.c.schedule_id, ticks.c.run_id)
+            .join(runs, runs.c.run_id == ticks.c.run_id)
+            .where(among(runs.c.agent, "agents"), _ACTIVE, among(ticks.c.schedule_id, "ids"))
+            .order_by(runs.c.seq)
+        )
+        self._recorded_calls = (
+            select(journal.c.run_id, func.count())
+            .where(among(journal.c.run_id, "ids"), journal.c.kind == EntryKind.TOOL_FINISHED.value)
+            .group_by(journal.c.run_id)
+        )
+        self._records = select(ledger.c.record_id).where(among(ledger.c.record_id, "ids"))
+
+    def load(self, connection: Connection, needs: Needs) -> WorkingSet:
+        """Lock and return what these needs name."""
+        store = WorkingSet()
+        self._lock_agents(connection, needs, store)
+        self._load_schedules(connection, needs, store)
+        if needs.runs:
+            self._take_runs(store, self._many(connection, self._runs, needs.runs))
+        if needs.takes:
+            self._load_queues(connection, needs, store)
+        if needs.keys:
+            self._dialect.lock_keys(connection, needs.keys)
+            for key, *row in self._many(connection, self._keys, needs.keys):
+                store.keys[key] = KeyRow(*row)
+        if needs.records:
+            store.records.update(row[0] for row in self._many(connection, self._records, needs.records))
+        if needs.submissions:
+            store.free_seqs = deque(self._dialect.next_seqs(connection, needs.submissions))
+        return store
+
+    def committed(self, needs: Needs) -> None:
+        """Note that a transaction with these needs was committed: its agents are registered."""
+        if len(self._known_agents) > _KNOWN_AGENTS:
+            self._known_agents.clear()
+        self._known_agents.update(needs.registered)
+
+    def _many(self, connection: Connection, statement: Any, ids: Iterable[str]) -> Iterable[Any]:
+        return connection.execute(statement, {"ids": self._dialect.ids(ids)})
+
+    def _lock_agents(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        new = sorted(needs.registered.keys() - self._known_agents)
+        if new:
+            connection.execute(self._register, [_new_agent(key, needs.registered[key]) for key in new])
+        keys = set(needs.agents)
+        if needs.cancelled:
+            keys.update(row[0] for row in self._many(connection, self._agents_of_runs, needs.cancelled))
+        if needs.fired:
+            keys.update(row[0] for row in self._many(connection, self._agents_of_schedules, needs.fired))
+        if keys:
+            for row in self._many(connection, self._agents, keys):
+                store.agents[row[0]] = AgentRow(*row)
+
+    def _load_schedules(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        if needs.schedules:
+            found = map(schedule_of, self._many(connection, self._schedules, needs.schedules))
+            store.schedules = {schedule.schedule_id: schedule for schedule in found}
+        if needs.firings:
+            store.firings.update(row[0] for row in self._many(connection, self._firings, needs.firings))
+        if needs.limited:
+            for agent, number in self._many(connection, self._active_schedules, needs.limited):
+                store.agents[agent].active_schedules = number
+        if needs.cancelled_schedules:
+            ids = self._dialect.ids
+            parameters = {"agents": ids(needs.agents), "ids": ids(needs.cancelled_schedules)}
+            for schedule_id, run_id in connection.execute(self._fired_runs, parameters):
+                store.fired_runs.setdefault(schedule_id, []).append(run_id)
+                needs.runs.add(run_id)
+
+    def _load_queues(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        depth = max(needs.takes.values()) + len(needs.cancelled)
+        parameters = {"agents": self._dialect.ids(needs.takes), "depth": depth}
+        for run in self._take_runs(store, connection.execute(self._queued, parameters)):
+            store.agents[run.agent].queue.append(run)
+        resumed = set()
+        for run in self._take_runs(store, self._many(connection, self._running, needs.takes)):
+            store.agents[run.agent].running = run
+            if needs.claims.get(run.agent, set()) - {run.claimed_epoch}:
+                run.recorded_calls = 0
+                resumed.add(run.run_id)
+        if resumed:
+            for run_id, number in self._many(connection, self._recorded_calls, resumed):
+                store.runs[run_id].recorded_calls = number
+
+    def _take_runs(self, store: WorkingSet, rows: Iterable[Any]) -> list[RunRow]:
+        taken = []
+        for row in rows:
+            run = store.runs.get(row.run_id)
+            if run is None:
+                run = store.runs[row.run_id] = RunRow(*row)
+                run.status = RunStatus(run.status)
+            if row.trigger is not None:
+                run.trigger = row.trigger
+            taken.append(run)
+        return taken
+
+
+def _new_agent(key: str, at: int) -> dict[str, Any]:
+    agent = agent_of(key)
+    return {
+        "new_agent": key,
+        "new_tenant": agent.tenant,
+        "new_definition": agent.definition,
+        "new_epoch": 0,
+        "new_activation_id": None,
+        "new_state": _NEW_STATE,
+        "new_created_at": at,
+    }

@@ -1,0 +1,140 @@
+"""What a batch of commands needs to know of the store, found from the commands alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from owlclaw_ray.adapters.store.codec import agent_key, tenant_key, to_micros
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.ids import derived_id
+from owlclaw_ray.ports.store import (
+    ActivateAgent,
+    AppendJournal,
+    AppendLedger,
+    CancelRun,
+    CancelSchedule,
+    ClaimRun,
+    Command,
+    CreateSchedule,
+    FinishRun,
+    FireSchedule,
+    ReleaseAgent,
+    SubmitRun,
+)
+
+
+@dataclass(slots=True)
+class Needs:
+    """Keys of the rows to load. Agents are named by their keys."""
+
+    agents: set[str] = field(default_factory=set)
+    """To lock."""
+    registered: dict[str, int] = field(default_factory=dict)
+    """To make if they are new, with the time of the first command that names them."""
+    runs: set[str] = field(default_factory=set)
+    cancelled: set[str] = field(default_factory=set)
+    """Runs to cancel: their agents are known only from the store."""
+    takes: Counter[str] = field(default_factory=Counter)
+    """How many runs the batch may take from the front of each agent's queue; 1 where it only asks if there are any."""
+    claims: dict[str, set[int]] = field(default_factory=dict)
+    """The epochs under which runs of each agent are claimed."""
+    keys: set[str] = field(default_factory=set)
+    submissions: int = 0
+    schedules: set[str] = field(default_factory=set)
+    fired: set[str] = field(default_factory=set)
+    """Schedules to fire: their agents are known only from the store."""
+    cancelled_schedules: set[str] = field(default_factory=set)
+    firings: set[str] = field(default_factory=set)
+    limited: set[str] = field(default_factory=set)
+    """Agents whose active schedules are to be counted."""
+    records: set[str] = field(default_factory=set)
+
+    def record(self, records: Iterable[LedgerRecord]) -> None:
+        """Note ledger records that are to be appended."""
+        self.records.update(record.record_id for record in records)
+
+    def submit(self, command: SubmitRun) -> None:
+        """Note what a SubmitRun needs."""
+        key = agent_key(command.agent)
+        self.agents.add(key)
+        self.registered.setdefault(key, to_micros(command.at))
+        self.runs.add(command.run_id)
+        self.submissions += 1
+        if command.idempotency is not None:
+            self.keys.add(tenant_key(command.agent.tenant, command.idempotency.key))
+
+    def claim(self, command: ClaimRun | FinishRun) -> None:
+        """Note what the claim of a run needs."""
+        key = agent_key(command.agent)
+        self.takes[key] += 1
+        self.claims.setdefault(key, set()).add(command.epoch)
+
+    def fire(self, command: FireSchedule) -> None:
+        """Note what a FireSchedule needs."""
+        self.schedules.add(command.schedule_id)
+        self.fired.add(command.schedule_id)
+        self.firings.update(tick.firing_id for tick in command.ticks)
+        self.runs.update(tick.run_id for tick in command.ticks if tick.run_id is not None)
+        if command.run is not None:
+            self.submit(command.run)
+
+
+def needs_of(commands: Sequence[Command]) -> Needs:
+    """Return what these commands need."""
+    needs = Needs()
+    for command in commands:
+        _note(needs, command)
+    return needs
+
+
+def end_record_id(run_id: str) -> str:
+    """Return the id of the ledger record that tells a run's end, the same that the engine gives it."""
+    return derived_id("rec", run_id, "run", "end")
+
+
+def _note(needs: Needs, command: Command) -> None:  # noqa: C901 - one case a command
+    match command:
+        case SubmitRun():
+            needs.submit(command)
+        case ClaimRun():
+            needs.agents.add(agent_key(command.agent))
+            needs.claim(command)
+        case AppendJournal() | FinishRun():
+            needs.agents.add(agent_key(command.agent))
+            needs.runs.add(command.run_id)
+            needs.record(command.ledger)
+            if isinstance(command, FinishRun) and command.claim_next:
+                needs.claim(command)
+        case ActivateAgent():
+            key = agent_key(command.agent)
+            needs.agents.add(key)
+            needs.registered.setdefault(key, to_micros(command.at))
+        case ReleaseAgent():
+            key = agent_key(command.agent)
+            needs.agents.add(key)
+            needs.takes[key] += 1
+        case CancelRun():
+            needs.runs.add(command.run_id)
+            needs.cancelled.add(command.run_id)
+            needs.records.add(end_record_id(command.run_id))
+        case CreateSchedule():
+            key = agent_key(command.schedule.agent)
+            needs.agents.add(key)
+            needs.registered.setdefault(key, to_micros(command.schedule.created_at))
+            needs.schedules.add(command.schedule.schedule_id)
+            needs.limited.add(key)
+        case CancelSchedule():
+            needs.agents.add(agent_key(command.agent))
+            needs.schedules.add(command.schedule_id)
+            needs.cancelled_schedules.add(command.schedule_id)
+        case FireSchedule():
+            needs.fire(command)
+        case AppendLedger():
+            needs.record(command.records)
+            needs.agents.update(agent_key(AgentRef(each.tenant, each.agent_id)) for each in command.records)
+        case _:
+            assert_never(command)

@@ -1,0 +1,212 @@
+"""Queries of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+
+from owlclaw_ray.adapters.store.codec import (
+    agent_key,
+    agent_of,
+    from_micros,
+    load_result,
+    load_state,
+    load_trigger,
+    optional_time,
+    to_micros,
+)
+from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of, suspect_record_of
+from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
+from owlclaw_ray.adapters.store.schema import agents, journal, ledger, ledger_heads, runs, schedules, ticks
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.governance.ledger_chain import ChainHead, ChainVerifier
+from owlclaw_ray.ids import RunId, ScheduleId, TenantId
+from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerFilter, RunFilter
+
+_PAGE = 500
+_ACTIVE = runs.c.status.in_(["queued", "running"])
+_queued_runs = (
+    select(func.count())
+    .select_from(runs)
+    .where(runs.c.agent == agents.c.agent, runs.c.status == "queued")
+    .correlate(agents)
+    .scalar_subquery()
+)
+_running_run = (
+    select(func.max(runs.c.run_id))
+    .where(runs.c.agent == agents.c.agent, runs.c.status == "running")
+    .correlate(agents)
+    .scalar_subquery()
+)
+_agents = select(agents, _queued_runs.label("queued_runs"), _running_run.label("running_run"))
+
+
+def read_run(connection: Connection, tenant: TenantId, run_id: RunId) -> Run | None:
+    """As RunStore.run."""
+    found = select(runs).where(runs.c.run_id == run_id, runs.c.tenant == tenant)
+    row = connection.execute(found).one_or_none()
+    return None if row is None else _run(row)
+
+
+def read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
+    """As RunStore.runs."""
+    found = select(runs).order_by(runs.c.seq.desc()).limit(where.limit)
+    if where.agent is None:
+        found = found.where(runs.c.tenant == where.tenant)
+    else:
+        found = found.where(runs.c.agent == agent_key(where.agent), runs.c.tenant == where.tenant)
+    if where.status is not None:
+        found = found.where(runs.c.status == where.status.value)
+    if where.before_seq is not None:
+        found = found.where(runs.c.seq < where.before_seq)
+    return [_run(row) for row in connection.execute(found)]
+
+
+def read_journal(connection: Connection, tenant: TenantId, run_id: RunId, after: int) -> Sequence[JournalEntry]:
+    """As RunStore.journal."""
+    found = (
+        select(*ENTRY_COLUMNS)
+        .join(runs, runs.c.run_id == journal.c.run_id)
+        .where(journal.c.run_id == run_id, journal.c.seq > after, runs.c.tenant == tenant)
+        .order_by(journal.c.seq)
+    )
+    return [entry_of(row) for row in connection.execute(found)]
+
+
+def read_agent(connection: Connection, agent: AgentRef) -> AgentRecord | None:
+    """As RunStore.agent."""
+    row = connection.execute(_agents.where(agents.c.agent == agent_key(agent))).one_or_none()
+    return None if row is None else _agent(row)
+
+
+def read_agents(connection: Connection, tenant: TenantId, limit: int) -> Sequence[AgentRecord]:
+    """As RunStore.agents."""
+    found = _agents.where(agents.c.tenant == tenant).order_by(agents.c.agent).limit(limit)
+    return [_agent(row) for row in connection.execute(found)]
+
+
+def read_agents_with_work(connection: Connection, limit: int) -> Sequence[AgentRef]:
+    """As RunStore.agents_with_work."""
+    found = select(runs.c.agent).where(_ACTIVE).group_by(runs.c.agent).order_by(func.min(runs.c.seq)).limit(limit)
+    return [agent_of(key) for key in connection.execute(found).scalars()]
+
+
+def read_due_schedules(connection: Connection, now: datetime, limit: int) -> Sequence[Schedule]:
+    """As ScheduleStore.due_schedules."""
+    found = (
+        select(*SCHEDULE_COLUMNS)
+        .where(schedules.c.status == "active", schedules.c.next_fire_at <= to_micros(now))
+        .order_by(schedules.c.next_fire_at)
+        .limit(limit)
+    )
+    return [schedule_of(row) for row in connection.execute(found)]
+
+
+def read_next_due(connection: Connection) -> datetime | None:
+    """As ScheduleStore.next_due."""
+    found = select(func.min(schedules.c.next_fire_at)).where(schedules.c.status == "active")
+    return optional_time(connection.execute(found).scalar_one())
+
+
+def read_schedules(connection: Connection, agent: AgentRef) -> Sequence[Schedule]:
+    """As ScheduleStore.schedules."""
+    found = (
+        select(*SCHEDULE_COLUMNS)
+        .where(schedules.c.agent == agent_key(agent))
+        .order_by(schedules.c.created_at, schedules.c.schedule_id)
+    )
+    return [schedule_of(row) for row in connection.execute(found)]
+
+
+def read_ticks(connection: Connection, schedule_id: ScheduleId) -> Sequence[Tick]:
+    """As ScheduleStore.ticks."""
+    found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == schedule_id).order_by(ticks.c.due_at, ticks.c.firing_id)
+    return [tick_of(row) for row in connection.execute(found)]
+
+
+def read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[ChainedRecord]:
+    """As LedgerStore.ledger."""
+    found = select(*RECORD_COLUMNS).where(ledger.c.tenant == where.tenant)
+    if where.agent is not None:
+        found = found.where(ledger.c.agent == agent_key(where.agent))
+    if where.run_id is not None:
+        found = found.where(ledger.c.run_id == where.run_id)
+    if where.kind is not None:
+        found = found.where(ledger.c.kind == where.kind.value)
+    found = found.order_by(ledger.c.at, ledger.c.id).limit(where.limit)
+    return [record_of(row) for row in connection.execute(found)]
+
+
+def read_chain_breaks(connection: Connection, tenant: TenantId) -> Sequence[ChainBreak]:
+    """As LedgerStore.verify_ledger. The connection must see one moment of the store throughout."""
+    heads = {
+        row.writer: ChainHead(tenant, row.writer, row.position, row.hash)
+        for row in connection.execute(select(ledger_heads).where(ledger_heads.c.tenant == tenant))
+    }
+    writers = {*heads, *_writers(connection, tenant)}
+    return [
+        each for writer in sorted(writers) for each in _breaks(connection, heads.get(writer, ChainHead(tenant, writer)))
+    ]
+
+
+def _breaks(connection: Connection, end: ChainHead) -> Iterator[ChainBreak]:
+    verifier = ChainVerifier(end.tenant, end.writer)
+    for record in _chain(connection, end):
+        yield from verifier.follow(record)
+    yield from verifier.finish(end)
+
+
+def _chain(connection: Connection, end: ChainHead) -> Iterator[ChainedRecord]:
+    after = -1
+    page: Select[Any] = select(*RECORD_COLUMNS).where(ledger.c.tenant == end.tenant, ledger.c.writer == end.writer)
+    while True:
+        rows = connection.execute(page.where(ledger.c.position > after).order_by(ledger.c.position).limit(_PAGE)).all()
+        yield from map(suspect_record_of, rows)
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1].position
+
+
+def _writers(connection: Connection, tenant: TenantId) -> Iterable[str]:
+    writer = connection.execute(_next_writer(tenant, "")).scalar_one()
+    while writer is not None:
+        yield writer
+        writer = connection.execute(_next_writer(tenant, writer)).scalar_one()
+
+
+def _next_writer(tenant: TenantId, after: str) -> Select[Any]:
+    return select(func.min(ledger.c.writer)).where(ledger.c.tenant == tenant, ledger.c.writer > after)
+
+
+def _run(row: Any) -> Run:
+    return Run(
+        row.run_id,
+        row.seq,
+        agent_of(row.agent),
+        load_trigger(row.trigger),
+        RunStatus(row.status),
+        from_micros(row.created_at),
+        optional_time(row.started_at),
+        optional_time(row.finished_at),
+        cancel_requested=row.cancel_requested,
+        result=load_result(row.result),
+    )
+
+
+def _agent(row: Any) -> AgentRecord:
+    return AgentRecord(
+        agent_of(row.agent),
+        row.epoch,
+        row.activation_id,
+        load_state(row.state),
+        from_micros(row.created_at),
+        row.queued_runs,
+        row.running_run,
+    )

@@ -1,0 +1,147 @@
+"""What an activation does with its agent and runs, on the working set. Every write checks the epoch."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from owlclaw_ray.adapters.store.answers import Answer, ClaimAnswer, FinishAnswer
+from owlclaw_ray.adapters.store.codec import agent_key, dump, from_micros, load_state, to_micros
+from owlclaw_ray.adapters.store.working_set import AgentRow, RunRow, WorkingSet
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.ports.store import (
+    ActivateAgent,
+    AgentActivated,
+    Appended,
+    AppendJournal,
+    ClaimRun,
+    FinishRun,
+    NothingQueued,
+    ReleaseAgent,
+    Released,
+    RunClaimed,
+    RunFinished,
+    StaleEpoch,
+)
+
+
+def activate(store: WorkingSet, command: ActivateAgent) -> AgentActivated:
+    """Give the agent to this activation, under the next epoch unless it has it already."""
+    agent = store.agents[agent_key(command.agent)]
+    if agent.activation_id != command.activation_id:
+        agent.epoch += 1
+        agent.activation_id = command.activation_id
+        store.changed_agent(agent)
+    return AgentActivated(agent.epoch, load_state(agent.state))
+
+
+def release(store: WorkingSet, command: ReleaseAgent) -> Released | StaleEpoch:
+    """Take the agent from its activation; again changes nothing."""
+    agent = store.agents.get(agent_key(command.agent))
+    if agent is None or agent.epoch != command.epoch:
+        return _stale(command.agent, agent)
+    if agent.activation_id is not None:
+        agent.activation_id = None
+        agent.state = dump(command.state)
+        store.changed_agent(agent)
+    return Released(pending=bool(agent.queue) or agent.running is not None)
+
+
+def claim(store: WorkingSet, command: ClaimRun) -> Answer:
+    """Give the activation the agent's next run."""
+    agent = _owned(store, command.agent, command.epoch)
+    if isinstance(agent, StaleEpoch):
+        return agent
+    return _claim_next(store, agent, command.at) or NothingQueued()
+
+
+def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
+    """Append to a run that this activation executes."""
+    agent = _owned(store, command.agent, command.epoch)
+    if isinstance(agent, StaleEpoch):
+        return agent
+    run = _run_of(store, command)
+    if any(entry.seq > run.last_entry for entry in command.entries):
+        _check_claimed(run, command.epoch)
+    store.append(run, command.entries)
+    store.record(command.ledger)
+    store.keep(command.blobs)
+    return Appended(bool(run.cancel_requested))
+
+
+def finish(store: WorkingSet, command: FinishRun) -> Answer:
+    """End a run that this activation executes, unless it is over already, and claim the next if asked."""
+    agent = _owned(store, command.agent, command.epoch)
+    if isinstance(agent, StaleEpoch):
+        return agent
+    run = _run_of(store, command)
+    if not run.status.final:
+        _end(store, agent, run, command)
+    following = _claim_next(store, agent, command.at) if command.claim_next else None
+    return FinishAnswer(following) if isinstance(following, ClaimAnswer) else RunFinished(following)
+
+
+def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) -> None:
+    if not command.result.status.final:
+        raise ValueError(f"run {run.run_id} cannot end as {command.result.status.value}")
+    _check_claimed(run, command.epoch)
+    store.append(run, command.entries)
+    store.record(command.ledger)
+    store.keep(command.blobs)
+    run.status, run.finished_at, run.result = command.result.status, to_micros(command.at), dump(command.result)
+    store.changed_run(run)
+    agent.running = None
+    agent.state = dump(command.state)
+    store.changed_agent(agent)
+
+
+def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed | ClaimAnswer | None:
+    run = agent.running
+    if run is not None:
+        if run.claimed_epoch != agent.epoch:
+            run.claimed_epoch = agent.epoch
+            store.changed_run(run)
+            data = {"epoch": agent.epoch, "recorded_tool_calls": run.recorded_calls}
+            store.note(run, EntryKind.RUN_RESUMED, to_micros(at), data)
+        return ClaimAnswer(run.snapshot(), run.last_entry)
+    if not agent.queue:
+        return None
+    run = agent.running = agent.queue.popleft()
+    run.status, run.started_at, run.claimed_epoch = RunStatus.RUNNING, to_micros(at), agent.epoch
+    run.recorded_calls = 0
+    store.changed_run(run)
+    store.note(run, EntryKind.RUN_STARTED, run.started_at, {"epoch": agent.epoch})
+    return _fresh(run.snapshot(), agent.epoch, run.started_at)
+
+
+def _fresh(run: Run, epoch: int, started_at: int) -> RunClaimed:
+    queued = {"trigger": run.trigger.kind.value, "focus": run.trigger.focus}
+    journal = (
+        JournalEntry(1, EntryKind.RUN_QUEUED, run.created_at, queued),
+        JournalEntry(2, EntryKind.RUN_STARTED, from_micros(started_at), {"epoch": epoch}),
+    )
+    return RunClaimed(run, journal)
+
+
+def _owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch:
+    agent = store.agents.get(agent_key(ref))
+    if agent is None or agent.epoch != epoch or agent.activation_id is None:
+        return _stale(ref, agent)
+    return agent
+
+
+def _stale(ref: AgentRef, agent: AgentRow | None) -> StaleEpoch:
+    return StaleEpoch(ref, 0 if agent is None else agent.epoch)
+
+
+def _run_of(store: WorkingSet, command: AppendJournal | FinishRun) -> RunRow:
+    run = store.runs.get(command.run_id)
+    if run is None or run.agent != agent_key(command.agent):
+        raise ValueError(f"agent {command.agent} has no run {command.run_id}")
+    return run
+
+
+def _check_claimed(run: RunRow, epoch: int) -> None:
+    if run.status is not RunStatus.RUNNING or run.claimed_epoch != epoch:
+        raise ValueError(f"run {run.run_id} is {run.status.value} and not claimed under epoch {epoch}")

@@ -1,0 +1,149 @@
+"""The tables. Times are microseconds since 1970 in UTC; JSON is text.
+
+An agent's column holds its key (`codec.agent_key`): tenant and id in one, so that every look-up is by one column. The row
+of an agent is the lock of everything that is the agent's: runs, journals and schedules. The indexes keep the cost of a
+command independent of how many runs, agents and records there are.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Sequence, Table, Text, text
+
+metadata = MetaData()
+
+NAME = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that is compared byte by byte on every database."""
+ROW_ID = BigInteger().with_variant(Integer, "sqlite")
+ACTIVE = text("status IN ('queued', 'running')")
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("agent", NAME, primary_key=True),
+    Column("tenant", NAME, nullable=False),
+    Column("definition", NAME, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("activation_id", Text),
+    Column("state", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("agents_by_tenant", "tenant", "agent"),
+)
+
+runs_seq = Sequence("runs_seq", metadata=metadata)
+"""Order of acceptance on PostgreSQL, where many write at once; SQLite counts on from the last row."""
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("seq", ROW_ID, primary_key=True, autoincrement=False),
+    Column("run_id", NAME, nullable=False, unique=True),
+    Column("tenant", NAME, nullable=False),
+    Column("agent", NAME, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("claimed_epoch", BigInteger, nullable=False),
+    Column("result", Text),
+    Index("runs_active", "agent", "status", "seq", sqlite_where=ACTIVE, postgresql_where=ACTIVE),
+    Index("runs_by_agent", "agent", "seq"),
+    Index("runs_by_tenant", "tenant", "seq"),
+    Index("runs_by_status", "tenant", "status", "seq"),
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("run_id", NAME, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("kind", NAME, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("data", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("hash", NAME, primary_key=True),
+    Column("content", Text, nullable=False),
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", ROW_ID, primary_key=True),
+    Column("tenant", NAME, nullable=False),
+    Column("writer", NAME, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("record_id", NAME, nullable=False, unique=True),
+    Column("agent", NAME, nullable=False),
+    Column("run_id", NAME, nullable=False),
+    Column("kind", NAME, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("previous_hash", NAME, nullable=False),
+    Column("hash", NAME, nullable=False),
+    Index("ledger_chain", "tenant", "writer", "position", unique=True),
+    Index("ledger_by_time", "tenant", "at", "id"),
+    Index("ledger_by_agent", "agent", "at", "id"),
+    Index("ledger_by_run", "run_id", "at", "id"),
+    Index("ledger_by_kind", "tenant", "kind", "at", "id"),
+)
+
+ledger_heads = Table(
+    "ledger_heads",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("writer", NAME, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("hash", NAME, nullable=False),
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("schedule_id", NAME, primary_key=True),
+    Column("agent", NAME, nullable=False),
+    Column("kind", NAME, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by_run", Text),
+    Column("status", NAME, nullable=False),
+    Column("next_fire_at", BigInteger),
+    Index(
+        "schedules_due",
+        "next_fire_at",
+        sqlite_where=text("status = 'active'"),
+        postgresql_where=text("status = 'active'"),
+    ),
+    Index("schedules_by_agent", "agent", "status", "created_at"),
+)
+
+ticks = Table(
+    "ticks",
+    metadata,
+    Column("firing_id", NAME, primary_key=True),
+    Column("schedule_id", NAME, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("outcome", NAME, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("run_id", NAME),
+    Column("reason", Text, nullable=False),
+    Column("last_due_at", BigInteger),
+    Column("count", BigInteger, nullable=False),
+    Index("ticks_by_schedule", "schedule_id", "due_at"),
+    Index("ticks_by_run", "run_id"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("key", NAME, primary_key=True),
+    Column("body_hash", Text, nullable=False),
+    Column("run_id", NAME, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("idempotency_keys_expiry", "expires_at"),
+)

@@ -1,0 +1,121 @@
+"""The Store over a database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar, TypeVarTuple
+
+from sqlalchemy import Connection
+
+from owlclaw_ray.adapters.store import reading
+from owlclaw_ray.adapters.store.applying import Applier
+from owlclaw_ray.adapters.store.databases import Database
+from owlclaw_ray.adapters.store.failures import FAILURES, Failure, explain, failure_of
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.ids import RunId, ScheduleId, TenantId
+from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerFilter, Outcome, RunFilter
+
+_RACES = 5
+_Args = TypeVarTuple("_Args")
+_T = TypeVar("_T")
+
+
+class SqlStore:
+    """A Store on a database whose schema is up to date. Many may use one PostgreSQL database; one writes at a time here."""
+
+    def __init__(self, database: Database, writer: str) -> None:
+        self._database = database
+        self._applier = Applier(database.dialect, database.engine_dialect, writer)
+        self._turn = asyncio.Lock()
+
+    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """As CommandStore.apply: in one transaction, whose number of statements does not grow with the commands.
+
+        A command that cannot be applied has the outcome CommandFailed, and the others stand.
+        """
+        if not commands:
+            return ()
+        async with self._turn:
+            outcomes = await self._apply(commands)
+            self._applier.committed(commands)
+            return outcomes
+
+    async def _apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        apply, races = self._applier.together, 0
+        while True:
+            try:
+                return await self._database.write(apply, commands)
+            except FAILURES as error:
+                failure = failure_of(error)
+                if failure is Failure.COMMAND and apply != self._applier.one_by_one:
+                    apply = self._applier.one_by_one
+                    continue
+                if failure is Failure.LOST_RACE and races < _RACES:
+                    races += 1
+                    continue
+                raise StoreUnavailableError(f"the store did not commit: {explain(error)}") from error
+
+    async def _read(self, query: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
+        try:
+            return await self._database.read(query, *args)
+        except FAILURES as error:
+            raise StoreUnavailableError(f"the store cannot be read: {explain(error)}") from error
+
+    async def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
+        """As RunStore.run."""
+        return await self._read(reading.read_run, tenant, run_id)
+
+    async def runs(self, where: RunFilter) -> Sequence[Run]:
+        """As RunStore.runs."""
+        return await self._read(reading.read_runs, where)
+
+    async def journal(self, tenant: TenantId, run_id: RunId, after: int = 0) -> Sequence[JournalEntry]:
+        """As RunStore.journal."""
+        return await self._read(reading.read_journal, tenant, run_id, after)
+
+    async def agent(self, agent: AgentRef) -> AgentRecord | None:
+        """As RunStore.agent."""
+        return await self._read(reading.read_agent, agent)
+
+    async def agents(self, tenant: TenantId, limit: int = 1_000) -> Sequence[AgentRecord]:
+        """As RunStore.agents."""
+        return await self._read(reading.read_agents, tenant, limit)
+
+    async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
+        """As RunStore.agents_with_work."""
+        return await self._read(reading.read_agents_with_work, limit)
+
+    async def due_schedules(self, now: datetime, limit: int = 500) -> Sequence[Schedule]:
+        """As ScheduleStore.due_schedules."""
+        return await self._read(reading.read_due_schedules, now, limit)
+
+    async def next_due(self) -> datetime | None:
+        """As ScheduleStore.next_due."""
+        return await self._read(reading.read_next_due)
+
+    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
+        """As ScheduleStore.schedules."""
+        return await self._read(reading.read_schedules, agent)
+
+    async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
+        """As ScheduleStore.ticks."""
+        return await self._read(reading.read_ticks, schedule_id)
+
+    async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
+        """As LedgerStore.ledger."""
+        return await self._read(reading.read_ledger, where)
+
+    async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
+        """As LedgerStore.verify_ledger, on one moment of the store; it reads every record of the tenant, in pages."""
+        return await self._read(reading.read_chain_breaks, tenant)
+
+    async def close(self) -> None:
+        """As Store.close."""
+        await self._database.close()

@@ -1,0 +1,190 @@
+"""The part of the store that one batch of commands touches, in memory, and what the batch changes of it.
+
+A batch is loaded with a fixed number of statements, its commands are applied one after another to these objects (so that
+each sees what those before it did), and the changes are written with a fixed number of statements. While it lasts, the
+rows of its agents are locked: everything loaded stays true until the commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from owlclaw_ray.adapters.store.codec import (
+    agent_key,
+    agent_of,
+    dump,
+    from_micros,
+    load_result,
+    load_trigger,
+    optional_time,
+    to_micros,
+)
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.ids import RunId, ScheduleId
+
+UNREAD_TRIGGER = Trigger(TriggerKind.API)
+"""Stands in a run whose trigger was not loaded; it is replaced before the outcome leaves the store."""
+
+
+@dataclass(slots=True, eq=False)
+class RunRow:
+    """A run. `trigger` is None where it was not loaded; `recorded_calls` counts tool results, None where not counted."""
+
+    seq: int
+    run_id: str
+    agent: str
+    created_at: int
+    status: RunStatus
+    started_at: int | None = None
+    finished_at: int | None = None
+    cancel_requested: bool = False
+    claimed_epoch: int = 0
+    result: str | None = None
+    last_entry: int = 0
+    trigger: str | None = None
+    recorded_calls: int | None = None
+
+    def snapshot(self) -> Run:
+        """Return the run as it stands now, its trigger UNREAD_TRIGGER if that was not loaded."""
+        return Run(
+            RunId(self.run_id),
+            self.seq,
+            agent_of(self.agent),
+            UNREAD_TRIGGER if self.trigger is None else load_trigger(self.trigger),
+            self.status,
+            from_micros(self.created_at),
+            optional_time(self.started_at),
+            optional_time(self.finished_at),
+            cancel_requested=bool(self.cancel_requested),
+            result=load_result(self.result),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class AgentRow:
+    """An agent, with the front of its queue as far as the batch may need it."""
+
+    agent: str
+    epoch: int
+    activation_id: str | None
+    state: str
+    queue: deque[RunRow] = field(default_factory=deque)
+    running: RunRow | None = None
+    active_schedules: int = 0
+
+
+@dataclass(slots=True)
+class KeyRow:
+    """An Idempotency-Key and the run that it stands for."""
+
+    body_hash: str
+    run_id: str
+    expires_at: int
+    seq: int
+    agent: str
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be written, as rows in the column order of `writing`."""
+
+    new_runs: list[RunRow] = field(default_factory=list)
+    runs: dict[int, RunRow] = field(default_factory=dict)
+    agents: dict[str, AgentRow] = field(default_factory=dict)
+    journal: list[tuple[str, int, str, int, str]] = field(default_factory=list)
+    blobs: dict[str, str] = field(default_factory=dict)
+    records: list[LedgerRecord] = field(default_factory=list)
+    keys: dict[str, KeyRow] = field(default_factory=dict)
+    new_schedules: dict[str, Schedule] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    ticks: list[Tick] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class WorkingSet:
+    """Everything that the commands of a batch may ask for."""
+
+    agents: dict[str, AgentRow] = field(default_factory=dict)
+    runs: dict[str, RunRow] = field(default_factory=dict)
+    keys: dict[str, KeyRow] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    firings: set[str] = field(default_factory=set)
+    """Firing ids that are in the store already."""
+    fired_runs: dict[str, list[str]] = field(default_factory=dict)
+    """Runs, by schedule, that were active when the batch began or were queued in it."""
+    records: set[str] = field(default_factory=set)
+    """Ids of ledger records that are in the store already."""
+    free_seqs: deque[int] = field(default_factory=deque)
+    changes: Changes = field(default_factory=Changes)
+
+    def add_run(self, run: RunRow) -> None:
+        """Put a new run at the end of its agent's queue."""
+        self.runs[run.run_id] = run
+        self.changes.new_runs.append(run)
+        self.agents[run.agent].queue.append(run)
+
+    def changed_run(self, run: RunRow) -> None:
+        """Note that the run is to be written."""
+        self.changes.runs[run.seq] = run
+
+    def changed_agent(self, agent: AgentRow) -> None:
+        """Note that the agent is to be written."""
+        self.changes.agents[agent.agent] = agent
+
+    def append(self, run: RunRow, entries: Sequence[JournalEntry]) -> None:
+        """Append entries to a run's journal, but those that it has; raises ValueError if one is left out between."""
+        for entry in entries:
+            if entry.seq <= run.last_entry:
+                continue
+            if entry.seq != run.last_entry + 1:
+                raise ValueError(
+                    f"entry {entry.seq} of run {run.run_id} does not follow its last entry {run.last_entry}"
+                )
+            row = (run.run_id, entry.seq, entry.kind.value, to_micros(entry.at), dump(entry.data))
+            self.changes.journal.append(row)
+            run.last_entry = entry.seq
+            if entry.kind is EntryKind.TOOL_FINISHED and run.recorded_calls is not None:
+                run.recorded_calls += 1
+
+    def note(self, run: RunRow, kind: EntryKind, at: int, data: dict[str, Any]) -> None:
+        """Append an entry of the store's own."""
+        self.append(run, (JournalEntry(run.last_entry + 1, kind, from_micros(at), data),))
+
+    def record(self, records: Sequence[LedgerRecord]) -> None:
+        """Append records to the ledger, but those that it has."""
+        for record in records:
+            if record.record_id not in self.records:
+                self.records.add(record.record_id)
+                self.changes.records.append(record)
+
+    def keep(self, blobs: Mapping[str, str]) -> None:
+        """Store texts by their hashes."""
+        self.changes.blobs.update(blobs)
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        """Store a new active schedule."""
+        self.schedules[schedule.schedule_id] = schedule
+        self.changes.new_schedules[schedule.schedule_id] = schedule
+        self._agent_of(schedule).active_schedules += 1
+
+    def change_schedule(self, schedule: Schedule) -> None:
+        """Put this in the place of a schedule that was active."""
+        self.schedules[schedule.schedule_id] = schedule
+        self.changes.schedules[schedule.schedule_id] = schedule
+        if schedule.status is not ScheduleStatus.ACTIVE:
+            self._agent_of(schedule).active_schedules -= 1
+
+    def active_runs_of(self, schedule_id: ScheduleId) -> tuple[RunId, ...]:
+        """Return the runs of a schedule's firings that are not over."""
+        run_ids = dict.fromkeys(self.fired_runs.get(schedule_id, ()))
+        return tuple(RunId(run_id) for run_id in run_ids if not self.runs[run_id].status.final)
+
+    def _agent_of(self, schedule: Schedule) -> AgentRow:
+        return self.agents[agent_key(schedule.agent)]

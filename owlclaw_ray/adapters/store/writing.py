@@ -1,0 +1,210 @@
+"""Writing the changes of a batch: one statement a table, its rows sent together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy.engine.interfaces import Dialect as EngineDialect
+from sqlalchemy.sql.schema import Table
+
+from owlclaw_ray.adapters.store.codec import agent_key, agent_of, dump, optional_micros, to_micros
+from owlclaw_ray.adapters.store.dialects import Dialect
+from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_row, tick_row
+from owlclaw_ray.adapters.store.schema import (
+    agents,
+    blobs,
+    idempotency_keys,
+    journal,
+    ledger,
+    ledger_heads,
+    runs,
+    schedules,
+    ticks,
+)
+from owlclaw_ray.adapters.store.working_set import Changes, RunRow
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.governance.ledger_chain import ChainHead, canonical_data, next_hash
+
+_SWEEP_EVERY, _SWEEP = 500, 1_000
+"""After how many new Idempotency-Keys expired ones are removed, and how many at most."""
+_NEW_RUN = (
+    "seq",
+    "run_id",
+    "tenant",
+    "agent",
+    "trigger",
+    "created_at",
+    "status",
+    "started_at",
+    "finished_at",
+    "cancel_requested",
+    "claimed_epoch",
+    "result",
+)
+_CHANGED_RUN = ("status", "started_at", "finished_at", "cancel_requested", "claimed_epoch", "result")
+_CHANGED_AGENT = ("epoch", "activation_id", "state")
+_JOURNAL = ("run_id", "seq", "kind", "at", "data")
+_RECORD = (
+    "tenant",
+    "writer",
+    "position",
+    "record_id",
+    "agent",
+    "run_id",
+    "kind",
+    "at",
+    "data",
+    "previous_hash",
+    "hash",
+)
+
+
+class RowsStatement:
+    """A statement compiled once and run for many rows: tuples of driver values in the order of `parameters`."""
+
+    def __init__(self, statement: Any, parameters: Sequence[str], dialect: EngineDialect) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=list(parameters))
+        order = [parameters.index(name) for name in compiled.positiontup]
+        self._sql = str(compiled)
+        self._arrange = None if order == list(range(len(parameters))) else itemgetter(*order)
+
+    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Execute for each row; nothing for none."""
+        if rows:
+            arranged = list(rows) if self._arrange is None else [self._arrange(row) for row in rows]
+            connection.exec_driver_sql(self._sql, arranged)
+
+
+class Writer:
+    """The statements for one database, made once; `name` names the ledger chains that this store writes."""
+
+    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, name: str) -> None:
+        self._name = name
+
+        def inserting(table: Table, columns: Sequence[str]) -> RowsStatement:
+            return RowsStatement(table.insert(), columns, engine_dialect)
+
+        def replacing(table: Table, columns: Sequence[str]) -> RowsStatement:
+            statement = dialect.insert(table)
+            keys = {column.name for column in table.primary_key}
+            new = {column: statement.excluded[column] for column in columns if column not in keys}
+            statement = statement.on_conflict_do_update(index_elements=sorted(keys), set_=new)
+            return RowsStatement(statement, columns, engine_dialect)
+
+        def updating(table: Table, columns: Sequence[str], key: str) -> RowsStatement:
+            values = {column: bindparam(f"new_{column}", type_=table.c[column].type) for column in columns}
+            statement = update(table).values(values).where(table.c[key] == bindparam("key", type_=table.c[key].type))
+            return RowsStatement(statement, (*_new_names(columns), "key"), engine_dialect)
+
+        self._new_runs = inserting(runs, _NEW_RUN)
+        self._runs = updating(runs, _CHANGED_RUN, "seq")
+        self._agents = updating(agents, _CHANGED_AGENT, "agent")
+        self._journal = inserting(journal, _JOURNAL)
+        self._blobs = RowsStatement(dialect.insert(blobs).on_conflict_do_nothing(), ("hash", "content"), engine_dialect)
+        self._ledger = inserting(ledger, _RECORD)
+        self._heads = replacing(ledger_heads, ("tenant", "writer", "position", "hash"))
+        self._keys = replacing(idempotency_keys, ("key", "body_hash", "run_id", "expires_at"))
+        self._keys_since_sweep = 0
+        expired = select(idempotency_keys.c.key).where(idempotency_keys.c.expires_at < bindparam("now")).limit(_SWEEP)
+        self._sweep = delete(idempotency_keys).where(idempotency_keys.c.key.in_(dialect.unlocked(expired)))
+        self._new_schedules = inserting(schedules, [column.name for column in SCHEDULE_COLUMNS])
+        self._schedules = updating(schedules, ("status", "next_fire_at"), "schedule_id")
+        self._ticks = inserting(ticks, [column.name for column in TICK_COLUMNS])
+        self._read_heads = dialect.locking(
+            select(ledger_heads)
+            .where(dialect.among(ledger_heads.c.tenant, "tenants"), ledger_heads.c.writer == name)
+            .order_by(ledger_heads.c.tenant)
+        )
+        self._ids = dialect.ids
+
+    def write(self, connection: Connection, changes: Changes) -> None:
+        """Write all changes; whatever fails, the transaction is of no more use."""
+        new = {run.seq for run in changes.new_runs}
+        self._new_runs.run(connection, [_new_run(run) for run in changes.new_runs])
+        self._runs.run(connection, [_changed_run(run) for run in changes.runs.values() if run.seq not in new])
+        self._agents.run(
+            connection,
+            [(row.epoch, row.activation_id, row.state, row.agent) for row in changes.agents.values()],
+        )
+        self._journal.run(connection, changes.journal)
+        self._blobs.run(connection, [(digest, dump(text)) for digest, text in sorted(changes.blobs.items())])
+        if changes.records:
+            self._chain(connection, changes.records)
+        if changes.keys:
+            self._write_keys(connection, changes)
+        self._write_schedules(connection, changes)
+
+    def _write_keys(self, connection: Connection, changes: Changes) -> None:
+        keys = sorted(changes.keys.items())
+        self._keys.run(connection, [(key, row.body_hash, row.run_id, row.expires_at) for key, row in keys])
+        self._keys_since_sweep += len(keys)
+        if self._keys_since_sweep >= _SWEEP_EVERY:
+            self._keys_since_sweep = 0
+            connection.execute(self._sweep, {"now": min(run.created_at for run in changes.new_runs)})
+
+    def _write_schedules(self, connection: Connection, changes: Changes) -> None:
+        self._new_schedules.run(connection, [schedule_row(each) for each in changes.new_schedules.values()])
+        self._schedules.run(
+            connection,
+            [
+                (each.status.value, optional_micros(each.next_fire_at), each.schedule_id)
+                for each in changes.schedules.values()
+            ],
+        )
+        self._ticks.run(connection, [tick_row(tick) for tick in changes.ticks])
+
+    def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
+        tenants = {record.tenant for record in records}
+        heads = {tenant: ChainHead(tenant, self._name) for tenant in tenants}
+        for row in connection.execute(self._read_heads, {"tenants": self._ids(sorted(tenants))}):
+            heads[row.tenant] = ChainHead(row.tenant, row.writer, row.position, row.hash)
+        rows = []
+        for record in records:
+            head, data = heads[record.tenant], canonical_data(record.data)
+            after = ChainHead(head.tenant, head.writer, head.position + 1, next_hash(head, record, data))
+            heads[record.tenant] = after
+            rows.append(_record_row(record, head, after, data))
+        self._ledger.run(connection, rows)
+        self._heads.run(connection, [(each.tenant, each.writer, each.position, each.hash) for each in heads.values()])
+
+
+def _new_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the parameters' names of an UPDATE's new values."""
+    return tuple(f"new_{column}" for column in columns)
+
+
+def _new_run(run: RunRow) -> tuple[Any, ...]:
+    tenant = agent_of(run.agent).tenant
+    return (run.seq, run.run_id, tenant, run.agent, run.trigger, run.created_at, *_changed_run(run)[:-1])
+
+
+def _changed_run(run: RunRow) -> tuple[Any, ...]:
+    return (
+        run.status.value,
+        run.started_at,
+        run.finished_at,
+        run.cancel_requested,
+        run.claimed_epoch,
+        run.result,
+        run.seq,
+    )
+
+
+def _record_row(record: LedgerRecord, before: ChainHead, head: ChainHead, data: bytes) -> tuple[Any, ...]:
+    return (
+        record.tenant,
+        head.writer,
+        head.position,
+        record.record_id,
+        agent_key(AgentRef(record.tenant, record.agent_id)),
+        record.run_id,
+        record.kind.value,
+        to_micros(record.at),
+        data.decode(),
+        before.hash,
+        head.hash,
+    )

@@ -1,0 +1,88 @@
+"""What an application is written against."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.tools.registry import ToolOptions, ToolRegistry
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+PermissionName = Literal["readonly", "write"]
+EffectName = Literal["pure", "idempotent", "once"]
+
+
+class OwlClaw:
+    """An application: business handlers, state providers and tools, registered by decorators that return the function itself.
+
+    `name` is the first part of the canonical name of every tool that is registered without a dot: `write_report` of the
+    application `host_watch` is `host_watch.write_report`. Registration raises ConfigurationError.
+    """
+
+    def __init__(self, name: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self.registry = ToolRegistry(name, monotonic)
+
+    def handler(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        permission: PermissionName = "write",
+        effect: EffectName = "once",
+        timeout: float | None = None,
+        tags: Iterable[str] = (),
+        arguments: type[BaseModel] | None = None,
+        input_schema: JsonObject | None = None,
+    ) -> Callable[[_Function], _Function]:
+        """Register a business capability, sync or async: by default it changes the world and is never silently repeated.
+
+        Models see its typed parameters as a schema, with descriptions from `Annotated[..., Field(description=…)]` or the
+        docstring. A parameter annotated ToolContext is given by the runtime. With `arguments` (a pydantic model) or
+        `input_schema` (JSON Schema) the function takes one parameter, the model's instance or the JSON object. `timeout`
+        in seconds; None takes the agent's `limits.tool_timeout`.
+        """
+        options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema)
+        return self._registering(name, options)
+
+    def tool(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        permission: PermissionName = "readonly",
+        effect: EffectName = "pure",
+        timeout: float | None = None,
+        tags: Iterable[str] = (),
+        arguments: type[BaseModel] | None = None,
+        input_schema: JsonObject | None = None,
+    ) -> Callable[[_Function], _Function]:
+        """Register a tool that only looks or computes: as `handler`, but it may run in parallel and be repeated freely."""
+        options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema)
+        return self._registering(name, options)
+
+    def state(self, name: str, *, ttl: float | None = None) -> Callable[[_Function], _Function]:
+        """Register a state provider for query_state: sync or async, with no parameter or with the asking agent's AgentRef.
+
+        An answer is kept for `ttl` seconds in each process (for each agent, if the provider takes one).
+        """
+
+        def register(function: _Function) -> _Function:
+            self.registry.state_providers.add(name, function, ttl)
+            return function
+
+        return register
+
+    def _registering(self, name: str, options: ToolOptions) -> Callable[[_Function], _Function]:
+        def register(function: _Function) -> _Function:
+            self.registry.add(name, function, options)
+            return function
+
+        return register
+
+    def __repr__(self) -> str:
+        return f"OwlClaw({self.name!r})"

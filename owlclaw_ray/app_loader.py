@@ -1,0 +1,97 @@
+"""Importing an application by its path, as `module:app`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.errors import ConfigurationError, Problem
+
+_FIX = "write it as module:name, such as app:app for `app = OwlClaw(…)` in app.py"
+
+
+def load_app(import_path: str, folder: Path | None = None) -> OwlClaw:
+    """Import and return an application; `folder` goes to the front of the import path.
+
+    Raises ConfigurationError that says which part of the import path is wrong, or file and line of what failed while the
+    module was imported. A module of the same name that was imported from another folder before is imported anew.
+    """
+    where = f"app {import_path!r}"
+    module_name, colon, attribute = import_path.strip().partition(":")
+    if not colon or not attribute or not all(part.isidentifier() for part in module_name.split(".")):
+        raise ConfigurationError([Problem(where, "is no import path", _FIX)])
+    if folder is not None:
+        _put_first(folder.resolve(), module_name)
+    module = _import(module_name, where, folder)
+    app = module
+    for part in attribute.split("."):
+        if not hasattr(app, part):
+            raise ConfigurationError(
+                [Problem(where, f"module {module_name} has no {attribute!r}", _suggestion(module))]
+            )
+        app = getattr(app, part)
+    if not isinstance(app, OwlClaw):
+        what = f"{attribute} is of type {type(app).__name__}, not OwlClaw"
+        raise ConfigurationError([Problem(where, what, _suggestion(module))])
+    return app
+
+
+def _put_first(folder: Path, module_name: str) -> None:
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    top = module_name.partition(".")[0]
+    loaded = getattr(sys.modules.get(top), "__file__", None)
+    here = (folder / f"{top}.py").exists() or (folder / top).is_dir()
+    if loaded and here and not Path(loaded).resolve().is_relative_to(folder):
+        for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
+            del sys.modules[name]
+
+
+def _import(module_name: str, where: str, folder: Path | None) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            searched = folder.resolve() if folder is not None else "Python's import path"
+            what = f"there is no module {error.name!r} in {searched}"
+            raise ConfigurationError([Problem(where, what, _FIX)]) from error
+        raise _import_failed(where, error) from error
+    except ConfigurationError as error:
+        at = _place(error)
+        raise ConfigurationError(
+            [Problem(f"{at}: {each.where}", each.what, each.fix) for each in error.problems]
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failed(where, error) from error
+
+
+def _import_failed(where: str, error: BaseException) -> ConfigurationError:
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    what = f"importing it failed at {_place(error)} with {type(error).__name__}: {message}"
+    return ConfigurationError([Problem(where, what)])
+
+
+def _place(error: BaseException) -> str:
+    """Return file:line of the application's code that failed: the last frame outside importlib and this package."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    package = str(Path(__file__).parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<frozen", package)) and Path(importlib.__file__) != Path(frame.filename)
+    ]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+
+
+def _suggestion(module: ModuleType) -> str:
+    found = [name for name, value in vars(module).items() if isinstance(value, OwlClaw)]
+    if found:
+        return f"use {module.__name__}:{found[0]}"
+    return "create one there: app = OwlClaw('my_app')"

@@ -1,0 +1,7 @@
+"""The Python client of the HTTP API: `Client` for asyncio, `SyncClient` for everything else."""
+
+from owlclaw_ray.client.asynchronous import DEFAULT_URL, Client
+from owlclaw_ray.client.blocking import SyncClient
+from owlclaw_ray.client.failures import ClientError, ServerUnreachableError
+
+__all__ = ["DEFAULT_URL", "Client", "ClientError", "ServerUnreachableError", "SyncClient"]

@@ -1,0 +1,254 @@
+"""The asynchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from urllib.parse import quote, urlsplit
+
+import httpx
+import orjson
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
+
+from owlclaw_ray import wire
+from owlclaw_ray.client.failures import ServerUnreachableError, TryAgainError, failure_of
+from owlclaw_ray.client.server_sent import parse
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.ids import IdSource, RandomIds
+
+DEFAULT_URL = "http://127.0.0.1:8700"
+EVENT_SILENCE_SECONDS = 60.0
+"""An event stream that says nothing for so long, not even a keep-alive comment, is taken for dead."""
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+Query: TypeAlias = Mapping[str, str | int | bool | None]
+
+
+class Client:
+    """Talks to a running OwlClaw over HTTP.
+
+    Every request is safe to repeat (`submit` always carries an Idempotency-Key), so connection errors and answers that ask
+    for it (429, 502, 503, 504; Retry-After is honoured) are retried, `attempts` times in all. Methods raise the errors of
+    `owlclaw_ray.errors` where the server names one, ClientError for other refusals, ServerUnreachableError when nothing
+    answers. Times are seconds. Use it as `async with Client(url) as client`, or call `close`.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        attempts: int = 5,
+        timeout: float = 30.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+        ids: IdSource | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._attempts = attempts
+        self._timeout = timeout
+        self._ids = ids or RandomIds()
+        self._sleep = sleep
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            timeout=timeout,
+            transport=transport,
+            trust_env=urlsplit(url).hostname not in _LOOPBACK,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def submit(
+        self,
+        agent: str,
+        payload: JsonValue = None,
+        focus: str = "",
+        *,
+        idempotency_key: str | None = None,
+        wait: float | None = None,
+    ) -> wire.Accepted | wire.Run:
+        """Trigger an agent. When this returns, the trigger cannot be lost.
+
+        With `wait` (at most 300) the answer is the whole run if it ended in that time.
+        """
+        answer: wire.Accepted | wire.Run = await self._call(
+            "POST",
+            f"/v1/agents/{_part(agent)}/triggers",
+            {"wait": None if wait is None else f"{wait:g}"},
+            headers={"Idempotency-Key": idempotency_key or self._ids.make("key")},
+            body={"payload": payload, "focus": focus},
+            patience=wait or 0.0,
+        )
+        return answer
+
+    async def run(self, run_id: str, *, events: bool = False) -> wire.Run:
+        """Return a run, its journal included if asked for."""
+        answer: wire.Run = await self._call("GET", f"/v1/runs/{_part(run_id)}", {"events": events or None})
+        return answer
+
+    async def runs(
+        self,
+        agent: str | None = None,
+        status: wire.RunStatus | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> wire.Runs:
+        """Return a page of runs, newest first."""
+        query = {"agent": agent, "status": status, "limit": limit, "before": before}
+        answer: wire.Runs = await self._call("GET", "/v1/runs", query)
+        return answer
+
+    async def events(self, run_id: str, after: int = 0) -> AsyncGenerator[wire.Event]:
+        """Yield the run's events over `after` as they happen, each once, until the run is over.
+
+        A broken connection is made again where it broke; the number of attempts counts anew with each event.
+        """
+        failures = 0
+        while True:
+            try:
+                async with aclosing(self._stream(run_id, after)) as stream:
+                    async for event in stream:
+                        if event is None:
+                            return
+                        after, failures = event["seq"], 0
+                        yield event
+                cut = TryAgainError(ServerUnreachableError(self.url, "the event stream was cut off"), None)
+            except (httpx.TransportError, TryAgainError) as error:
+                cut = self._try_again(error)
+            failures += 1
+            if failures >= self._attempts:
+                raise cut.cause
+            await self._sleep(_pause(failures, cut.retry_after))
+
+    async def cancel(self, run_id: str) -> wire.Run:
+        """Ask for the end of a run and return it as it stands."""
+        answer: wire.Run = await self._call("POST", f"/v1/runs/{_part(run_id)}/cancel")
+        return answer
+
+    async def agents(self) -> list[wire.Agent]:
+        """Return all agents."""
+        answer: wire.Agents = await self._call("GET", "/v1/agents")
+        return answer["agents"]
+
+    async def agent(self, agent: str) -> wire.Agent:
+        """Return one agent."""
+        answer: wire.Agent = await self._call("GET", f"/v1/agents/{_part(agent)}")
+        return answer
+
+    async def memories(self, agent: str) -> list[wire.Memory]:
+        """Return what the agent remembers, oldest first."""
+        answer: wire.Memories = await self._call("GET", f"/v1/agents/{_part(agent)}/memories")
+        return answer["memories"]
+
+    async def schedules(self, agent: str) -> list[wire.Schedule]:
+        """Return the agent's schedules, oldest first."""
+        answer: wire.Schedules = await self._call("GET", f"/v1/agents/{_part(agent)}/schedules")
+        return answer["schedules"]
+
+    async def ledger(
+        self,
+        agent: str | None = None,
+        run: str | None = None,
+        kind: wire.LedgerKind | None = None,
+        limit: int = 1_000,
+    ) -> list[wire.LedgerRecord]:
+        """Return ledger records, oldest first."""
+        path = "/v1/ledger" if agent is None else f"/v1/agents/{_part(agent)}/ledger"
+        answer: wire.Ledger = await self._call("GET", path, {"run": run, "kind": kind, "limit": limit})
+        return answer["records"]
+
+    async def health(self) -> wire.Health:
+        """Return whether triggers are accepted, and the state of each part; asks once."""
+        try:
+            response = await self._http.get("/readyz")
+            answer: wire.Health = orjson.loads(response.content)
+        except (httpx.TransportError, ValueError) as error:
+            raise ServerUnreachableError.after(self.url, error) from error
+        return answer
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: JsonObject | None = None,
+        patience: float = 0.0,
+    ) -> Any:
+        request = self._http.build_request(
+            method,
+            path,
+            params={name: value for name, value in (query or {}).items() if value is not None},
+            headers={**(headers or {}), **({"Content-Type": "application/json"} if body else {})},
+            content=orjson.dumps(body) if body else None,
+            timeout=httpx.Timeout(self._timeout, read=self._timeout + patience),
+        )
+        retrying = AsyncRetrying(
+            sleep=self._sleep,
+            stop=stop_after_attempt(self._attempts),
+            wait=_wait,
+            retry=retry_if_exception_type((httpx.TransportError, TryAgainError)),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._once, request)
+        except (httpx.TransportError, TryAgainError) as error:
+            raise self._try_again(error).cause from error
+
+    async def _once(self, request: httpx.Request) -> Any:
+        response = await self._http.send(request)
+        if response.is_success:
+            return orjson.loads(response.content)
+        raise failure_of(response)
+
+    async def _stream(self, run_id: str, after: int) -> AsyncGenerator[wire.Event | None]:
+        """Yield events, and None at the end of the run; without None the stream was cut off."""
+        async with self._http.stream(
+            "GET",
+            f"/v1/runs/{_part(run_id)}/events",
+            headers={"Last-Event-ID": str(after)},
+            timeout=httpx.Timeout(self._timeout, read=EVENT_SILENCE_SECONDS),
+        ) as response:
+            if not response.is_success:
+                await response.aread()
+                raise failure_of(response)
+            async for received in parse(response.aiter_bytes()):
+                if received.event == "end":
+                    yield None
+                    return
+                yield orjson.loads(received.data)
+
+    def _try_again(self, error: httpx.TransportError | TryAgainError) -> TryAgainError:
+        if isinstance(error, TryAgainError):
+            return error
+        return TryAgainError(ServerUnreachableError.after(self.url, error), None)
+
+
+def _wait(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    return _pause(state.attempt_number, error.retry_after if isinstance(error, TryAgainError) else None)
+
+
+def _pause(failures: int, retry_after: float | None) -> float:
+    """Return what the server asked for, at most a minute; else longer and longer, up to ten seconds, with jitter."""
+    if retry_after is not None:
+        return min(retry_after, 60.0)
+    return min(0.2 * 2.0 ** (failures - 1), 10.0) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
+
+
+def _part(text: str) -> str:
+    return quote(text, safe=":@")

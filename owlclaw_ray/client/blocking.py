@@ -1,0 +1,91 @@
+"""The client for code without asyncio: `Client` in a thread of its own. Signatures and types come from `Client`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import ExitStack
+from functools import partial, update_wrapper
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from owlclaw_ray.client.asynchronous import DEFAULT_URL, Client
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class _Blocking(Generic[_P, _T]):
+    """A method of Client, called from outside its event loop."""
+
+    def __init__(self, method: Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]) -> None:
+        self._method = method
+
+    def __get__(self, owner: SyncClient, _kind: type[SyncClient]) -> Callable[_P, _T]:
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            result: _T = owner.portal.call(partial(self._method, owner.client, *args, **kwargs))
+            return result
+
+        return update_wrapper(call, self._method)
+
+
+class _BlockingIterator(Generic[_P, _T]):
+    """An asynchronous generator of Client, iterated from outside its event loop."""
+
+    def __init__(self, method: Callable[Concatenate[Client, _P], AsyncGenerator[_T]]) -> None:
+        self._method = method
+
+    def __get__(self, owner: SyncClient, _kind: type[SyncClient]) -> Callable[_P, Generator[_T]]:
+        def iterate(*args: _P.args, **kwargs: _P.kwargs) -> Generator[_T]:
+            items = self._method(owner.client, *args, **kwargs)
+            try:
+                while True:
+                    try:
+                        item = owner.portal.call(items.__anext__)
+                    except StopAsyncIteration:
+                        return
+                    yield item
+            finally:
+                owner.portal.call(items.aclose)
+
+        return update_wrapper(iterate, self._method)
+
+
+class SyncClient:
+    """Talks to a running OwlClaw over HTTP; takes what Client takes, and every method does what its namesake there does.
+
+    It works where an event loop runs already (a notebook), too. Use it as `with SyncClient(url) as client`, or call `close`.
+    """
+
+    portal: BlockingPortal
+
+    submit = _Blocking(Client.submit)
+    run = _Blocking(Client.run)
+    runs = _Blocking(Client.runs)
+    events = _BlockingIterator(Client.events)
+    cancel = _Blocking(Client.cancel)
+    agents = _Blocking(Client.agents)
+    agent = _Blocking(Client.agent)
+    memories = _Blocking(Client.memories)
+    schedules = _Blocking(Client.schedules)
+    ledger = _Blocking(Client.ledger)
+    health = _Blocking(Client.health)
+
+    def __init__(self, url: str = DEFAULT_URL, **options: Any) -> None:
+        self._stack = ExitStack()
+        self.portal = self._stack.enter_context(start_blocking_portal("asyncio"))
+        self.client = Client(url, **options)
+        self._stack.callback(self.portal.call, self.client.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and end the thread."""
+        self._stack.close()

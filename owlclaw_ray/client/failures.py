@@ -1,0 +1,92 @@
+"""From problem+json back to the errors that the server raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import httpx
+import orjson
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.errors import (
+    DefinitionError,
+    IdempotencyConflictError,
+    NotFoundError,
+    OwlClawError,
+    Problem,
+    RetryableError,
+    RuntimeUnavailableError,
+    StoreUnavailableError,
+    UnknownAgentError,
+)
+
+RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
+
+
+class ClientError(OwlClawError):
+    """The server refused or failed. `problem` is the problem+json body, `status` the HTTP status."""
+
+    def __init__(self, status: int, problem: JsonObject) -> None:
+        self.status, self.problem = status, problem
+        super().__init__(str(problem.get("detail") or problem.get("title") or f"the server answered {status}"))
+
+    def __reduce__(self) -> tuple[type[ClientError], tuple[int, JsonObject]]:
+        return (type(self), (self.status, self.problem))
+
+
+class ServerUnreachableError(RuntimeUnavailableError):
+    """No server answers at `url`; a request may or may not have arrived, but for `refused`: then nothing listens there."""
+
+    def __init__(self, url: str, reason: str, *, refused: bool = False) -> None:
+        self.url, self.reason, self.refused = url, reason, refused
+        super().__init__(f"no server answers at {url}: {reason}")
+
+    @classmethod
+    def after(cls, url: str, error: Exception) -> ServerUnreachableError:
+        """Return the error for what became of the last attempt."""
+        return cls(url, str(error) or type(error).__name__, refused=isinstance(error, httpx.ConnectError))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (partial(type(self), refused=self.refused), (self.url, self.reason))
+
+
+class TryAgainError(RetryableError):
+    """The server said that it cannot just now; `cause` is what to raise when there is no more trying."""
+
+    def __init__(self, cause: OwlClawError, retry_after: float | None) -> None:
+        self.cause, self.retry_after = cause, retry_after
+        super().__init__(str(cause))
+
+
+_TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
+    "unknown-agent": lambda problem: UnknownAgentError(problem["agent"], problem["known"]),
+    "not-found": lambda problem: NotFoundError(problem["kind"], problem["id"]),
+    "idempotency-conflict": lambda problem: IdempotencyConflictError(problem["key"]),
+    "definition-error": lambda problem: DefinitionError([Problem(**each) for each in problem["problems"]]),
+    "store-unavailable": lambda problem: StoreUnavailableError(problem["detail"]),
+    "runtime-unavailable": lambda problem: RuntimeUnavailableError(problem["detail"]),
+}
+
+
+def failure_of(response: httpx.Response) -> OwlClawError:
+    """Return the error of a response that is none of success, its body read: a TryAgainError if a retry may help."""
+    error = _error(response)
+    if response.status_code not in RETRYABLE_STATUSES:
+        return error
+    text = response.headers.get("retry-after", "")
+    return TryAgainError(error, float(text) if text.isdecimal() else None)
+
+
+def _error(response: httpx.Response) -> OwlClawError:
+    try:
+        problem = orjson.loads(response.content)
+        make = _TYPED.get(problem["type"].rpartition(":")[2])
+        if make is not None:
+            return make(problem)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        problem = {"detail": f"the server answered {response.status_code} {response.reason_phrase}"}
+    if response.status_code in {502, 503, 504}:
+        return RuntimeUnavailableError(str(problem.get("detail", response.reason_phrase)))
+    return ClientError(response.status_code, problem)

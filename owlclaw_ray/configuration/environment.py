@@ -1,0 +1,100 @@
+"""Settings from environment variables: `OWLCLAW_HTTP__PORT` is the key `http.port`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.errors import Problem
+
+PREFIX = "OWLCLAW_"
+NOT_SETTINGS = frozenset({"OWLCLAW_URL", "OWLCLAW_FOLDER"})
+"""Variables of the command line and the client."""
+_TEST_PREFIX = "OWLCLAW_TEST_"
+
+
+@dataclass(slots=True)
+class Environment:
+    """The settings that variables set. Empty variables count as absent."""
+
+    values: dict[tuple[str, ...], JsonValue] = field(default_factory=dict)
+    variables: dict[tuple[str, ...], str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    """Variables that name no setting."""
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str], model: type[BaseModel]) -> Environment:
+        """Read the variables; the model says which there are and which hold lists."""
+        found = cls()
+        known = _settings_of(model)
+        for variable in sorted(environ):
+            text = environ[variable].strip()
+            if (
+                not variable.startswith(PREFIX)
+                or variable in NOT_SETTINGS
+                or variable.startswith(_TEST_PREFIX)
+                or not text
+            ):
+                continue
+            path = tuple(variable.removeprefix(PREFIX).lower().split("__"))
+            if path in known:
+                found.values[path] = _list(text) if known[path] else text
+                found.variables[path] = variable
+            else:
+                found.problems.append(_unknown(variable, known))
+        return found
+
+    def over(self, data: JsonObject) -> JsonObject:
+        """Return the data with the variables' values in it. A section that is no mapping is left for validation to refuse."""
+        merged: JsonObject = {key: dict(value) if isinstance(value, dict) else value for key, value in data.items()}
+        for path, value in self.values.items():
+            section: JsonValue = merged
+            for part in path[:-1]:
+                if section.get(part) is None:
+                    section[part] = {}
+                section = section[part]
+                if not isinstance(section, dict):
+                    break
+            else:
+                section[path[-1]] = value
+        return merged
+
+    def where(self, path: Sequence[str | int]) -> str | None:
+        """Return the variable that set the value at the path, if one did."""
+        parts = tuple(part for part in path if isinstance(part, str))
+        return self.variables.get(parts)
+
+
+def _settings_of(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], bool]:
+    """Return the paths of all single settings, and whether each is a list."""
+    found: dict[tuple[str, ...], bool] = {}
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            found |= _settings_of(info.annotation, (*prefix, name))
+        else:
+            found[*prefix, name] = typing.get_origin(info.annotation) in {tuple, list}
+    return found
+
+
+def _list(text: str) -> JsonValue:
+    if text.startswith("["):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return [part.strip() for part in text.split(",")]
+
+
+def _unknown(variable: str, known: Mapping[tuple[str, ...], bool]) -> Problem:
+    names = {"__".join(path): PREFIX + "__".join(path).upper() for path in known}
+    close = difflib.get_close_matches(variable.removeprefix(PREFIX).lower(), names, n=1)
+    fix = (
+        f"did you mean {names[close[0]]}?" if close else f"unset it; the key http.port, for one, is {PREFIX}HTTP__PORT"
+    )
+    return Problem(variable, "sets nothing: there is no such setting", fix)

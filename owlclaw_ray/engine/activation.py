@@ -1,0 +1,161 @@
+"""One agent's life inside one host: its serial run loop under one epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
+from owlclaw_ray.engine.conversation import Conversation
+from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.run_loop import RunLoop, RunServices
+from owlclaw_ray.errors import OwlClawError, StaleEpochError
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.store import ClaimRun, ReleaseAgent, Released, RunClaimed, StaleEpoch
+
+logger = logging.getLogger(__name__)
+
+
+class Activation:
+    """Executes the agent's runs one after another, in the store's order. It has a task only while there is work.
+
+    `lost` turns true when another activation owns the agent: this one has stopped itself and writes nothing more.
+    """
+
+    def __init__(
+        self,
+        agent: AgentRef,
+        epoch: int,
+        state: AgentState,
+        *,
+        store: DurableStore,
+        definitions: Definitions,
+        services: RunServices,
+    ) -> None:
+        self.agent, self.epoch, self.state = agent, epoch, state
+        self.lost = False
+        self.idle_since = services.clock.monotonic()
+        self._store, self._definitions, self._services = store, definitions, services
+        self._task: asyncio.Task[None] | None = None
+        self._woken = False
+        self._draining = False
+        self._current: tuple[RunId, RunLoop | None] | None = None
+        self._cancelled: set[RunId] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it executes, or is about to look for, a run."""
+        return self._task is not None
+
+    def wake(self) -> None:
+        """Look for queued runs, now or after the present one."""
+        self._woken = True
+        if self._task is None and not self.lost and not self._draining:
+            self._task = asyncio.create_task(self._work())
+
+    def cancel(self, run_id: RunId) -> bool:
+        """End that run if it is the present one; return whether it is."""
+        if self._current is None or self._current[0] != run_id:
+            return False
+        self._cancelled.add(run_id)
+        loop = self._current[1]
+        if loop is not None:
+            loop.cancel()
+        return True
+
+    async def drain(self, grace: float) -> bool:
+        """Take no more runs; let the present one end within `grace` seconds, else leave it to the next activation.
+
+        Return whether the agent is at rest; after False the activation must not be used again.
+        """
+        self._draining = True
+        task = self._task
+        if task is None:
+            return True
+        alarm = asyncio.ensure_future(self._services.clock.sleep(grace))
+        await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        alarm.cancel()
+        finished = task.done()
+        if not finished:
+            task.cancel()
+            await asyncio.wait({task})
+        return finished
+
+    async def release(self) -> bool:
+        """Give the agent up, its state saved. Return whether it has runs waiting, so that it should be activated again."""
+        if self.lost:
+            return False
+        now = self._services.clock.now()
+        outcome = await self._store.apply(ReleaseAgent(self.agent, self.epoch, self.state, now))
+        self.lost = True
+        return isinstance(outcome, Released) and outcome.pending
+
+    async def _work(self) -> None:
+        claimed: RunClaimed | None = None
+        try:
+            while not self.lost and not self._draining:
+                if claimed is None:
+                    self._woken = False
+                    claimed = await self._claim()
+                if claimed is not None:
+                    claimed = await self._execute(claimed)
+                elif not self._woken:
+                    break
+        except StaleEpochError:
+            logger.warning("%s is owned by another activation now; epoch %d stops", self.agent, self.epoch)
+            self.lost = True
+        except OwlClawError:
+            logger.exception("%s stops after an error; it will be activated again", self.agent)
+            self.lost = True
+        finally:
+            self._task, self._current = None, None
+            self.idle_since = self._services.clock.monotonic()
+
+    async def _claim(self) -> RunClaimed | None:
+        outcome = await self._store.apply(ClaimRun(self.agent, self.epoch, self._services.clock.now()))
+        match outcome:
+            case RunClaimed():
+                return outcome
+            case StaleEpoch():
+                raise StaleEpochError(f"{self.agent}: {outcome}")
+            case _:
+                return None
+
+    async def _execute(self, claimed: RunClaimed) -> RunClaimed | None:
+        run = claimed.run
+        conversation = Conversation()
+        conversation.restore(claimed.journal, claimed.blobs)
+        clock = self._services.clock
+        journal = RunJournal(run, self.epoch, conversation=conversation, store=self._store, clock=clock)
+        self._current = (run.run_id, None)
+        try:
+            result = await self._result_of(claimed, journal)
+            state = self.state.after_run(outcome_line(result, run.trigger.kind.value))
+            following = await journal.finish(result, state, claim_next=not self._draining)
+            self.state = state
+        finally:
+            journal.abandon()
+            self._current = None
+            self._cancelled.discard(run.run_id)
+        return following
+
+    async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> RunResult:
+        run = claimed.run
+        try:
+            definition = await self._definitions.get(self.agent.definition)
+        except OwlClawError as error:
+            return RunResult(RunStatus.FAILED, error=RunError(type(error).__name__, str(error)))
+        loop = RunLoop(run, definition, self.state, journal, self._services)
+        self._current = (run.run_id, loop)
+        if run.run_id in self._cancelled:
+            loop.cancel()
+        return await loop.execute()
+
+
+def outcome_line(result: RunResult, trigger: str) -> str:
+    """Return one line that tells the agent later how a run ended."""
+    text = " ".join((result.final_text or (result.error.message if result.error else "")).split())
+    return f"{trigger}: {result.status.value}, {result.tool_calls} tool calls. {text[:200]}".strip()

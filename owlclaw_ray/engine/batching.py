@@ -1,0 +1,49 @@
+"""Duplex batching: whatever is ready leaves in one call, and the answers come back in one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Batcher(Generic[Item, Result]):
+    """Collects items while earlier calls are under way and sends them together.
+
+    With one call at a time (the default) items reach the other side in the order in which they were given. A failing call
+    fails the callers of its batch, no others.
+    """
+
+    def __init__(
+        self, call: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], *, most: int = 512, at_once: int = 1
+    ) -> None:
+        self._call, self._most, self._at_once = call, most, at_once
+        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
+        self._senders: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, item: Item) -> Result:
+        """Return the result for this item. Cancelling the wait does not recall the item."""
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, answer))
+        if len(self._senders) < self._at_once:
+            sender = asyncio.create_task(self._send())
+            self._senders.add(sender)
+            sender.add_done_callback(self._senders.discard)
+        return await answer
+
+    async def _send(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            try:
+                results = await self._call([item for item, _ in batch])
+            except Exception as error:  # noqa: BLE001 - it goes to every caller of the batch
+                for _, answer in batch:
+                    if not answer.done():
+                        answer.set_exception(error)
+                continue
+            for (_, answer), result in zip(batch, results, strict=True):
+                if not answer.done():
+                    answer.set_result(result)

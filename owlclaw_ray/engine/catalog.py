@@ -1,0 +1,46 @@
+"""The catalog of tools in an actor host: which there are, and their schemas encoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from owlclaw_ray.domain.tool import ToolDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleTools:
+    """The tools that one run may call: a hard boundary (R6)."""
+
+    names: tuple[str, ...]
+    """Canonical, sorted."""
+    by_wire_name: dict[str, ToolDefinition]
+    encoded: bytes
+    """Their schemas in OpenAI form, a JSON array in the order of `names`."""
+
+
+class ToolCatalog:
+    """All tools of the application and the built-in ones."""
+
+    def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
+        self._definitions = {definition.name: definition for definition in definitions}
+        self._encoded = {name: orjson.dumps(each.openai_form()) for name, each in self._definitions.items()}
+        self._selections: dict[tuple[str, ...], VisibleTools] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All canonical names, sorted."""
+        return tuple(sorted(self._definitions))
+
+    def select(self, names: Sequence[str]) -> VisibleTools:
+        """Return these tools. The same names give the same bytes, so that provider caches hold."""
+        key = tuple(sorted(names))
+        found = self._selections.get(key)
+        if found is None:
+            definitions = [self._definitions[name] for name in key]
+            encoded = b"[" + b",".join(self._encoded[name] for name in key) + b"]"
+            found = VisibleTools(key, {each.wire_name: each for each in definitions}, encoded)
+            self._selections[key] = found
+        return found

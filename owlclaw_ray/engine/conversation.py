@@ -1,0 +1,106 @@
+"""A run's conversation, as the fold of its journal.
+
+Executing a run and resuming one are the same thing here: every fact becomes a journal entry, and the entry, not the fact, moves
+the conversation on. What a crash leaves behind is therefore exactly what the run loop would have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.model import Message, Role
+from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.domain.tool import ToolCall, ToolResult
+from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, replied_usage
+from owlclaw_ray.ids import ToolCallId
+
+NOT_EXECUTED = frozenset({"not_executed", "limit_reached"})
+"""Error types of calls that were never begun."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Everything that the journal says about a run so far."""
+
+    last_seq: int = 0
+    system: str = ""
+    tools: bytes = b"[]"
+    visible: tuple[str, ...] = ()
+    messages: list[Message] = field(default_factory=list)
+    """Complete turns only: the results of a turn join together, in the model's order, when the last of them is there."""
+    calls: dict[ToolCallId, ToolCall] = field(default_factory=dict)
+    """The calls of the last reply while any of them is unanswered."""
+    results: dict[ToolCallId, ToolResult] = field(default_factory=dict)
+    started: set[ToolCallId] = field(default_factory=set)
+    """`once` calls that were begun."""
+    turns: int = 0
+    tools_called: list[str] = field(default_factory=list)
+    tool_calls: int = 0
+    """Calls that were executed, or were refused for what the model wrote: these count against the limit."""
+    known_calls: set[ToolCallId] = field(default_factory=set)
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    scripted: bool = False
+    final_text: str = ""
+
+    @property
+    def prompt_built(self) -> bool:
+        """Whether the first message stands."""
+        return bool(self.messages)
+
+    def unanswered(self) -> tuple[ToolCall, ...]:
+        """Return the calls that have no recorded result, in the model's order."""
+        return tuple(call for call_id, call in self.calls.items() if call_id not in self.results)
+
+    def restore(self, entries: Iterable[JournalEntry], blobs: Mapping[str, str]) -> None:
+        """Apply a whole journal."""
+        for entry in entries:
+            self.apply(entry, blobs)
+
+    def apply(self, entry: JournalEntry, blobs: Mapping[str, str]) -> None:
+        """Move on by one fact."""
+        self.last_seq = entry.seq
+        data = entry.data
+        match entry.kind:
+            case EntryKind.PROMPT_BUILT:
+                self.system, self.tools = blobs[data["system"]], blobs[data["tools"]].encode()
+                self.visible = tuple(data["visible"])
+                self.messages.append(Message(Role.USER, data["user"]))
+            case EntryKind.MODEL_REPLIED:
+                self.turns += 1
+                self.usage += replied_usage(data)
+                self.model, self.scripted = data["model"], self.scripted or data["scripted"]
+                self.final_text = data["text"]
+                calls = replied_calls(data)
+                self.messages.append(Message(Role.ASSISTANT, data["text"], calls))
+                self.calls = {call.call_id: call for call in calls}
+                self.known_calls.update(self.calls)
+                self.results = {}
+            case EntryKind.TOOL_STARTED:
+                self.started.add(ToolCallId(data["call_id"]))
+            case EntryKind.TOOL_FINISHED:
+                self._finish(data["tool"], finished_result(data))
+            case _:
+                pass
+
+    def _finish(self, tool: str, result: ToolResult) -> None:
+        self.results[result.call_id] = result
+        if result.error is None or result.error.type not in NOT_EXECUTED:
+            self.tools_called.append(tool)
+            self.tool_calls += 1
+        if not self.unanswered():
+            self.messages += [
+                Message(Role.TOOL, content_for_model(self.results[call_id]), call_id=call_id) for call_id in self.calls
+            ]
+            self.calls, self.results = {}, {}
+
+
+def content_for_model(result: ToolResult) -> str:
+    """Return the text that the model gets for a result: a text as it is, everything else as JSON."""
+    if result.error is not None:
+        return orjson.dumps({"error": error_data(result.error)}).decode()
+    return result.content if isinstance(result.content, str) else orjson.dumps(result.content).decode()

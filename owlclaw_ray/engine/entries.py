@@ -1,0 +1,105 @@
+"""The data of journal entries and ledger records: made here, read here, so that writing and resuming cannot drift apart."""
+
+from __future__ import annotations
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.run import RunResult, Usage
+from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
+from owlclaw_ray.ids import ToolCallId
+
+
+def usage_data(usage: Usage) -> JsonObject:
+    """Return the JSON form of token and cost counts."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "cost": usage.cost,
+    }
+
+
+def model_replied(reply: ModelReply) -> JsonObject:
+    """Return the data of a model_replied entry."""
+    return {
+        "text": reply.text,
+        "tool_calls": [
+            {"id": call.call_id, "name": call.name, "arguments": call.arguments} for call in reply.tool_calls
+        ],
+        "model": reply.model,
+        "scripted": reply.scripted,
+        "usage": usage_data(reply.usage),
+        "duration_ms": reply.duration_ms,
+    }
+
+
+def model_call_record(reply: ModelReply) -> JsonObject:
+    """Return the data of a model_call ledger record."""
+    data: JsonObject = {
+        "model": reply.model,
+        "scripted": reply.scripted,
+        "usage": usage_data(reply.usage),
+        "duration_ms": reply.duration_ms,
+    }
+    if reply.failed_attempts:
+        data["failed_attempts"] = [
+            {"model": each.model, "error": each.error, "retryable": each.retryable} for each in reply.failed_attempts
+        ]
+    return data
+
+
+def replied_calls(data: JsonObject) -> tuple[ToolCall, ...]:
+    """Return the calls of a model_replied entry."""
+    return tuple(ToolCall(ToolCallId(call["id"]), call["name"], call["arguments"]) for call in data["tool_calls"])
+
+
+def replied_usage(data: JsonObject) -> Usage:
+    """Return the usage of a model_replied entry."""
+    return Usage(**data["usage"])
+
+
+def tool_finished(call: ToolCall, tool: str, result: ToolResult, duration_ms: int) -> JsonObject:
+    """Return the data of a tool_finished entry, which a tool_call ledger record repeats."""
+    data: JsonObject = {"call_id": call.call_id, "tool": tool, "arguments": call.arguments, "duration_ms": duration_ms}
+    if result.error is None:
+        data["content"] = result.content
+    else:
+        data["error"] = error_data(result.error)
+    if result.metadata:
+        data["metadata"] = result.metadata
+    return data
+
+
+def finished_result(data: JsonObject) -> ToolResult:
+    """Return the result of a tool_finished entry."""
+    error = data.get("error")
+    return ToolResult(
+        ToolCallId(data["call_id"]),
+        content=data.get("content"),
+        error=ToolError(**error) if error else None,
+        metadata=data.get("metadata", {}),
+    )
+
+
+def error_data(error: ToolError) -> JsonObject:
+    """Return the JSON form of a tool error, as the model reads it too."""
+    return {
+        "type": error.type,
+        "message": error.message,
+        "retryable": error.retryable,
+        "details": error.details,
+    }
+
+
+def run_finished(result: RunResult) -> JsonObject:
+    """Return the data of a run_finished entry, which a run ledger record repeats."""
+    error = result.error
+    return {
+        "status": result.status.value,
+        "final_text": result.final_text,
+        "error": {"type": error.type, "message": error.message, "retryable": error.retryable} if error else None,
+        "turns": result.turns,
+        "tool_calls": result.tool_calls,
+        "duration_ms": result.duration_ms,
+        "usage": usage_data(result.usage),
+    }

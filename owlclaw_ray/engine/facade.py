@@ -1,0 +1,194 @@
+"""The runtime as its users see it, over whatever it runs on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.errors import (
+    DefinitionError,
+    IdempotencyConflictError,
+    NotFoundError,
+    StoreUnavailableError,
+    UnknownAgentError,
+)
+from owlclaw_ray.ids import AgentId, IdSource, RunId, TenantId
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.runtime import AgentView, Health, Watched
+from owlclaw_ray.ports.store import (
+    AgentRecord,
+    CancelOutcome,
+    CancelRun,
+    IdempotencyClaim,
+    IdempotencyConflict,
+    LedgerFilter,
+    RunAccepted,
+    RunFilter,
+    Store,
+    SubmitRun,
+)
+
+IDEMPOTENCY_WINDOW = timedelta(hours=24)
+
+
+class NamedDefinitions(Definitions, Protocol):
+    """Definitions that can be listed."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all definitions, sorted."""
+        ...
+
+
+class Watch(Protocol):
+    """Waits for committed entries; see Runtime.watch."""
+
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
+        """See Runtime.watch."""
+        ...
+
+
+class Dispatcher(Protocol):
+    """Reaches agents where they are."""
+
+    async def wake(self, agents: Sequence[AgentRef]) -> None:
+        """Have the agents look for their runs. A wake may be lost: whoever holds the agents also looks by himself."""
+        ...
+
+    async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
+        """Tell the agent's host to end the run."""
+        ...
+
+
+class RuntimeFacade:
+    """Implements `Runtime`."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        watch: Watch,
+        dispatcher: Dispatcher,
+        definitions: NamedDefinitions,
+        memories_of: Callable[[AgentRef], Sequence[Memory]],
+        health_of: Callable[[], Awaitable[Health]],
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._store, self._watch, self._dispatcher = store, watch, dispatcher
+        self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
+        self._clock, self._ids = clock, ids
+        self._wakes: set[asyncio.Task[None]] = set()
+
+    async def submit(
+        self, agent: AgentRef, trigger: Trigger, *, idempotency_key: str | None = None, body_hash: str = ""
+    ) -> RunAccepted:
+        """See Runtime.submit."""
+        definition = await self._definitions.get(agent.definition)
+        now = self._clock.now()
+        claim = None
+        if idempotency_key is not None:
+            claim = IdempotencyClaim(idempotency_key, body_hash, now + IDEMPOTENCY_WINDOW)
+        command = SubmitRun(RunId(self._ids.make("run")), agent, trigger, now, claim)
+        match (await self._store.apply([command]))[0]:
+            case RunAccepted() as accepted:
+                if not accepted.duplicate:
+                    self._wake(agent)
+                scripted = _is_scripted(definition)
+                return RunAccepted(accepted.run_id, accepted.seq, accepted.agent, accepted.duplicate, scripted)
+            case IdempotencyConflict(key):
+                raise IdempotencyConflictError(key)
+            case other:
+                raise StoreUnavailableError(f"the trigger was not stored: {other}")
+
+    async def run(self, tenant: TenantId, run_id: RunId) -> Run:
+        """See Runtime.run."""
+        run = await self._store.run(tenant, run_id)
+        if run is None:
+            raise NotFoundError("run", run_id)
+        return run
+
+    async def runs(self, where: RunFilter) -> Sequence[Run]:
+        """See Runtime.runs."""
+        return await self._store.runs(where)
+
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
+        """See Runtime.watch."""
+        return await self._watch.watch(tenant, run_id, after, seconds)
+
+    async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
+        """See Runtime.cancel."""
+        outcome = (await self._store.apply([CancelRun(tenant, run_id, self._clock.now())]))[0]
+        if not isinstance(outcome, CancelOutcome):
+            raise StoreUnavailableError(f"the cancellation was not stored: {outcome}")
+        if outcome.run is None:
+            raise NotFoundError("run", run_id)
+        if not outcome.run.status.final:
+            await self._dispatcher.cancel(outcome.run.agent, run_id)
+        return outcome.run
+
+    async def agents(self, tenant: TenantId) -> Sequence[AgentView]:
+        """See Runtime.agents."""
+        records = {record.agent: record for record in await self._store.agents(tenant)}
+        plain = [AgentRef(tenant, AgentId(name)) for name in self._definitions.names()]
+        agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
+        return [await self._view(agent, records.get(agent)) for agent in agents]
+
+    async def agent(self, agent: AgentRef) -> AgentView:
+        """See Runtime.agent."""
+        self._require_known(agent)
+        return await self._view(agent, await self._store.agent(agent))
+
+    async def memories(self, agent: AgentRef) -> Sequence[Memory]:
+        """See Runtime.memories."""
+        self._require_known(agent)
+        return await asyncio.to_thread(self._memories_of, agent)
+
+    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
+        """See Runtime.schedules."""
+        self._require_known(agent)
+        return await self._store.schedules(agent)
+
+    async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
+        """See Runtime.ledger."""
+        return await self._store.ledger(where)
+
+    async def health(self) -> Health:
+        """See Runtime.health."""
+        return await self._health_of()
+
+    def _require_known(self, agent: AgentRef) -> None:
+        names = self._definitions.names()
+        if agent.definition not in names:
+            raise UnknownAgentError(agent.agent_id, names)
+
+    async def _view(self, agent: AgentRef, record: AgentRecord | None) -> AgentView:
+        try:
+            definition = await self._definitions.get(agent.definition)
+        except (DefinitionError, UnknownAgentError) as error:
+            return AgentView(agent, record, model="", scripted=False, isolation="", warnings=(), problem=str(error))
+        return AgentView(
+            agent,
+            record,
+            model=definition.model.chain[0],
+            scripted=_is_scripted(definition),
+            isolation=definition.isolation.value,
+            warnings=definition.warnings,
+        )
+
+    def _wake(self, agent: AgentRef) -> None:
+        task = asyncio.create_task(self._dispatcher.wake([agent]))
+        self._wakes.add(task)
+        task.add_done_callback(self._wakes.discard)
+
+
+def _is_scripted(definition: AgentDefinition) -> bool:
+    return definition.model.chain[0].startswith("scripted:")

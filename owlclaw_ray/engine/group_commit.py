@@ -1,0 +1,183 @@
+"""Many callers' commands in few transactions, and the news of what was committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.store import (
+    Appended,
+    AppendJournal,
+    CancelOutcome,
+    Command,
+    CommandStore,
+    FinishRun,
+    Outcome,
+    RunAccepted,
+    RunClaimed,
+    RunFinished,
+    ScheduleFired,
+)
+
+
+class Watch:
+    """Notices commits that touch one run, from the moment when it was made."""
+
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+
+    async def wait(self, seconds: float) -> bool:
+        """Return True as soon as the run was changed since the last return, False after so many seconds without."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    def wake(self) -> None:
+        """Tell of a change."""
+        self._news.set()
+
+
+class Watchers:
+    """Who waits for news of which run. It hears only of commits made through the same GroupCommit."""
+
+    def __init__(self) -> None:
+        self._watches: dict[RunId, set[Watch]] = {}
+
+    @contextmanager
+    def watching(self, run_id: RunId) -> Iterator[Watch]:
+        """Notice changes of a run inside the block. Read the journal inside it too, and no change goes unseen."""
+        watch = Watch()
+        self._watches.setdefault(run_id, set()).add(watch)
+        try:
+            yield watch
+        finally:
+            watches = self._watches[run_id]
+            watches.discard(watch)
+            if not watches:
+                del self._watches[run_id]
+
+    async def changed(self, run_id: RunId, seconds: float) -> bool:
+        """Return True at the next change of the run, False after so many seconds without one."""
+        with self.watching(run_id) as watch:
+            return await watch.wait(seconds)
+
+    def notify(self, run_ids: Iterable[RunId]) -> None:
+        """Wake everybody who watches one of these runs."""
+        if self._watches:
+            for run_id in run_ids:
+                for watch in self._watches.get(run_id, ()):
+                    watch.wake()
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    commands: Sequence[Command]
+    answer: asyncio.Future[Sequence[Outcome]]
+
+
+class GroupCommit:
+    """A CommandStore for many callers at once, over one that takes a batch at a time.
+
+    One transaction runs at a time; what arrives meanwhile goes into the next one, whole requests in the order of their
+    coming, up to `max_batch` commands (a larger request goes alone). A transaction waits up to `linger` seconds for
+    company. `watchers` hears of every run whose journal grew.
+    """
+
+    def __init__(self, store: CommandStore, *, max_batch: int = 512, linger: float = 0.002) -> None:
+        self.watchers = Watchers()
+        self._store, self._max_batch, self._linger = store, max_batch, linger
+        self._waiting: deque[_Request] = deque()
+        self._waiting_commands = 0
+        self._full = asyncio.Event()
+        self._committer: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """As CommandStore.apply. A caller that is cancelled while it waits does not take its commands back."""
+        if self._closed:
+            raise StoreUnavailableError("the store is closing")
+        if not commands:
+            return ()
+        answer: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(commands, answer))
+        self._waiting_commands += len(commands)
+        if self._waiting_commands >= self._max_batch:
+            self._full.set()
+        if self._committer is None:
+            self._committer = asyncio.create_task(self._commit_all())
+        return await answer
+
+    async def close(self) -> None:
+        """Commit what was asked for so far, and take no more. The store itself stays open."""
+        self._closed = True
+        self._full.set()
+        if self._committer is not None:
+            await self._committer
+
+    async def _commit_all(self) -> None:
+        try:
+            while self._waiting:
+                await self._gather_company()
+                await self._commit(self._next_batch())
+        finally:
+            self._committer = None
+
+    async def _gather_company(self) -> None:
+        if self._full.is_set() or self._linger <= 0:
+            return
+        try:
+            async with asyncio.timeout(self._linger):
+                await self._full.wait()
+        except TimeoutError:
+            return
+
+    def _next_batch(self) -> list[_Request]:
+        batch = [self._waiting.popleft()]
+        size = len(batch[0].commands)
+        while self._waiting and size + len(self._waiting[0].commands) <= self._max_batch:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1].commands)
+        self._waiting_commands -= size
+        if self._waiting_commands < self._max_batch and not self._closed:
+            self._full.clear()
+        return batch
+
+    async def _commit(self, batch: Sequence[_Request]) -> None:
+        commands = [command for request in batch for command in request.commands]
+        try:
+            outcomes = await self._store.apply(commands)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers get it
+            for request in batch:
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+            return
+        at = 0
+        for request in batch:
+            if not request.answer.done():
+                request.answer.set_result(outcomes[at : at + len(request.commands)])
+            at += len(request.commands)
+        self.watchers.notify(_touched(commands, outcomes))
+
+
+def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterator[RunId]:
+    for command, outcome in zip(commands, outcomes, strict=True):
+        match outcome:
+            case RunAccepted(run_id=run_id) | ScheduleFired(run=RunAccepted(run_id=run_id)):
+                yield run_id
+            case RunClaimed(run=run) | CancelOutcome(run=run) if run is not None:
+                yield run.run_id
+            case Appended() | RunFinished() if isinstance(command, AppendJournal | FinishRun):
+                yield command.run_id
+                if isinstance(outcome, RunFinished) and outcome.next is not None:
+                    yield outcome.next.run.run_id
+            case _:
+                continue

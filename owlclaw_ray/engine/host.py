@@ -1,0 +1,104 @@
+"""What an agent actor is made of: the activations that it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.engine.activation import Activation
+from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.run_loop import RunServices
+from owlclaw_ray.ids import ActivationId, IdSource, RunId
+from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.store import ActivateAgent, AgentActivated
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """What a host tells the Directory with each heartbeat."""
+
+    hosted: tuple[AgentRef, ...]
+    idle: tuple[tuple[AgentRef, float], ...]
+    """Agents without work, each with the seconds since its last."""
+
+
+class AgentHost:
+    """Holds activations, one an agent: a single agent if the Directory so decides, or a thousand.
+
+    Agents share nothing but the services; an error in one ends that one's activation only.
+    """
+
+    def __init__(self, *, store: DurableStore, definitions: Definitions, services: RunServices, ids: IdSource) -> None:
+        self._store, self._definitions, self._services, self._ids = store, definitions, services, ids
+        self._activations: dict[AgentRef, Activation] = {}
+
+    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+        """Activate these agents, whoever owned them before, and look for their runs. Those already here are only woken."""
+        new = [agent for agent in agents if not self._live(agent)]
+        now = self._services.clock.now()
+        commands = [ActivateAgent(agent, ActivationId(self._ids.make("act")), now) for agent in new]
+        outcomes = await self._store.apply_all(commands) if commands else ()
+        for agent, outcome in zip(new, outcomes, strict=True):
+            if isinstance(outcome, AgentActivated):
+                self._activations[agent] = Activation(
+                    agent,
+                    outcome.epoch,
+                    outcome.state,
+                    store=self._store,
+                    definitions=self._definitions,
+                    services=self._services,
+                )
+        self.wake(agents)
+
+    def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """Have these agents look for runs; return those that are not here."""
+        strangers = []
+        for agent in agents:
+            activation = self._activations.get(agent)
+            if activation is None or activation.lost:
+                strangers.append(agent)
+            else:
+                activation.wake()
+        return tuple(strangers)
+
+    def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
+        """End that run if it is the agent's present one here; return whether it is."""
+        activation = self._activations.get(agent)
+        return activation is not None and activation.cancel(run_id)
+
+    async def release(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """Give up those of these agents that have no work; return the ones that are no longer here."""
+        gone = []
+        for agent in agents:
+            activation = self._activations.get(agent)
+            if activation is not None and activation.busy:
+                continue
+            if activation is not None:
+                del self._activations[agent]
+                await activation.release()
+            gone.append(agent)
+        return tuple(gone)
+
+    def status(self) -> HostStatus:
+        """Return who is here; activations that lost their agent are dropped on the way."""
+        for agent in [agent for agent, each in self._activations.items() if each.lost and not each.busy]:
+            del self._activations[agent]
+        now = self._services.clock.monotonic()
+        idle = tuple((agent, now - each.idle_since) for agent, each in self._activations.items() if not each.busy)
+        return HostStatus(tuple(self._activations), idle)
+
+    async def drain(self, grace: float) -> None:
+        """Take no more runs, let present ones end within `grace` seconds, save all state. The host is of no use afterwards."""
+        activations = list(self._activations.values())
+        at_rest = await asyncio.gather(*(each.drain(grace) for each in activations))
+        await asyncio.gather(*(each.release() for each, rests in zip(activations, at_rest, strict=True) if rests))
+        self._activations.clear()
+
+    def _live(self, agent: AgentRef) -> bool:
+        activation = self._activations.get(agent)
+        return activation is not None and not activation.lost

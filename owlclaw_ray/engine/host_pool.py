@@ -1,0 +1,63 @@
+"""Actor hosts, as the Directory sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.engine.host import HostStatus
+from owlclaw_ray.ids import RunId
+
+
+class HostGoneError(Exception):
+    """The host's process is dead or does not answer; what it held is without an owner."""
+
+
+class Host(Protocol):
+    """One agent actor. Every call raises HostGoneError when the host cannot be reached."""
+
+    @property
+    def host_id(self) -> str:
+        """Its name, unique among all hosts that ever were."""
+        ...
+
+    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+        """See AgentHost.adopt."""
+        ...
+
+    async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """See AgentHost.wake."""
+        ...
+
+    async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
+        """See AgentHost.cancel."""
+        ...
+
+    async def release(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """See AgentHost.release."""
+        ...
+
+    async def status(self) -> HostStatus:
+        """See AgentHost.status; a host that does not answer within its heartbeat limit raises HostGoneError."""
+        ...
+
+    async def drain(self, grace: float) -> None:
+        """See AgentHost.drain."""
+        ...
+
+
+class HostPool(Protocol):
+    """Makes and ends hosts."""
+
+    async def spawn(self) -> Host:
+        """Return a new host that answers; takes seconds."""
+        ...
+
+    async def living(self) -> Sequence[Host]:
+        """Return the hosts that exist, those made by an earlier Directory included."""
+        ...
+
+    async def kill(self, host: Host) -> None:
+        """End the host's process at once; harmless if it is dead."""
+        ...

@@ -1,0 +1,139 @@
+"""A running run's way to its journal: facts are applied at once, buffered, and committed in order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.run import Run, RunResult
+from owlclaw_ray.engine.conversation import Conversation
+from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.entries import run_finished
+from owlclaw_ray.errors import OwlClawError, StaleEpochError
+from owlclaw_ray.ids import RecordId, derived_id
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.store import Appended, AppendJournal, FinishRun, RunClaimed, RunFinished
+
+FLUSH_AFTER = 0.05
+"""Seconds after which buffered facts are sent even if nothing waits for them, so that watchers see them soon."""
+
+
+class RunJournal:
+    """Facts of one run under one epoch. After StaleEpochError nothing more can be written."""
+
+    def __init__(self, run: Run, epoch: int, *, conversation: Conversation, store: DurableStore, clock: Clock) -> None:
+        self.conversation = conversation
+        self.cancel_requested = run.cancel_requested
+        self._run, self._epoch, self._store, self._clock = run, epoch, store, clock
+        self._entries: list[JournalEntry] = []
+        self._ledger: list[LedgerRecord] = []
+        self._blobs: dict[str, str] = {}
+        self._failure: OwlClawError | None = None
+        self._flusher: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+
+    def blob(self, text: str) -> str:
+        """Return the hash of a text that an entry names; it is stored with that entry unless the store has it."""
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        self._blobs[digest] = text
+        return digest
+
+    def record(self, kind: EntryKind, data: JsonObject) -> None:
+        """Add a fact. It is durable after the next commit, or FLUSH_AFTER seconds later at the latest, store permitting."""
+        entry = JournalEntry(self.conversation.last_seq + 1, kind, self._clock.now(), data)
+        self.conversation.apply(entry, self._blobs)
+        self._entries.append(entry)
+        if self._flusher is None:
+            self._flusher = asyncio.create_task(self._flush_later())
+
+    def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
+        """Add a ledger record; `key` tells it from others of its kind in this run."""
+        record_id = RecordId(derived_id("rec", self._run.run_id, kind.value, key))
+        agent = self._run.agent
+        self._ledger.append(
+            LedgerRecord(record_id, agent.tenant, agent.agent_id, self._run.run_id, kind, self._clock.now(), data)
+        )
+
+    def audit_all(self, records: Sequence[LedgerRecord]) -> None:
+        """Add records that a tool made."""
+        self._ledger += records
+
+    async def commit(self) -> None:
+        """Return when every fact so far is durable; raises StaleEpochError.
+
+        A cancelled wait does not undo the write: it goes on, and the next write comes after it.
+        """
+        self._stop_flusher()
+        await asyncio.shield(asyncio.ensure_future(self._append()))
+
+    async def finish(self, result: RunResult, state: AgentState, *, claim_next: bool) -> RunClaimed | None:
+        """Record the end, commit everything, and return the agent's next run if one was claimed; raises StaleEpochError."""
+        data = run_finished(result)
+        self.record(EntryKind.RUN_FINISHED, data)
+        self.audit(LedgerKind.RUN, "end", data)
+        self._stop_flusher()
+        async with self._writing:
+            self._raise_failure()
+            entries, ledger, blobs = self._take()
+            run = self._run
+            outcome = await self._store.apply(
+                FinishRun(
+                    run.run_id,
+                    run.agent,
+                    self._epoch,
+                    entries,
+                    result,
+                    state,
+                    self._clock.now(),
+                    ledger,
+                    blobs,
+                    claim_next=claim_next,
+                )
+            )
+        if not isinstance(outcome, RunFinished):
+            raise StaleEpochError(f"run {run.run_id}: {outcome}")
+        return outcome.next
+
+    def abandon(self) -> None:
+        """Stop sending; what is buffered and not yet under way is given up."""
+        self._stop_flusher()
+
+    def _take(self) -> tuple[tuple[JournalEntry, ...], tuple[LedgerRecord, ...], dict[str, str]]:
+        taken = tuple(self._entries), tuple(self._ledger), self._store.unknown_blobs(self._blobs)
+        self._entries, self._ledger, self._blobs = [], [], {}
+        return taken
+
+    async def _append(self) -> None:
+        async with self._writing:
+            self._raise_failure()
+            if not self._entries and not self._ledger:
+                return
+            entries, ledger, blobs = self._take()
+            run = self._run
+            outcome = await self._store.apply(AppendJournal(run.run_id, run.agent, self._epoch, entries, ledger, blobs))
+            if not isinstance(outcome, Appended):
+                raise StaleEpochError(f"run {run.run_id}: {outcome}")
+            self._store.learn_blobs(blobs)
+            self.cancel_requested = self.cancel_requested or outcome.cancel_requested
+
+    async def _flush_later(self) -> None:
+        await self._clock.sleep(FLUSH_AFTER)
+        self._flusher = None
+        try:
+            await self._append()
+        except OwlClawError as error:
+            self._failure = error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _stop_flusher(self) -> None:
+        flusher, self._flusher = self._flusher, None
+        if flusher is not None:
+            flusher.cancel()

@@ -1,0 +1,265 @@
+"""The decision loop of one run (R5): ask the model, execute what it asks for, until it stops or a limit does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import orjson
+
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
+from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolClass
+from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
+from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.engine.entries import model_call_record, model_replied
+from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
+from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.short_term import ShortTermMemory
+from owlclaw_ray.engine.skill_selection import select_skills
+from owlclaw_ray.engine.skill_text import read_skill_body
+from owlclaw_ray.engine.tool_dispatch import ToolDispatch
+from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError, OwlClawError, StaleEpochError
+from owlclaw_ray.ids import RequestId, ToolCallId, derived_id
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.models import Models
+from owlclaw_ray.ports.tools import ToolInvocation, ToolRunner
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunServices:
+    """What every run of a host uses."""
+
+    models: Models
+    tools: ToolRunner
+    catalog: ToolCatalog
+    clock: Clock
+    has_memories: Callable[[AgentRef], bool]
+    """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
+
+
+class RunLoop:
+    """One run, fresh or resumed, from its prompt to its result.
+
+    Every way of ending is a RunResult, except StaleEpochError: then the run belongs to another activation. Whoever executes
+    it may call `cancel` at any time.
+    """
+
+    def __init__(
+        self, run: Run, definition: AgentDefinition, state: AgentState, journal: RunJournal, services: RunServices
+    ) -> None:
+        self._run, self._definition, self._state = run, definition, state
+        self._journal, self._services = journal, services
+        self._conversation = journal.conversation
+        self._limits = definition.limits
+        self._cancelled = run.cancel_requested
+        self._task: asyncio.Task[RunResult] | None = None
+        self._short_term = ShortTermMemory(
+            trigger_text(run.trigger),
+            token_limit=self._limits.short_term_tokens,
+            record_limit=self._limits.short_term_records,
+        )
+
+    def cancel(self) -> None:
+        """End the run as `cancelled`: the model call stops, tools are killed."""
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def execute(self) -> RunResult:
+        """Return how the run ended; nothing of the end is recorded yet."""
+        clock = self._services.clock
+        self._task = asyncio.create_task(self._decide_in_time())
+        if self._cancelled:
+            self._task.cancel()
+        try:
+            result = await self._task
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                raise
+            result = self._result(RunStatus.CANCELLED)
+        except TimeoutError:
+            message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
+            result = self._result(RunStatus.TIMEOUT, RunError("run_timeout", message, retryable=True))
+        except StaleEpochError:
+            raise
+        except (ModelUnavailableError, ModelRefusedError) as error:
+            retryable = isinstance(error, ModelUnavailableError)
+            self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", {"error": str(error)})
+            result = self._result(RunStatus.FAILED, RunError("model_failed", str(error), retryable=retryable))
+        except OwlClawError as error:
+            result = self._result(RunStatus.FAILED, RunError(type(error).__name__, str(error)))
+        except Exception as error:
+            logger.exception("run %s failed inside the runtime", self._run.run_id)
+            message = f"internal error: {type(error).__name__}: {error}"
+            result = self._result(RunStatus.FAILED, RunError("internal_error", message))
+        finally:
+            self._short_term.clear()
+        started = self._run.started_at or clock.now()
+        return replace(result, duration_ms=_milliseconds(started, clock.now()))
+
+    async def _decide_in_time(self) -> RunResult:
+        async with deadline(self._services.clock, self._limits.run_timeout):
+            return await self._decide()
+
+    async def _decide(self) -> RunResult:
+        if not self._conversation.prompt_built:
+            await self._build_prompt()
+        visible = self._services.catalog.select(self._conversation.visible)
+        dispatch = ToolDispatch(self._run, visible, self._limits, self._services.tools, self._journal)
+        while True:
+            over = await self._answer_calls(dispatch)
+            if over:
+                return self._terminated(over)
+            if self._replied_without_calls():
+                return self._result(RunStatus.COMPLETED)
+            if self._conversation.turns >= self._limits.turns:
+                return self._terminated(f"the run reached its limit of {self._limits.turns} turns")
+            await self._ask(visible)
+
+    def _replied_without_calls(self) -> bool:
+        last = self._conversation.messages[-1]
+        return self._conversation.turns > 0 and last.call_id is None and not last.tool_calls
+
+    async def _answer_calls(self, dispatch: ToolDispatch) -> str:
+        """Execute what the last reply asked for; return why the run is over its limit, if it is."""
+        calls = self._conversation.unanswered()
+        if not calls:
+            return ""
+        allowed = max(0, self._limits.tool_calls - self._conversation.tool_calls)
+        if calls[:allowed]:
+            await dispatch.execute(calls[:allowed])
+            self._remember_calls(calls[:allowed])
+        if len(calls) <= allowed:
+            return ""
+        message = f"the run reached its limit of {self._limits.tool_calls} tool calls"
+        dispatch.refuse_all(calls[allowed:], message)
+        return message
+
+    async def _ask(self, visible: VisibleTools) -> None:
+        conversation = self._conversation
+        request = ModelRequest(
+            request_id=RequestId(derived_id("req", self._run.run_id, str(conversation.turns))),
+            model=self._definition.model,
+            system=conversation.system,
+            messages=tuple(conversation.messages),
+            tools=visible.encoded,
+            timeout=self._limits.model_timeout,
+            agent_id=self._run.agent.agent_id,
+            run_id=self._run.run_id,
+            trigger=self._run.trigger,
+            base_dir=self._definition.folder,
+        )
+        reply = self._with_new_call_ids(await self._services.models.complete(request))
+        self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), model_call_record(reply))
+        self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply))
+        self._short_term.add(f"you said: {reply.text}" if reply.text else f"you called {len(reply.tool_calls)} tools")
+        if reply.tool_calls:
+            await self._journal.commit()
+            if self._journal.cancel_requested:
+                self._cancelled = True
+                raise asyncio.CancelledError
+
+    def _with_new_call_ids(self, reply: ModelReply) -> ModelReply:
+        """Give an id to calls without one, and another to those whose id was used in this run: pairing and idempotency hang on it."""
+        seen = set(self._conversation.known_calls)
+        calls = []
+        for index, call in enumerate(reply.tool_calls):
+            call_id = call.call_id
+            if not call_id or call_id in seen:
+                call_id = ToolCallId(derived_id("call", self._run.run_id, str(self._conversation.turns), str(index)))
+            seen.add(call_id)
+            calls.append(replace(call, call_id=call_id))
+        return replace(reply, tool_calls=tuple(calls))
+
+    async def _build_prompt(self) -> None:
+        definition, run = self._definition, self._run
+        skills = select_skills(definition.skills, run.trigger, self._limits.skill_tokens)
+        system = system_prompt(definition, [(skill.name, read_skill_body(skill.path)) for skill in skills])
+        memories = await self._preload()
+        user = first_message(
+            run.agent,
+            self._short_term.render(),
+            now=self._services.clock.now(),
+            outcomes=self._state.recent_outcomes,
+            memories=memories,
+        )
+        visible = self._services.catalog.select(self._services.catalog.names)
+        self._journal.audit(LedgerKind.VISIBILITY, "start", {"visible": list(visible.names), "hidden": []})
+        self._journal.record(
+            EntryKind.PROMPT_BUILT,
+            {
+                "system": self._journal.blob(system),
+                "tools": self._journal.blob(visible.encoded.decode()),
+                "user": user,
+                "model": definition.model.chain[0],
+                "scripted": definition.model.chain[0].startswith("scripted:"),
+                "visible": list(visible.names),
+                "skills": [skill.name for skill in skills],
+                "memories": len(memories),
+            },
+        )
+
+    async def _preload(self) -> list[JsonValue]:
+        """Look up what the agent remembers about this trigger (M8); a failing look-up is a warning, not a failed run."""
+        run, limit = self._run, self._definition.preload_memories
+        query = run.trigger.focus or (orjson.dumps(run.trigger.payload).decode() if run.trigger.payload else "")
+        if not limit or not query or not self._services.has_memories(run.agent):
+            return []
+        call_id = ToolCallId(derived_id("call", run.run_id, "preload"))
+        outcome = await self._services.tools.run(
+            ToolInvocation(
+                call_id=call_id,
+                tool=RECALL,
+                arguments=orjson.dumps({"query": query[:500], "limit": min(limit, 20)}).decode(),
+                agent=run.agent,
+                run_id=run.run_id,
+                trigger=run.trigger.kind,
+                effect=Effect.PURE,
+                tool_class=ToolClass.ALONE,
+                timeout=self._limits.tool_timeout,
+                idempotency_key=call_id,
+            )
+        )
+        if outcome.result.error is not None:
+            warning = {"what": "preloading memories", "why": outcome.result.error.message}
+            self._journal.audit(LedgerKind.WARNING, "preload", warning)
+            return []
+        found = outcome.result.content["memories"]
+        return [{"content": each["content"], "created_at": each["created_at"], "tags": each["tags"]} for each in found]
+
+    def _remember_calls(self, calls: tuple[ToolCall, ...]) -> None:
+        for call in calls:
+            self._short_term.add(f"{call.name}({call.arguments[:200]})")
+
+    def _terminated(self, why: str) -> RunResult:
+        logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)
+        self._journal.audit(LedgerKind.WARNING, "limit", {"what": "run terminated", "why": why})
+        return self._result(RunStatus.TERMINATED, RunError("limit_reached", why))
+
+    def _result(self, status: RunStatus, error: RunError | None = None) -> RunResult:
+        done = self._conversation
+        return RunResult(
+            status=status,
+            turns=done.turns,
+            tool_calls=done.tool_calls,
+            final_text=done.final_text if status is RunStatus.COMPLETED else "",
+            tools_called=tuple(done.tools_called),
+            usage=done.usage,
+            model=done.model,
+            scripted=done.scripted,
+            error=error,
+        )
+
+
+def _milliseconds(start: datetime, end: datetime) -> int:
+    return round((end - start).total_seconds() * 1_000)

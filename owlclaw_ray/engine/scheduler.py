@@ -1,0 +1,178 @@
+"""The embedded schedule engine: turns due times into ticks and runs (S1, S2, S4).
+
+The store's schedule table is the truth: this engine only looks, computes, and asks for one atomic step. Any number of engines may do
+so at once; the step applies for one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.errors import RetryableError
+from owlclaw_ray.ids import FiringId, RunId, derived_id
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.store import CommandStore, FireSchedule, ScheduleFired, ScheduleStore, SubmitRun
+
+logger = logging.getLogger(__name__)
+
+NextFire = Callable[[str, str, datetime], datetime]
+"""(cron expression, IANA time zone, after) → the first due time later than `after`, aware, UTC."""
+
+LATE = timedelta(seconds=5)
+"""A tick that fires later than this after its time is `caught_up`, not `fired`."""
+
+_MOST_MISSED = 10_000
+
+
+class ScheduleEngineStore(CommandStore, ScheduleStore, Protocol):
+    """What the engine needs of the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """What to do about a due schedule: the ticks that account for its due times, and the run, if one of them fires."""
+
+    ticks: tuple[Tick, ...]
+    next_fire_at: datetime | None
+    run: SubmitRun | None
+
+
+def plan_firing(schedule: Schedule, now: datetime, next_fire: NextFire, catch_up: timedelta) -> Firing:
+    """Decide about a schedule whose `next_fire_at` is not after `now`.
+
+    A one-time schedule fires however late it is. Of a cron schedule's missed due times the last one fires, unless it is older
+    than `catch_up`; the others are skipped as `superseded`. Ids derive from schedule and due time, so deciding twice is
+    deciding once.
+    """
+    due = schedule.next_fire_at
+    if due is None:
+        raise ValueError(f"schedule {schedule.schedule_id} is not due")
+    if schedule.kind is ScheduleKind.ONCE:
+        return Firing((_tick(schedule, due, now, _lateness(due, now)),), None, _run(schedule, due, now))
+    missed, following = _missed(schedule, due, now, next_fire)
+    last = missed[-1]
+    ticks = []
+    if len(missed) > 1:
+        ticks.append(_skipped(schedule, missed[:-1], now, "superseded by a later due time"))
+    if now - last > catch_up:
+        ticks.append(
+            _skipped(schedule, [last], now, f"older than the catch-up window of {catch_up.total_seconds():.0f} s")
+        )
+        return Firing(tuple(ticks), following, None)
+    ticks.append(_tick(schedule, last, now, _lateness(last, now)))
+    return Firing(tuple(ticks), following, _run(schedule, last, now))
+
+
+def _missed(schedule: Schedule, due: datetime, now: datetime, next_fire: NextFire) -> tuple[list[datetime], datetime]:
+    missed = [due]
+    following = next_fire(schedule.cron_expression, schedule.timezone, due)
+    while following <= now and len(missed) < _MOST_MISSED:
+        missed.append(following)
+        following = next_fire(schedule.cron_expression, schedule.timezone, following)
+    return missed, following
+
+
+def _lateness(due: datetime, now: datetime) -> TickOutcome:
+    return TickOutcome.CAUGHT_UP if now - due > LATE else TickOutcome.FIRED
+
+
+def _run_id(schedule: Schedule, due: datetime) -> RunId:
+    return RunId(derived_id("run", schedule.schedule_id, due.isoformat()))
+
+
+def _firing_id(schedule: Schedule, due: datetime) -> FiringId:
+    return FiringId(derived_id("fir", schedule.schedule_id, due.isoformat()))
+
+
+def _tick(schedule: Schedule, due: datetime, now: datetime, outcome: TickOutcome) -> Tick:
+    return Tick(_firing_id(schedule, due), schedule.schedule_id, due, outcome, now, _run_id(schedule, due))
+
+
+def _skipped(schedule: Schedule, dues: Sequence[datetime], now: datetime, reason: str) -> Tick:
+    return Tick(
+        _firing_id(schedule, dues[0]),
+        schedule.schedule_id,
+        dues[0],
+        TickOutcome.SKIPPED,
+        now,
+        reason=reason,
+        last_due_at=dues[-1],
+        count=len(dues),
+    )
+
+
+def _run(schedule: Schedule, due: datetime, now: datetime) -> SubmitRun:
+    kind = TriggerKind.SCHEDULE_ONCE if schedule.kind is ScheduleKind.ONCE else TriggerKind.SCHEDULE_CRON
+    payload = {"schedule_id": schedule.schedule_id, "due_at": due.isoformat()}
+    trigger = Trigger(kind, payload=payload, focus=schedule.focus, source=schedule.schedule_id)
+    return SubmitRun(_run_id(schedule, due), schedule.agent, trigger, now)
+
+
+class Scheduler:
+    """Fires what is due, and sleeps until the next due time or `poll` seconds, whichever is first."""
+
+    def __init__(
+        self,
+        *,
+        store: ScheduleEngineStore,
+        wake: Callable[[Sequence[AgentRef]], Awaitable[object]],
+        next_fire: NextFire,
+        clock: Clock,
+        catch_up: timedelta = timedelta(days=1),
+        poll: float = 1.0,
+    ) -> None:
+        self._store, self._wake, self._next_fire = store, wake, next_fire
+        self._clock, self._catch_up, self._poll = clock, catch_up, poll
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to fire."""
+        self._task = asyncio.create_task(self._loop())
+
+    async def stop(self) -> None:
+        """Fire nothing any more; a firing under way is committed or not, never half."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def tick(self) -> int:
+        """Fire everything that is due now; return how many runs that queued."""
+        now = self._clock.now()
+        due = await self._store.due_schedules(now)
+        if not due:
+            return 0
+        commands = []
+        for schedule in due:
+            plan = plan_firing(schedule, now, self._next_fire, self._catch_up)
+            expected = schedule.next_fire_at or now
+            commands.append(FireSchedule(schedule.schedule_id, expected, plan.ticks, plan.next_fire_at, plan.run))
+        outcomes = await self._store.apply(commands)
+        fired = [each.run.agent for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None]
+        if fired:
+            await self._wake(fired)
+        return len(fired)
+
+    async def _loop(self) -> None:
+        while True:
+            try:
+                await self.tick()
+                upcoming = await self._store.next_due()
+            except RetryableError as error:
+                logger.warning("schedules wait: %s", error)
+                upcoming = None
+            except Exception:
+                logger.exception("firing schedules failed; it is tried again")
+                upcoming = None
+            delay = self._poll
+            if upcoming is not None:
+                delay = min(delay, (upcoming - self._clock.now()).total_seconds())
+            await self._clock.sleep(max(delay, 0.01))

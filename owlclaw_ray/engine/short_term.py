@@ -1,0 +1,65 @@
+"""Short-term memory: what an agent has before its eyes during one run (R2)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from owlclaw_ray.engine.tokens import estimate_tokens
+
+SHOWN_RECORDS = 5
+_CUT = " …[{} characters cut]… "
+
+
+class ShortTermMemory:
+    """The trigger's text and the last records of a run, rendered within a token limit.
+
+    Under pressure the newest records stay whole and the oldest are shortened first, then the trigger's text, and only
+    then the newest record itself.
+    """
+
+    def __init__(self, trigger_text: str, *, token_limit: int = 2_000, record_limit: int = 20) -> None:
+        self._trigger_text = trigger_text
+        self._token_limit = token_limit
+        self._records: deque[str] = deque(maxlen=record_limit)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: str) -> None:
+        """Keep one more record; beyond the record limit the oldest goes."""
+        self._records.append(record)
+
+    def clear(self) -> None:
+        """Forget all records, at the end of the run."""
+        self._records.clear()
+
+    def render(self) -> str:
+        """Return the trigger's text and the last records, within the token limit."""
+        shown = list(self._records)[-SHOWN_RECORDS:]
+        parts = [self._trigger_text, *(f"- {record}" for record in shown)]
+        oldest_first = [*range(1, len(parts) - 1), 0, len(parts) - 1] if len(parts) > 1 else [0]
+        for index in oldest_first:
+            excess = estimate_tokens("\n".join(parts)) - self._token_limit
+            if excess <= 0:
+                break
+            parts[index] = shorten(parts[index], max(0, estimate_tokens(parts[index]) - excess))
+        return "\n".join(part for part in parts if part)
+
+
+def shorten(text: str, tokens: int) -> str:
+    """Return the text with its middle cut so that it is estimated at no more than `tokens`; empty if not even a mark fits."""
+    if estimate_tokens(text) <= tokens:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        kept = (low + high + 1) // 2
+        if estimate_tokens(_cut_middle(text, kept)) <= tokens:
+            low = kept
+        else:
+            high = kept - 1
+    return _cut_middle(text, low) if low else ""
+
+
+def _cut_middle(text: str, kept: int) -> str:
+    head, tail = kept - kept // 3, kept // 3
+    return text[:head] + _CUT.format(len(text) - kept) + (text[-tail:] if tail else "")

@@ -1,0 +1,135 @@
+"""The order in which a turn's tool calls execute (T6), and what is said of each in journal and ledger.
+
+Consecutive readonly calls run in parallel. A write call is a barrier: it runs alone, in the model's order, and when it fails the
+rest of the turn is not executed. Every call gets exactly one result, paired by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.tool import Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.engine.catalog import VisibleTools
+from owlclaw_ray.engine.entries import tool_finished
+from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.ids import derived_id
+from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome, ToolRunner
+
+_SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDispatch:
+    """Executes the calls of one run's turns."""
+
+    run: Run
+    visible: VisibleTools
+    limits: Limits
+    tools: ToolRunner
+    journal: RunJournal
+
+    async def execute(self, calls: Sequence[ToolCall]) -> None:
+        """Execute the calls and record every result.
+
+        Durable when this returns if any of them has the effect `once`; else with the run's next commit. Calls that were
+        begun before a crash are not begun again if their effect is `once`: they become `uncertain`.
+        """
+        stopped_by = ""
+        for group in self._groups(calls):
+            if stopped_by:
+                for call in group:
+                    self._refuse(call, "not_executed", f"{stopped_by} failed before it, in the same turn")
+                continue
+            outcomes = await asyncio.gather(*(self._one(call) for call in group))
+            if self._is_write(group[0]) and outcomes[0].is_error:
+                stopped_by = self._canonical(group[0])
+        if any(self._effect(call) is Effect.ONCE for call in calls):
+            await self.journal.commit()
+
+    def refuse_all(self, calls: Sequence[ToolCall], message: str) -> None:
+        """Record that these calls were not executed because of a limit."""
+        for call in calls:
+            self._refuse(call, "limit_reached", message)
+
+    def _groups(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
+        group: list[ToolCall] = []
+        for call in calls:
+            if self._is_write(call):
+                if group:
+                    yield group
+                yield [call]
+                group = []
+            else:
+                group.append(call)
+        if group:
+            yield group
+
+    async def _one(self, call: ToolCall) -> ToolResult:
+        tool = self.visible.by_wire_name.get(call.name)
+        if tool is None:
+            known = ", ".join(sorted(self.visible.by_wire_name))
+            return self._refuse(
+                call, "tool_not_available", f"there is no tool {call.name!r} in this run; there are: {known}"
+            )
+        limit = self.limits.schedules_per_run
+        if tool.name in _SCHEDULING and self._schedules_made() >= limit:
+            return self._refuse(call, "limit_reached", f"a run may make {limit} schedules, and this one has")
+        if tool.effect is Effect.ONCE:
+            if call.call_id in self.journal.conversation.started:
+                message = (
+                    f"{tool.name} was interrupted: it may or may not have acted. It was not repeated. "
+                    "Check what happened before you call it again."
+                )
+                return self._refuse(call, "uncertain", message)
+            self.journal.record(EntryKind.TOOL_STARTED, {"call_id": call.call_id, "tool": tool.name})
+            await self.journal.commit()
+        outcome = await self.tools.run(self._invocation(call, tool))
+        self._finish(call, tool.name, outcome)
+        return outcome.result
+
+    def _invocation(self, call: ToolCall, tool: ToolDefinition) -> ToolInvocation:
+        return ToolInvocation(
+            call_id=call.call_id,
+            tool=tool.name,
+            arguments=call.arguments,
+            agent=self.run.agent,
+            run_id=self.run.run_id,
+            trigger=self.run.trigger.kind,
+            effect=tool.effect,
+            tool_class=tool.tool_class,
+            timeout=tool.timeout or self.limits.tool_timeout,
+            idempotency_key=derived_id("call", self.run.run_id, call.call_id),
+            active_schedules=self.limits.active_schedules,
+        )
+
+    def _refuse(self, call: ToolCall, type_: str, message: str) -> ToolResult:
+        result = ToolResult(call.call_id, error=ToolError(type_, message))
+        self._finish(call, self._canonical(call), ToolOutcome(result, duration_ms=0))
+        return result
+
+    def _finish(self, call: ToolCall, tool: str, outcome: ToolOutcome) -> None:
+        data = tool_finished(call, tool, outcome.result, outcome.duration_ms)
+        self.journal.record(EntryKind.TOOL_FINISHED, data)
+        self.journal.audit(LedgerKind.TOOL_CALL, call.call_id, data)
+        self.journal.audit_all(outcome.records)
+
+    def _schedules_made(self) -> int:
+        return sum(tool in _SCHEDULING for tool in self.journal.conversation.tools_called)
+
+    def _canonical(self, call: ToolCall) -> str:
+        tool = self.visible.by_wire_name.get(call.name)
+        return tool.name if tool else call.name
+
+    def _is_write(self, call: ToolCall) -> bool:
+        tool = self.visible.by_wire_name.get(call.name)
+        return tool is not None and tool.permission is Permission.WRITE
+
+    def _effect(self, call: ToolCall) -> Effect:
+        tool = self.visible.by_wire_name.get(call.name)
+        return tool.effect if tool else Effect.PURE

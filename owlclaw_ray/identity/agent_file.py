@@ -1,0 +1,35 @@
+"""agent.yaml: what a definition sets beside its texts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from owlclaw_ray.configuration.limits import Count, LimitOverrides
+from owlclaw_ray.domain.agent import Isolation, ModelChoice
+from owlclaw_ray.identity.defaults import Defaults
+
+_NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+class AgentFile(BaseModel):
+    """The keys of agent.yaml; all are optional."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: _NonEmpty | None = None
+    """None takes the settings' model and fallback chain."""
+    fallback: tuple[_NonEmpty, ...] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    max_tokens: Count | None = None
+    stream: bool = False
+    isolation: Isolation = Isolation.DEDICATED
+    limits: LimitOverrides = Field(default_factory=LimitOverrides)
+    preload_memories: Annotated[int, Field(ge=0, le=20)] = 5
+
+    def model_choice(self, defaults: Defaults) -> ModelChoice:
+        """Return the chain: a model written here stands alone unless a fallback is written too."""
+        inherited = defaults.chain[1:] if self.model is None else ()
+        fallback = self.fallback if self.fallback is not None else inherited
+        return ModelChoice((self.model or defaults.chain[0], *fallback), self.temperature, self.max_tokens, self.stream)

@@ -1,0 +1,16 @@
+"""What a definition gets that does not say otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from owlclaw_ray.domain.agent import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Settings that definitions inherit."""
+
+    chain: tuple[str, ...] = ("scripted:echo",)
+    """The model, then its fallbacks."""
+    limits: Limits = field(default_factory=Limits)

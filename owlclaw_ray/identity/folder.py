@@ -1,0 +1,86 @@
+"""The agents folder: definitions by name, read again when their files change."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.errors import DefinitionError, UnknownAgentError
+from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.identity.loading import load_definition, source_files
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_Fingerprint: TypeAlias = tuple[tuple[str, int, int, int], ...]
+
+
+def find_definitions(agents_dir: Path) -> tuple[str, ...]:
+    """Return the names of all definitions, sorted: the folders whose name is a definition's. No folder, no definition."""
+    if not agents_dir.is_dir():
+        return ()
+    return tuple(sorted(each.name for each in agents_dir.iterdir() if _NAME.fullmatch(each.name) and each.is_dir()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    fingerprint: _Fingerprint
+    result: AgentDefinition | DefinitionError
+
+
+class DefinitionFolder:
+    """Definitions from `agents_dir/<name>/`. Implements Definitions.
+
+    Files are read again only when the time, size or number of a definition's files changed: the next `get` sees an edit,
+    what was returned before stays as it was.
+    """
+
+    def __init__(self, agents_dir: Path, defaults: Defaults) -> None:
+        self._agents_dir = agents_dir
+        self._defaults = defaults
+        self._cache: dict[str, _Cached] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all definitions, usable or not, sorted."""
+        return find_definitions(self._agents_dir)
+
+    async def get(self, name: str) -> AgentDefinition:
+        """Return the present version; raises UnknownAgentError or DefinitionError."""
+        return self.load(name)
+
+    def load(self, name: str) -> AgentDefinition:
+        """As `get`, for callers without an event loop."""
+        folder = self._agents_dir / name
+        if not _NAME.fullmatch(name) or not folder.is_dir():
+            self._cache.pop(name, None)
+            raise UnknownAgentError(name, self.names())
+        fingerprint = _fingerprint(folder)
+        cached = self._cache.get(name)
+        if cached is None or cached.fingerprint != fingerprint:
+            cached = _Cached(fingerprint, self._read(folder))
+            self._cache[name] = cached
+        if isinstance(cached.result, DefinitionError):
+            raise DefinitionError(cached.result.problems)
+        return cached.result
+
+    def forget(self, name: str) -> None:
+        """Read the definition's files at the next `get` even if they look unchanged."""
+        self._cache.pop(name, None)
+
+    def _read(self, folder: Path) -> AgentDefinition | DefinitionError:
+        try:
+            return load_definition(folder, self._defaults)
+        except DefinitionError as error:
+            return error
+
+
+def _fingerprint(folder: Path) -> _Fingerprint:
+    found = []
+    for path in source_files(folder):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return tuple(found)

@@ -1,0 +1,129 @@
+"""A definition's folder, read and checked as a whole (R1)."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from owlclaw_ray.configuration.problems import model_problems
+from owlclaw_ray.configuration.yaml_document import read_yaml
+from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.engine.sanitise import sanitise
+from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
+from owlclaw_ray.identity.agent_file import AgentFile
+from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.identity.sections import CAPABILITIES, CONSTRAINTS, section
+from owlclaw_ray.skills.loading import SKILL_FILE, load_skills
+
+SOUL, IDENTITY, AGENT, CAPABILITIES_FOLDER = "SOUL.md", "IDENTITY.md", "agent.yaml", "capabilities"
+MAX_BYTES = 10 * 1024
+_CONTENT = {
+    SOUL: "write there who the agent is: its role and its principles",
+    IDENTITY: "write there a section '## My Capabilities' (or '## 我的能力') and, if it has limits, '## My Constraints'",
+    AGENT: "it holds settings such as model and limits",
+}
+
+
+def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
+    """Read the definition in a folder. Raises DefinitionError with every problem, each naming its file.
+
+    Broken skills are warnings of the definition; they raise nothing.
+    """
+    problems: list[Problem] = []
+    soul = _text(folder / SOUL, problems)
+    identity = _text(folder / IDENTITY, problems)
+    capabilities = section(identity, CAPABILITIES) if identity else ""
+    if identity and not capabilities:
+        what = (
+            "has no section '## My Capabilities' (or '## 我的能力')"
+            if capabilities is None
+            else "has an empty capabilities section"
+        )
+        problems.append(Problem(_shown(folder / IDENTITY), what, "write there what the agent can do, one point a line"))
+    settings = _agent_file(folder / AGENT, problems)
+    if problems:
+        raise DefinitionError(problems)
+    skills, warnings = load_skills(folder / CAPABILITIES_FOLDER, f"{folder.name}/{CAPABILITIES_FOLDER}")
+    return AgentDefinition(
+        name=folder.name,
+        version=_version(folder, defaults),
+        folder=str(folder),
+        soul=soul,
+        capabilities=capabilities or "",
+        constraints=section(identity, CONSTRAINTS) or "",
+        model=settings.model_choice(defaults),
+        limits=settings.limits.over(defaults.limits),
+        isolation=settings.isolation,
+        skills=skills,
+        preload_memories=settings.preload_memories,
+        warnings=warnings,
+    )
+
+
+def source_files(folder: Path) -> list[Path]:
+    """Return the files that a definition is made of, in a stable order, whether or not they exist."""
+    skills = sorted((folder / CAPABILITIES_FOLDER).glob(f"*/{SKILL_FILE}"))
+    return [folder / SOUL, folder / IDENTITY, folder / AGENT, *skills]
+
+
+def _text(path: Path, problems: list[Problem]) -> str:
+    """Return a required text, cleaned; empty, with a problem noted, if it cannot be used."""
+    content = _bytes(path, problems, required=True)
+    try:
+        text = sanitise((content or b"").decode("utf-8")).strip()
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        problems.append(Problem(f"{_shown(path)}:{line}", "is not UTF-8", "save it as UTF-8"))
+        return ""
+    if content is not None and not text:
+        problems.append(Problem(_shown(path), "is empty", _CONTENT[path.name]))
+    return text
+
+
+def _agent_file(path: Path, problems: list[Problem]) -> AgentFile:
+    content = _bytes(path, problems, required=False)
+    try:
+        document = read_yaml((content or b"").decode("utf-8-sig"), _shown(path))
+        return AgentFile.model_validate(document.data)
+    except UnicodeDecodeError:
+        problems.append(Problem(_shown(path), "is not UTF-8", "save it as UTF-8"))
+    except ValidationError as error:
+        problems += model_problems(error, AgentFile, document.where)
+    except ConfigurationError as error:
+        problems += error.problems
+    return AgentFile()
+
+
+def _bytes(path: Path, problems: list[Problem], *, required: bool) -> bytes | None:
+    """Return the file's content; None, with a problem noted unless it may be missing, if it cannot be used."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        if required:
+            problems.append(Problem(_shown(path), "does not exist", _CONTENT[path.name]))
+        return None
+    except OSError as error:
+        problems.append(Problem(_shown(path), f"cannot be read: {error.strerror}", _CONTENT[path.name]))
+        return None
+    if len(content) > MAX_BYTES:
+        fix = f"{MAX_BYTES} are allowed; move knowledge to {CAPABILITIES_FOLDER}/<name>/{SKILL_FILE}"
+        problems.append(Problem(_shown(path), f"is {len(content)} bytes long", fix))
+        return None
+    return content
+
+
+def _shown(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _version(folder: Path, defaults: Defaults) -> str:
+    digest = hashlib.sha256(repr(defaults).encode())
+    for path in source_files(folder):
+        content = path.read_bytes() if path.is_file() else b""
+        name = path.relative_to(folder).as_posix().encode()
+        for part in (name, content):
+            digest.update(len(part).to_bytes(8))
+            digest.update(part)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,144 @@
+"""A private PostgreSQL server for tests, from the binaries that Debian's package `postgresql` installs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_SERVER_USER = "postgres"
+_DEBIAN = Path("/usr/lib/postgresql")
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "60",
+    "shared_buffers": "32MB",
+    "deadlock_timeout": "200ms",
+    "autovacuum": "off",
+}
+
+
+def find_binaries() -> Path | None:
+    """Return the folder of initdb and postgres, of the newest version installed; None without any."""
+    on_path = shutil.which("initdb")
+    if on_path is not None and shutil.which("postgres") is not None:
+        return Path(on_path).parent
+    installed = sorted(_DEBIAN.glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
+    return installed[-1].parent if installed else None
+
+
+class PostgresServer:
+    """A server on a free port of the loopback interface, its data in `folder`, with a password; durable against nothing.
+
+    The folder must be new. Run by root, the server runs as the user `postgres` (it refuses root), and the folders above
+    its own let that user pass as long as it runs. As a context manager it starts and stops.
+    """
+
+    def __init__(self, folder: Path, binaries: Path) -> None:
+        self._folder, self._binaries = folder, binaries
+        self._password = secrets.token_hex(16)
+        self._opened: list[tuple[Path, int]] = []
+        self._user = _SERVER_USER if os.geteuid() == 0 else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the URL of one of the server's databases, for its superuser `owlclaw`."""
+        return f"postgresql://owlclaw:{self._password}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Make the data folder and start the server; raises RuntimeError with its log if it does not come up."""
+        self._folder.mkdir(parents=True)
+        if self._user is not None:
+            self._let_in(self._user)
+        secret = self._folder / "password"
+        secret.write_text(self._password)
+        secret.chmod(0o644)
+        self._initialise(secret)
+        secret.unlink()
+        self.port = _free_port()
+        arguments = [argument for name, value in _SETTINGS.items() for argument in ("-c", f"{name}={value}")]
+        command = [self._binaries / "postgres", "-D", self._folder / "data", "-p", str(self.port), *arguments]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._identity())  # noqa: S603 - own binaries
+        asyncio.run(self._wait_until_ready(self._process))
+
+    def stop(self) -> None:
+        """Stop the server at once, whoever is connected; a server that does not run is fine."""
+        if self._process is not None:
+            self._process.send_signal(3)
+            self._process.wait(timeout=30)
+            self._process = None
+        while self._opened:
+            path, mode = self._opened.pop()
+            path.chmod(mode)
+
+    def __enter__(self) -> PostgresServer:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "server.log"
+
+    def _initialise(self, secret: Path) -> None:
+        command = [self._binaries / "initdb", "-D", self._folder / "data", "-U", "owlclaw", "-E", "UTF8", "--locale=C"]
+        options = ["--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync", "--no-instructions"]
+        made = subprocess.run([*command, *options], capture_output=True, check=False, **self._identity())  # noqa: S603 - as below
+        if made.returncode:
+            raise RuntimeError(f"initdb failed: {made.stderr.decode(errors='replace')}")
+
+    def _identity(self) -> dict[str, Any]:
+        identity: dict[str, Any] = {"cwd": "/", "env": {}}
+        if self._user is not None:
+            identity |= {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid, "extra_groups": ()}
+        return identity
+
+    def _let_in(self, user: str) -> None:
+        os.chown(self._folder, pwd.getpwnam(user).pw_uid, -1)
+        for above in self._folder.parents:
+            mode = above.stat().st_mode & 0o7777
+            if not mode & 0o001:
+                above.chmod(mode | 0o001)
+                self._opened.append((above, mode))
+
+    async def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        import asyncpg
+
+        async with asyncio.timeout(30):
+            while True:
+                if process.poll() is not None:
+                    raise RuntimeError(f"the server did not start: {self._log.read_text(errors='replace')}")
+                try:
+                    connection = await asyncpg.connect(self.url())
+                except (OSError, asyncpg.PostgresError):
+                    await asyncio.sleep(0.05)
+                    continue
+                await connection.close()
+                return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

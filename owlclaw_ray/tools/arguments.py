@@ -1,0 +1,137 @@
+"""Arguments of tools: one source gives the schema that models see and the check that runs before the handler (T3)."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from jsonschema import Draft202012Validator, ValidationError
+from pydantic import BaseModel
+from pydantic import ValidationError as ModelError
+
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.errors import ToolArgumentsError
+from owlclaw_ray.tools.schema_words import allowed, given
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a handler is called with."""
+
+    positional: tuple[object, ...] = ()
+    by_name: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The schema of a tool's arguments and the way from JSON text to a handler's parameters."""
+
+    schema: JsonObject
+    convert: Callable[[JsonObject], Given]
+    """Turns checked JSON into parameters; may raise pydantic's ValidationError for what a schema cannot say."""
+
+    def read(self, tool: str, text: str) -> Given:
+        """Return the parameters, or raise ToolArgumentsError with a line a problem: path, what was given, what is allowed."""
+        return self.read_object(tool, decode_arguments(tool, text))
+
+    def read_object(self, tool: str, decoded: JsonObject) -> Given:
+        """As `read`, for arguments that are decoded already."""
+        cleaned = _without_optional_nulls(decoded, self.schema)
+        problems = sorted(set(_problems(self.schema, cleaned)))
+        if problems:
+            raise ToolArgumentsError(tool, problems)
+        try:
+            return self.convert(cleaned)
+        except ModelError as error:
+            raise ToolArgumentsError(
+                tool, [_model_line(each["loc"], each["msg"]) for each in error.errors()]
+            ) from error
+
+
+def decode_arguments(tool: str, text: str) -> JsonObject:
+    """Return the JSON object that the text holds (none, for an empty text), or raise ToolArgumentsError."""
+    try:
+        decoded = json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        line = f"arguments: given {given(_encodable(text))}; allowed: one JSON object ({error or 'nested too deeply'})"
+        raise ToolArgumentsError(tool, [line]) from error
+    if not isinstance(decoded, dict):
+        raise ToolArgumentsError(tool, [f"arguments: given {given(_encodable(decoded))}; allowed: one JSON object"])
+    return _encodable_object(decoded)
+
+
+def as_model(model: type[BaseModel]) -> Callable[[JsonObject], Given]:
+    """Return a conversion to one parameter, an instance of the model."""
+    return lambda arguments: Given(positional=(model.model_validate(arguments),))
+
+
+def as_object(arguments: JsonObject) -> Given:
+    """Convert to one parameter, the JSON object itself."""
+    return Given(positional=(arguments,))
+
+
+def _refuse_constant(constant: str) -> JsonValue:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _encodable(value: JsonValue) -> JsonValue:
+    """Return the value with lone surrogates, which JSON escapes can spell, replaced."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    if isinstance(value, dict):
+        return _encodable_object(value)
+    return value
+
+
+def _encodable_object(value: JsonObject) -> JsonObject:
+    return {_encodable(key): _encodable(each) for key, each in value.items()}
+
+
+def _without_optional_nulls(value: JsonValue, schema: JsonObject) -> JsonValue:
+    """Drop nulls that stand for absent optional properties: models send them though no schema allows null."""
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        return [_without_optional_nulls(each, schema["items"]) for each in value]
+    if not isinstance(value, dict):
+        return value
+    properties, required = schema.get("properties", {}), schema.get("required", ())
+    return {
+        name: _without_optional_nulls(each, properties.get(name, {}))
+        for name, each in value.items()
+        if each is not None or name not in properties or name in required
+    }
+
+
+def _problems(schema: JsonObject, value: JsonObject) -> Iterator[str]:
+    for error in Draft202012Validator(schema).iter_errors(value):
+        yield from _lines(error)
+
+
+def _lines(error: ValidationError) -> Iterator[str]:
+    path = list(error.absolute_path)
+    schema: JsonObject = error.schema if isinstance(error.schema, dict) else {}
+    properties = schema.get("properties", {})
+    if error.validator == "required" and isinstance(error.instance, dict):
+        for name in schema.get("required", ()):
+            if name not in error.instance:
+                yield f"{_path([*path, name])}: given nothing; allowed: {allowed(properties.get(name, {}))} (required)"
+    elif error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        for name in error.instance.keys() - properties.keys():
+            close = difflib.get_close_matches(name, properties, n=1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            known = ", ".join(properties) or "nothing"
+            yield f"{_path([*path, name])}: unknown; allowed: {known}{hint}"
+    else:
+        yield f"{_path(path)}: given {given(error.instance)}; allowed: {allowed(schema)}"
+
+
+def _model_line(location: Sequence[int | str], message: str) -> str:
+    return f"{_path(location)}: {message}"
+
+
+def _path(parts: Sequence[int | str]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return text.removeprefix(".") or "arguments"

@@ -1,0 +1,150 @@
+"""The arguments of the built-in tools: one pydantic model each gives both the JSON schema and the validation."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Annotated, Literal, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.errors import ToolArgumentsError
+from owlclaw_ray.tools.arguments import Arguments as ToolArguments
+from owlclaw_ray.tools.arguments import as_model
+from owlclaw_ray.tools.schema import plain_schema
+
+_NOT_BLANK = r"\S"
+
+
+class InvalidToolArgumentsError(ToolArgumentsError, ValueError):
+    """ToolArgumentsError that is also the ValueError which callers of `execute` expect (T18)."""
+
+
+Focus = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=500,
+        pattern=_NOT_BLANK,
+        description="What the future run should attend to, in one or two sentences. It is all that the run is told.",
+    ),
+]
+Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=_NOT_BLANK)]
+
+
+class Arguments(BaseModel):
+    """What all tools' arguments have in common: nothing unknown is accepted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScheduleOnce(Arguments):
+    """Arguments of schedule_once."""
+
+    delay_seconds: int = Field(
+        ge=1,
+        le=2_592_000,
+        description="Seconds from now until the run: 300 is five minutes, 86400 a day; at most 30 days.",
+    )
+    focus: Focus
+
+
+class ScheduleCron(Arguments):
+    """Arguments of schedule_cron."""
+
+    cron_expression: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Five fields: minute, hour, day of month, month, day of week. '0 9 * * MON-FRI' is 09:00 on workdays.",
+    )
+    focus: Focus
+    timezone: str = Field(
+        default="UTC",
+        min_length=1,
+        max_length=64,
+        description="IANA name of the time zone that the expression is in, such as Asia/Shanghai.",
+    )
+
+
+class CancelSchedule(Arguments):
+    """Arguments of cancel_schedule."""
+
+    schedule_id: str = Field(
+        min_length=1, max_length=128, description="The schedule_id that schedule_once or schedule_cron returned."
+    )
+
+
+class Remember(Arguments):
+    """Arguments of remember."""
+
+    content: str = Field(
+        min_length=1,
+        max_length=2_000,
+        pattern=_NOT_BLANK,
+        description="What to remember, complete in itself: name who, what and when, for a reader who knows nothing else.",
+    )
+    tags: list[Tag] = Field(
+        default=[], max_length=10, description="Short labels to find it by, such as a topic or a customer."
+    )
+
+
+class Recall(Arguments):
+    """Arguments of recall."""
+
+    query: str = Field(
+        min_length=1,
+        max_length=2_000,
+        pattern=_NOT_BLANK,
+        description="What you want to know, as a question or as key words, in the language of the memory.",
+    )
+    limit: int = Field(default=5, ge=1, le=20, description="How many memories to return at most.")
+    tags: list[Tag] = Field(
+        default=[], max_length=10, description="Only memories that carry all of these tags; none: any memory."
+    )
+
+
+class QueryState(Arguments):
+    """Arguments of query_state."""
+
+    state_name: str = Field(
+        pattern=r"^[A-Za-z0-9_.:-]{1,128}$", description="Name of the state, as your skills and instructions give it."
+    )
+
+
+class LogDecision(Arguments):
+    """Arguments of log_decision."""
+
+    reasoning: str = Field(
+        min_length=1,
+        max_length=1_000,
+        pattern=_NOT_BLANK,
+        description="What you decided and why, for the people who audit it.",
+    )
+    decision_type: Literal["capability_selection", "schedule_decision", "no_action", "other"] = Field(
+        description="What it was about: which capability to use, when to run next, doing nothing, or anything else."
+    )
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+def input_schema(model: type[Arguments]) -> JsonObject:
+    """Return the model's JSON schema in the subset that tools may use."""
+    schema = plain_schema(model.model_json_schema(), model.__name__)
+    del schema["description"]
+    return schema
+
+
+def parse(tool: str, model: type[A], arguments: JsonObject) -> A:
+    """Return the arguments as the model, or raise InvalidToolArgumentsError with one line a problem."""
+    try:
+        (parsed,) = _reader(model).read(tool, json.dumps(arguments)).positional
+    except ToolArgumentsError as error:
+        raise InvalidToolArgumentsError(tool, error.details) from None
+    return cast("A", parsed)
+
+
+@cache
+def _reader(model: type[Arguments]) -> ToolArguments:
+    return ToolArguments(input_schema(model), as_model(model))

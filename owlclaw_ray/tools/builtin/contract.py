@@ -1,0 +1,102 @@
+"""What a built-in tool is, what it is told about its caller, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.errors import UserError
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.tools.builtin.arguments import Arguments, input_schema, parse
+
+
+class Caller(Protocol):
+    """Who calls, as ToolInvocation and CallContext both say it."""
+
+    @property
+    def agent(self) -> AgentRef:
+        """The agent whose run makes the call."""
+        ...
+
+    @property
+    def run_id(self) -> RunId:
+        """The run that makes the call."""
+        ...
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at one call; other calls have others. What the call makes gets its id from it."""
+        ...
+
+    @property
+    def active_schedules(self) -> int:
+        """How many active schedules the agent may have."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """A caller outside the runtime's own dispatch: scripts and tests."""
+
+    agent: AgentRef
+    run_id: RunId
+    idempotency_key: str
+    active_schedules: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call gave, and what the host is to commit with it."""
+
+    content: JsonObject
+    records: tuple[LedgerRecord, ...] = ()
+
+
+class LimitReachedError(UserError):
+    """The agent has used up what it may have of something. The message says what would make room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What is known of a built-in tool without running it."""
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    effect: Effect
+    tool_class: ToolClass
+
+    def definition(self) -> ToolDefinition:
+        """Return the tool's definition. All are readonly: they change nothing outside the runtime."""
+        return ToolDefinition(
+            name=self.name,
+            description=self.description,
+            input_schema=input_schema(self.arguments),
+            permission=Permission.READONLY,
+            effect=self.effect,
+            tool_class=self.tool_class,
+            tags=frozenset({"builtin"}),
+        )
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+class Operation(Generic[A]):
+    """What a built-in tool does with arguments of its model."""
+
+    def __init__(self, arguments: type[A], perform: Callable[[A, Caller], Answer]) -> None:
+        self._arguments = arguments
+        self._perform = perform
+
+    def __call__(self, tool: str, arguments: JsonObject, caller: Caller) -> Answer:
+        """Validate and perform; raises InvalidToolArgumentsError before anything is done, and what the tool raises."""
+        return self._perform(parse(tool, self._arguments, arguments), caller)
+
+
+AnyOperation = Operation[Any]

@@ -1,0 +1,70 @@
+"""The seven tools as a model is told of them."""
+
+from __future__ import annotations
+
+from owlclaw_ray.domain.tool import RECALL, REMEMBER, Effect, ToolClass
+from owlclaw_ray.tools.builtin import arguments
+from owlclaw_ray.tools.builtin.contract import Declaration
+
+SCHEDULE_ONCE = "schedule_once"
+SCHEDULE_CRON = "schedule_cron"
+CANCEL_SCHEDULE = "cancel_schedule"
+QUERY_STATE = "query_state"
+LOG_DECISION = "log_decision"
+
+DECLARATIONS = (
+    Declaration(
+        SCHEDULE_ONCE,
+        "Start one future run of yourself after a delay. Use it to look again later instead of waiting. "
+        "Returns schedule_id and scheduled_at.",
+        arguments.ScheduleOnce,
+        Effect.IDEMPOTENT,
+        ToolClass.QUICK,
+    ),
+    Declaration(
+        SCHEDULE_CRON,
+        "Start runs of yourself again and again at fixed times. Check that no schedule of yours does the same already. "
+        "Returns schedule_id and next_run_at.",
+        arguments.ScheduleCron,
+        Effect.IDEMPOTENT,
+        ToolClass.QUICK,
+    ),
+    Declaration(
+        CANCEL_SCHEDULE,
+        "End one of your own schedules, so that it starts no more runs. `cancelled` tells whether it did; `message` why not.",
+        arguments.CancelSchedule,
+        Effect.IDEMPOTENT,
+        ToolClass.QUICK,
+    ),
+    Declaration(
+        REMEMBER,
+        "Store something in your long-term memory, where future runs find it with recall. Use it for facts, preferences and "
+        "lessons that last; not for what is only of this run. Returns memory_id.",
+        arguments.Remember,
+        Effect.IDEMPOTENT,
+        ToolClass.ALONE,
+    ),
+    Declaration(
+        RECALL,
+        "Search your long-term memory. Returns the memories that fit best, with the time when each was stored; of two that "
+        "contradict each other, trust the newer.",
+        arguments.Recall,
+        Effect.PURE,
+        ToolClass.ALONE,
+    ),
+    Declaration(
+        QUERY_STATE,
+        "Read the present state of the business by its name. Use it before you act on figures that may have changed.",
+        arguments.QueryState,
+        Effect.PURE,
+        ToolClass.ALONE,
+    ),
+    Declaration(
+        LOG_DECISION,
+        "Record a decision and its reasons for the audit. Use it when you choose between options, and when you decide to do "
+        "nothing.",
+        arguments.LogDecision,
+        Effect.IDEMPOTENT,
+        ToolClass.QUICK,
+    ),
+)

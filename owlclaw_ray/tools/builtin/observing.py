@@ -1,0 +1,47 @@
+"""query_state, log_decision."""
+
+from __future__ import annotations
+
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.errors import NotFoundError
+from owlclaw_ray.ids import RecordId, derived_id
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.states import States
+from owlclaw_ray.tools.builtin.arguments import InvalidToolArgumentsError, LogDecision, QueryState
+from owlclaw_ray.tools.builtin.contract import Answer, Caller
+from owlclaw_ray.tools.builtin.declarations import QUERY_STATE
+
+
+class ObservingTools:
+    """What the agent sees of the business, and what it says of itself to the auditor."""
+
+    def __init__(self, states: States, clock: Clock) -> None:
+        self._states = states
+        self._clock = clock
+
+    def query_state(self, arguments: QueryState, caller: Caller) -> Answer:
+        """Return the state; raises InvalidToolArgumentsError for an unknown name, and what the provider raises."""
+        try:
+            state = self._states.query(arguments.state_name, caller.agent)
+        except NotFoundError as error:
+            raise InvalidToolArgumentsError(QUERY_STATE, [f"state_name: {error}"]) from error
+        return Answer({"state": state})
+
+    def log_decision(self, arguments: LogDecision, caller: Caller) -> Answer:
+        """Return a ledger record of the decision for the host to commit."""
+        decision_id = derived_id("dec", caller.idempotency_key)
+        now = self._clock.now()
+        record = LedgerRecord(
+            record_id=RecordId(derived_id("rec", "decision", caller.idempotency_key)),
+            tenant=caller.agent.tenant,
+            agent_id=caller.agent.agent_id,
+            run_id=caller.run_id,
+            kind=LedgerKind.DECISION,
+            at=now,
+            data={
+                "decision_id": decision_id,
+                "reasoning": arguments.reasoning,
+                "decision_type": arguments.decision_type,
+            },
+        )
+        return Answer({"decision_id": decision_id, "logged": True, "created_at": now.isoformat()}, (record,))

@@ -1,0 +1,97 @@
+"""schedule_once, schedule_cron, cancel_schedule."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
+from owlclaw_ray.ids import ScheduleId, derived_id
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.schedules import Schedules
+from owlclaw_ray.ports.store import TooManySchedules
+from owlclaw_ray.tools.builtin.arguments import CancelSchedule, InvalidToolArgumentsError, ScheduleCron, ScheduleOnce
+from owlclaw_ray.tools.builtin.contract import Answer, Caller, LimitReachedError
+from owlclaw_ray.tools.builtin.declarations import SCHEDULE_CRON
+from owlclaw_ray.tools.cron import CronError, next_fire
+
+
+class SchedulingTools:
+    """The agent's own future. A repeated call finds the schedule of the first, whose times it returns."""
+
+    def __init__(self, schedules: Schedules, clock: Clock) -> None:
+        self._schedules = schedules
+        self._clock = clock
+
+    def schedule_once(self, arguments: ScheduleOnce, caller: Caller) -> Answer:
+        """Create a schedule that fires once after the delay; raises LimitReachedError."""
+        delay = timedelta(seconds=arguments.delay_seconds)
+        now = self._clock.now()
+        stored = self._create(
+            Schedule(
+                schedule_id=_schedule_id(caller),
+                agent=caller.agent,
+                kind=ScheduleKind.ONCE,
+                focus=arguments.focus,
+                created_at=now,
+                next_fire_at=now + delay,
+                created_by_run=caller.run_id,
+            ),
+            caller,
+        )
+        return Answer(
+            {
+                "schedule_id": stored.schedule_id,
+                "scheduled_at": (stored.next_fire_at or stored.created_at + delay).isoformat(),
+                "focus": stored.focus,
+            }
+        )
+
+    def schedule_cron(self, arguments: ScheduleCron, caller: Caller) -> Answer:
+        """Create a schedule that fires by the expression; raises InvalidToolArgumentsError and LimitReachedError."""
+        now = self._clock.now()
+        expression = " ".join(arguments.cron_expression.split())
+        try:
+            first = next_fire(expression, arguments.timezone, now)
+        except CronError as error:
+            raise InvalidToolArgumentsError(SCHEDULE_CRON, [str(error)]) from None
+        stored = self._create(
+            Schedule(
+                schedule_id=_schedule_id(caller),
+                agent=caller.agent,
+                kind=ScheduleKind.CRON,
+                focus=arguments.focus,
+                created_at=now,
+                next_fire_at=first,
+                cron_expression=expression,
+                timezone=arguments.timezone,
+                created_by_run=caller.run_id,
+            ),
+            caller,
+        )
+        return Answer(
+            {
+                "schedule_id": stored.schedule_id,
+                "cron_expression": stored.cron_expression,
+                "next_run_at": (stored.next_fire_at or first).isoformat(),
+                "focus": stored.focus,
+            }
+        )
+
+    def cancel_schedule(self, arguments: CancelSchedule, caller: Caller) -> Answer:
+        """Cancel a schedule of the caller's agent. That there is none to cancel is an answer, not an error."""
+        outcome = self._schedules.cancel(caller.agent, ScheduleId(arguments.schedule_id))
+        return Answer(
+            {"cancelled": outcome.cancelled, "schedule_id": outcome.schedule_id, "message": outcome.message},
+        )
+
+    def _create(self, schedule: Schedule, caller: Caller) -> Schedule:
+        outcome = self._schedules.create(schedule, caller.active_schedules)
+        if isinstance(outcome, TooManySchedules):
+            raise LimitReachedError(
+                f"you have {outcome.limit} active schedules already, which is the limit; end one with cancel_schedule first"
+            )
+        return outcome.schedule
+
+
+def _schedule_id(caller: Caller) -> ScheduleId:
+    return ScheduleId(derived_id("sch", caller.idempotency_key))

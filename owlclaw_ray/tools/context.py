@@ -1,0 +1,34 @@
+"""What a handler may know of the call that it serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.ids import AgentId, RunId, TenantId, ToolCallId
+from owlclaw_ray.ports.tools import ToolInvocation
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Given to a handler that has a parameter annotated with this type; models never see that parameter."""
+
+    agent_id: AgentId
+    tenant: TenantId
+    run_id: RunId
+    call_id: ToolCallId
+    idempotency_key: str
+    """The same for every attempt at this call: pass it on to services that can use one."""
+    trigger: TriggerKind
+
+    @classmethod
+    def of(cls, invocation: ToolInvocation) -> ToolContext:
+        """Return the context of this call."""
+        return cls(
+            agent_id=invocation.agent.agent_id,
+            tenant=invocation.agent.tenant,
+            run_id=invocation.run_id,
+            call_id=invocation.call_id,
+            idempotency_key=invocation.idempotency_key,
+            trigger=invocation.trigger,
+        )

@@ -1,0 +1,60 @@
+"""What handlers return, as JSON (T4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import PurePath
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+
+MAX_RESULT_BYTES = 64 * 1024
+"""How much of one result a model is given."""
+
+
+class NotJsonError(TypeError):
+    """A value has no JSON form. The message names its type."""
+
+
+def to_json(value: Any) -> JsonValue:
+    """Return the value as JSON: beside JSON itself pydantic models, dataclasses, named tuples, dates, UUIDs, enums, paths,
+    sets (sorted) and decimals (as text). Raises NotJsonError for anything else.
+    """
+    if isinstance(value, str) and value.isascii():
+        return str(value)
+    try:
+        return orjson.loads(orjson.dumps(value, default=_default, option=orjson.OPT_NON_STR_KEYS))
+    except (TypeError, ValueError, RecursionError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, NotJsonError) else error
+        raise NotJsonError(f"the value of type {type(value).__qualname__} is not JSON: {cause}") from error
+
+
+def within_limit(content: JsonValue, limit: int = MAX_RESULT_BYTES) -> tuple[JsonValue, JsonObject]:
+    """Return the content, cut to `limit` bytes as text with a mark at its end if it is longer, and metadata that says so."""
+    encoded = content.encode() if isinstance(content, str) else orjson.dumps(content)
+    if len(encoded) <= limit:
+        return content, {}
+    kept = encoded[:limit].decode("utf-8", "ignore")
+    shown = len(kept.encode())
+    mark = f"\n…[cut: the first {shown} of {len(encoded)} bytes]"
+    return kept + mark, {"truncated": True, "total_bytes": len(encoded), "shown_bytes": shown}
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if isinstance(value, PurePath | Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotJsonError(f"{type(value).__qualname__} has no JSON form")

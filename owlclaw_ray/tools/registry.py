@@ -1,0 +1,159 @@
+"""The registry of one application: its tools and its states (T1, T2)."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.tools.arguments import Arguments, Given, as_model, as_object
+from owlclaw_ray.tools.context import ToolContext
+from owlclaw_ray.tools.docstring import parse_docstring
+from owlclaw_ray.tools.naming import canonical_name, namespace_problems, tool_name_problems, wire_name
+from owlclaw_ray.tools.schema import plain_schema
+from owlclaw_ray.tools.signature import Parameters, arguments_of_function, read_parameters, schema_of_model
+from owlclaw_ray.tools.states import StateProviders
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTool:
+    """A tool with what it takes to execute it."""
+
+    definition: ToolDefinition
+    function: Callable[..., Any]
+    arguments: Arguments
+    context_parameter: str | None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling the function gives a coroutine."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def call(self, given: Given, context: ToolContext) -> Any:
+        """Call the function."""
+        by_name = dict(given.by_name)
+        if self.context_parameter is not None:
+            by_name[self.context_parameter] = context
+        return self.function(*given.positional, **by_name)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """What a decorator says of a tool beside its function."""
+
+    permission: str | Permission
+    effect: str | Effect
+    description: str | None = None
+    timeout: float | None = None
+    tags: Iterable[str] = ()
+    arguments: type[BaseModel] | None = None
+    """A model that the function takes as its one parameter, in the place of typed parameters."""
+    input_schema: JsonObject | None = None
+    """A JSON schema of the object that the function takes as its one parameter."""
+
+
+class ToolRegistry:
+    """Every tool and state of an application. Names are unique: registering one twice is an error."""
+
+    def __init__(self, namespace: str, monotonic: Callable[[], float]) -> None:
+        problems = namespace_problems(namespace)
+        if problems:
+            raise ConfigurationError(problems)
+        self.namespace = namespace
+        self.state_providers = StateProviders(monotonic)
+        self._tools: dict[str, RegisteredTool] = {}
+        self._canonical: dict[str, str] = {}
+
+    def add(self, name: str, function: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
+        """Register a tool and return it. Raises ConfigurationError with every problem; then nothing is registered."""
+        canonical = canonical_name(name, self.namespace)
+        where = f"tool {canonical!r}"
+        problems = [*tool_name_problems(canonical), *self._taken(canonical), *_option_problems(where, options)]
+        if problems:
+            raise ConfigurationError(problems)
+        parameters = read_parameters(function, where)
+        arguments = _arguments(function, parameters, options, where)
+        tool = RegisteredTool(
+            definition=ToolDefinition(
+                name=canonical,
+                description=_description(name, function, options),
+                input_schema=arguments.schema,
+                permission=Permission(options.permission),
+                effect=Effect(options.effect),
+                tool_class=ToolClass.ALONE,
+                tags=frozenset(options.tags),
+                timeout=options.timeout,
+                metadata={"raw_name": name, "function": f"{function.__module__}.{function.__qualname__}"},
+            ),
+            function=function,
+            arguments=arguments,
+            context_parameter=parameters.context,
+        )
+        self._tools[canonical] = tool
+        self._canonical[wire_name(canonical)] = canonical
+        return tool
+
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """Return the definitions of all tools, by name."""
+        return tuple(self._tools[name].definition for name in sorted(self._tools))
+
+    def tool(self, name: str) -> RegisteredTool | None:
+        """Return the tool of that canonical or wire name."""
+        return self._tools.get(self._canonical.get(name, name))
+
+    def states(self) -> tuple[str, ...]:
+        """Return the names of all states, sorted."""
+        return self.state_providers.names
+
+    def query(self, name: str, agent: AgentRef) -> JsonValue:
+        """Return a state as JSON; see StateProviders.query."""
+        return self.state_providers.query(name, agent)
+
+    def _taken(self, canonical: str) -> list[Problem]:
+        where = f"tool {canonical!r}"
+        if canonical in self._tools:
+            return [Problem(where, "is registered twice", "give one of them another name")]
+        other = self._canonical.get(wire_name(canonical))
+        if other is not None:
+            what = f"cannot be told from {other!r}: both are {wire_name(canonical)!r} to model providers"
+            return [Problem(where, what, "rename one of them")]
+        return []
+
+
+def _option_problems(where: str, options: ToolOptions) -> list[Problem]:
+    problems = []
+    for key, value, kind in (("permission", options.permission, Permission), ("effect", options.effect, Effect)):
+        values = [each.value for each in kind]
+        if not isinstance(value, kind) and value not in values:
+            problems.append(Problem(f"{where}: {key}", f"is {value!r}", f"use one of {', '.join(values)}"))
+    timeout = options.timeout
+    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+        problems.append(Problem(f"{where}: timeout", f"is {timeout}", "it must be more than 0 seconds, or None"))
+    if options.arguments is not None and options.input_schema is not None:
+        problems.append(Problem(where, "has both arguments= and input_schema=", "give one of them"))
+    return problems
+
+
+def _arguments(function: Callable[..., Any], parameters: Parameters, options: ToolOptions, where: str) -> Arguments:
+    if options.arguments is None and options.input_schema is None:
+        return arguments_of_function(function, parameters, where)
+    if len(parameters.for_model) != 1:
+        what = f"takes {len(parameters.for_model)} parameters"
+        fix = "with arguments= or input_schema= a function takes one: the model's instance or the JSON object"
+        raise ConfigurationError([Problem(where, what, fix)])
+    if options.arguments is not None:
+        return Arguments(schema_of_model(options.arguments, where), as_model(options.arguments))
+    return Arguments(plain_schema(options.input_schema or {}, where), as_object)
+
+
+def _description(name: str, function: Callable[..., Any], options: ToolOptions) -> str:
+    documented = parse_docstring(inspect.getdoc(function) or "").summary
+    return options.description or documented or name.rpartition(".")[2].replace("_", " ")

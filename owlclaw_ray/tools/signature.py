@@ -1,0 +1,120 @@
+"""Typed functions as tools: their parameters become a model, the model becomes a schema."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from pydantic.json_schema import PydanticJsonSchemaWarning
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.tools.arguments import Arguments, Given
+from owlclaw_ray.tools.context import ToolContext
+from owlclaw_ray.tools.docstring import parse_docstring
+from owlclaw_ray.tools.schema import plain_schema
+
+_PREFIX = "given_"
+_VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """A function's parameters, told apart."""
+
+    for_model: dict[str, inspect.Parameter]
+    hints: dict[str, Any]
+    context: str | None
+    """The parameter that wants the ToolContext."""
+
+
+def read_parameters(function: Callable[..., Any], where: str) -> Parameters:
+    """Return the parameters of a function; raises ConfigurationError for annotations that cannot be resolved."""
+    if not inspect.isroutine(function):
+        raise ConfigurationError([Problem(where, f"{function!r} is no function", "decorate a def or an async def")])
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError([Problem(where, "yields", "a tool returns one result: collect it and return it")])
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception as error:
+        fix = "import the type where the module can see it at run time, not under TYPE_CHECKING or inside a function"
+        raise ConfigurationError([Problem(where, f"an annotation cannot be resolved: {error}", fix)]) from error
+    parameters = dict(inspect.signature(function).parameters)
+    context = next((name for name in parameters if _is_context(hints.get(name))), None)
+    if context is not None:
+        del parameters[context]
+    return Parameters(parameters, hints, context)
+
+
+def arguments_of_function(function: Callable[..., Any], parameters: Parameters, where: str) -> Arguments:
+    """Return the arguments that a typed function takes."""
+    problems = [
+        *(
+            Problem(f"{where}: {name}", "cannot be passed by name", "tools take named parameters only")
+            for name, each in parameters.for_model.items()
+            if each.kind in _VARIADIC
+        ),
+        *(
+            Problem(f"{where}: {name}", "has no type annotation", f"write {name}: str, or whatever it is")
+            for name in parameters.for_model
+            if name not in parameters.hints
+        ),
+    ]
+    if problems:
+        raise ConfigurationError(problems)
+    documented = parse_docstring(inspect.getdoc(function) or "").parameters
+    fields: dict[str, Any] = {
+        _PREFIX + name: _field(name, each, parameters.hints[name], documented.get(name))
+        for name, each in parameters.for_model.items()
+    }
+    config = ConfigDict(extra="forbid", protected_namespaces=())
+    try:
+        model = create_model("Arguments", __config__=config, **fields)
+    except PydanticUserError as error:
+        raise ConfigurationError([Problem(where, str(error).split("\n", 1)[0], _PLAIN_TYPES)]) from error
+    return Arguments(schema_of_model(model, where), lambda arguments: _by_name(model, arguments))
+
+
+def schema_of_model(model: type[BaseModel], where: str) -> JsonObject:
+    """Return the model's schema within the subset; raises ConfigurationError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", PydanticJsonSchemaWarning)
+            schema = model.model_json_schema()
+    except (PydanticInvalidForJsonSchema, PydanticJsonSchemaWarning) as error:
+        raise ConfigurationError([Problem(where, str(error).split("\n", 1)[0], _PLAIN_TYPES)]) from error
+    return {"properties": {}, **plain_schema(schema, where)}
+
+
+_PLAIN_TYPES = "use str, int, float, bool, list, dict, Literal, Enum or pydantic models"
+
+
+def _field(name: str, parameter: inspect.Parameter, hint: Any, description: str | None) -> tuple[Any, Any]:
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        default = None if _allows_none(hint) else ...
+    declared = any(getattr(each, "description", None) for each in getattr(hint, "__metadata__", ()))
+    info = Field(alias=name) if declared or not description else Field(alias=name, description=description)
+    return Annotated[hint, info], default
+
+
+def _by_name(model: type[BaseModel], arguments: JsonObject) -> Given:
+    instance = model.model_validate(arguments)
+    names = type(instance).model_fields
+    return Given(by_name=tuple((name.removeprefix(_PREFIX), getattr(instance, name)) for name in names))
+
+
+def _allows_none(hint: Any) -> bool:
+    bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    return typing.get_origin(bare) in {typing.Union, UnionType} and NoneType in typing.get_args(bare)
+
+
+def _is_context(hint: Any) -> bool:
+    return hint is ToolContext or ToolContext in typing.get_args(hint)

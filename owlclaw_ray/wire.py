@@ -1,0 +1,242 @@
+"""The JSON of the HTTP API, as types: what serve/ sends, what the client receives, what the OpenAPI document describes.
+
+One source for the three. Times are ISO 8601 in UTC with milliseconds and a `Z`; money is US dollars; a value that is not
+there yet is null, never missing. Fields may be added to these objects, so readers ignore what they do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypeAlias
+
+from typing_extensions import TypedDict
+
+RunStatus: TypeAlias = Literal[
+    "queued", "running", "waiting", "completed", "failed", "timeout", "terminated", "cancelled", "skipped"
+]
+TriggerKind: TypeAlias = Literal["api", "webhook", "event", "schedule_once", "schedule_cron", "heartbeat", "agent"]
+EventKind: TypeAlias = Literal[
+    "run_queued",
+    "run_started",
+    "run_resumed",
+    "prompt_built",
+    "model_replied",
+    "tool_started",
+    "tool_finished",
+    "cancel_requested",
+    "run_finished",
+]
+LedgerKind: TypeAlias = Literal["run", "model_call", "tool_call", "decision", "visibility", "warning"]
+ScheduleKind: TypeAlias = Literal["once", "cron"]
+ScheduleStatus: TypeAlias = Literal["active", "done", "cancelled"]
+
+
+class TriggerRequest(TypedDict):
+    """Why a run should start: any JSON as `payload`, a `focus` of up to 500 characters, and `kind`."""
+
+    payload: NotRequired[Any]
+    focus: NotRequired[str]
+    kind: NotRequired[Literal["api", "event"]]
+
+
+class Accepted(TypedDict):
+    """A committed trigger. `duplicate`: the Idempotency-Key named this earlier run. `scripted`: no real model answers."""
+
+    run_id: str
+    agent: str
+    status: RunStatus
+    scripted: bool
+    duplicate: bool
+
+
+class Trigger(TypedDict):
+    """Why a run started. `source` is what fired it: a schedule id, a parent run id; empty for a plain request."""
+
+    kind: TriggerKind
+    payload: Any
+    focus: str
+    source: str
+
+
+class Tokens(TypedDict):
+    """Tokens of all model calls of a run; `cached` ones are among `prompt`."""
+
+    prompt: int
+    completion: int
+    cached: int
+
+
+class RunError(TypedDict):
+    """Why a run did not complete."""
+
+    type: str
+    message: str
+    retryable: bool
+
+
+class RunResult(TypedDict):
+    """How a run ended. `scripted`: some reply came from a script and not from a model."""
+
+    status: RunStatus
+    turns: int
+    tool_calls: int
+    final_text: str
+    tools_called: list[str]
+    duration_ms: int
+    tokens: Tokens
+    cost: float
+    model: str
+    scripted: bool
+    error: RunError | None
+
+
+class Event(TypedDict):
+    """One fact of a run's journal. `seq` counts from 1 without gaps; `data` has the keys of its kind."""
+
+    seq: int
+    kind: EventKind
+    at: str
+    data: dict[str, Any]
+
+
+class Run(TypedDict):
+    """One execution from trigger to outcome. `seq` orders runs by acceptance; `events` only where they were asked for."""
+
+    run_id: str
+    seq: int
+    agent: str
+    status: RunStatus
+    trigger: Trigger
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    cancel_requested: bool
+    result: RunResult | None
+    events: NotRequired[list[Event]]
+
+
+class Runs(TypedDict):
+    """Runs, newest first. `next_before` continues the listing as `?before=`; null on its last page."""
+
+    runs: list[Run]
+    next_before: int | None
+
+
+class Agent(TypedDict):
+    """An agent. `problem`: why its definition cannot be used, empty if it can. `created_at`: null before its first trigger."""
+
+    agent: str
+    definition: str
+    model: str
+    scripted: bool
+    isolation: str
+    problem: str
+    warnings: list[str]
+    runs: int
+    recent_outcomes: list[str]
+    queued_runs: int
+    running_run: str | None
+    created_at: str | None
+
+
+class Agents(TypedDict):
+    """Every definition's agent, and every agent with a key that ever had a trigger."""
+
+    agents: list[Agent]
+
+
+class Memory(TypedDict):
+    """One thing that the agent remembered. `run_id` is empty for one that a person wrote."""
+
+    memory_id: str
+    content: str
+    tags: list[str]
+    created_at: str
+    run_id: str
+
+
+class Memories(TypedDict):
+    """An agent's memories, oldest first."""
+
+    memories: list[Memory]
+
+
+class Schedule(TypedDict):
+    """A durable rule that produces triggers. `next_fire_at` is null once it is done or cancelled."""
+
+    schedule_id: str
+    agent: str
+    kind: ScheduleKind
+    status: ScheduleStatus
+    focus: str
+    cron_expression: str
+    timezone: str
+    next_fire_at: str | None
+    created_at: str
+    created_by_run: str | None
+
+
+class Schedules(TypedDict):
+    """An agent's schedules, oldest first."""
+
+    schedules: list[Schedule]
+
+
+class LedgerRecord(TypedDict):
+    """One audit record with its place in the hash chain of its writer."""
+
+    record_id: str
+    agent: str
+    run_id: str
+    kind: LedgerKind
+    at: str
+    data: dict[str, Any]
+    writer: str
+    position: int
+    previous_hash: str
+    hash: str
+
+
+class Ledger(TypedDict):
+    """Ledger records, oldest first."""
+
+    records: list[LedgerRecord]
+
+
+class Liveness(TypedDict):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Health(TypedDict):
+    """Whether triggers are accepted, and the state of each part: `ok`, or what is wrong."""
+
+    ready: bool
+    parts: dict[str, str]
+
+
+class RequestProblem(TypedDict):
+    """One thing that is wrong: where, what, and what would be right."""
+
+    where: str
+    what: str
+    fix: str
+
+
+class Problem(TypedDict):
+    """An error (RFC 9457). `type` is stable and names the kind; `detail` is a sentence for people; the rest depends on the kind."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    problems: NotRequired[list[RequestProblem]]
+    agent: NotRequired[str]
+    known: NotRequired[list[str]]
+    kind: NotRequired[str]
+    id: NotRequired[str]
+    key: NotRequired[str]
+    line: NotRequired[int]
+    column: NotRequired[int]
+    limit_bytes: NotRequired[int]

@@ -1,0 +1,85 @@
+"""/v1/agents: agents, and what each of them has."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from owlclaw_ray import wire
+from owlclaw_ray.ports.runtime import Runtime
+from serve import openapi
+from serve.representations import agent_body, json_response, memory_body, schedule_body
+from serve.tenancy import agent_of, tenant_of
+
+AgentPath = Annotated[str, Path(description="`definition` or `definition:key`.", examples=["assistant", "trader:AAPL"])]
+
+
+class Agents:
+    """The resource of agents."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = APIRouter(prefix="/v1/agents", tags=["agents"], default_response_class=Response)
+        router.add_api_route(
+            "",
+            self.listing,
+            summary="All agents",
+            response_model=None,
+            responses={200: openapi.answer("Agents", wire.Agents), **openapi.problems(500, 503)},
+        )
+        router.add_api_route(
+            "/{agent}",
+            self.one,
+            summary="An agent",
+            response_model=None,
+            responses={
+                200: openapi.answer("The agent", wire.Agent),
+                **openapi.problems(404, 422, 500, 503),
+            },
+        )
+        router.add_api_route(
+            "/{agent}/memories",
+            self.memories,
+            summary="What an agent remembers, oldest first",
+            response_model=None,
+            responses={
+                200: openapi.answer("Memories", wire.Memories),
+                **openapi.problems(404, 422, 500, 503),
+            },
+        )
+        router.add_api_route(
+            "/{agent}/schedules",
+            self.schedules,
+            summary="An agent's schedules, oldest first",
+            response_model=None,
+            responses={
+                200: openapi.answer("Schedules", wire.Schedules),
+                **openapi.problems(404, 422, 500, 503),
+            },
+        )
+        return router
+
+    async def listing(self, request: Request) -> Response:
+        """Return every definition's agent and every agent with a key that ever had a trigger."""
+        views = await self._runtime.agents(tenant_of(request))
+        return json_response({"agents": [agent_body(view) for view in views]})
+
+    async def one(self, request: Request, agent: AgentPath) -> Response:
+        """Return the agent, with the problem of its definition if it has one."""
+        return json_response(agent_body(await self._runtime.agent(agent_of(request, agent))))
+
+    async def memories(self, request: Request, agent: AgentPath) -> Response:
+        """Return the agent's active memories."""
+        found = await self._runtime.memories(agent_of(request, agent))
+        return json_response({"memories": [memory_body(memory) for memory in found]})
+
+    async def schedules(self, request: Request, agent: AgentPath) -> Response:
+        """Return all schedules of the agent, those done and cancelled too."""
+        found = await self._runtime.schedules(agent_of(request, agent))
+        return json_response({"schedules": [schedule_body(schedule) for schedule in found]})

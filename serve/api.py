@@ -1,0 +1,89 @@
+"""The HTTP API over a runtime, as one ASGI application."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.runtime import Runtime
+from serve.agents import Agents
+from serve.body_limit import BodyLimit
+from serve.examples import EXAMPLES
+from serve.health import HealthProbes
+from serve.last_resort import LastResort
+from serve.ledger import Ledger
+from serve.problems import http_problem, parameter_problem, problem_of
+from serve.runs import Runs
+from serve.triggers import Triggers
+
+KEEP_ALIVE_SECONDS = 15.0
+CLIENT_CLOSED_REQUEST = 499
+DESCRIPTION = """Trigger agents, follow their runs, see what they remember, plan and did.
+
+Errors are `application/problem+json` (RFC 9457). This page loads its scripts from a CDN; without a network, read `/openapi.json`."""
+
+
+class Api(FastAPI):
+    """FastAPI, with our problems and examples in its document."""
+
+    def openapi(self) -> JsonObject:
+        """Return the OpenAPI document, made once."""
+        if self.openapi_schema is None:
+            components = super().openapi()["components"]
+            schema = TypeAdapter(wire.Problem).json_schema(ref_template="#/components/schemas/{model}")
+            components["schemas"] |= schema.pop("$defs") | {"Problem": schema}
+            components["examples"] = EXAMPLES
+            for unused in ("HTTPValidationError", "ValidationError"):
+                components["schemas"].pop(unused, None)
+        return super().openapi()
+
+
+def build_api(
+    runtime: Runtime, *, clock: Clock, body_limit_bytes: int, keep_alive_seconds: float = KEEP_ALIVE_SECONDS
+) -> FastAPI:
+    """Return the API. `clock` bounds `?wait=`; event streams send a comment after `keep_alive_seconds` of silence."""
+    api = Api(title="OwlClaw", version=version("owlclaw-ray"), description=DESCRIPTION, redoc_url=None)
+    for resource in (
+        Triggers(runtime, clock),
+        Runs(runtime, keep_alive_seconds),
+        Agents(runtime),
+        Ledger(runtime),
+        HealthProbes(runtime),
+    ):
+        api.include_router(resource.router())
+    api.add_exception_handler(OwlClawError, _on_error)
+    api.add_exception_handler(HTTPException, _on_http_error)
+    api.add_exception_handler(RequestValidationError, _on_parameter_error)
+    api.add_exception_handler(ClientDisconnect, _on_disconnect)
+    api.add_middleware(BodyLimit, limit=body_limit_bytes)
+    api.add_middleware(LastResort)
+    return api
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OwlClawError)
+    return problem_of(error).response(request.url.path)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return http_problem(error, request.method, request.url.path).response(request.url.path)
+
+
+async def _on_parameter_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return parameter_problem(error).response(request.url.path)
+
+
+async def _on_disconnect(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)

@@ -1,0 +1,116 @@
+"""`owlclaw agents`, `memory`, `schedules` and `ledger`: what agents are and have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import orjson
+import typer
+
+from owlclaw_ray import wire
+from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
+from serve.cli.output import console, plain, print_json, table, when
+
+AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    cli.command()(agents)
+    cli.command()(memory)
+    cli.command()(schedules)
+    cli.command()(ledger)
+
+
+def agents(
+    agent: Annotated[str | None, typer.Argument(help="Only this one, in full.", metavar="[AGENT]")] = None,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """List agents, or show one."""
+    with connect(url, folder) as client:
+        if agent is not None:
+            _show(client.agent(agent), as_json=as_json)
+            return
+        found = client.agents()
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each["agent"], _model(each), str(each["runs"]), _state(each)) for each in found]
+    table(("AGENT", "MODEL", "RUNS", "STATE"), rows, empty="there are no agents; make one with: owlclaw init")
+
+
+def memory(
+    agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False
+) -> None:
+    """Show what an agent remembers."""
+    with connect(url, folder) as client:
+        found = client.memories(agent)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(when(each["created_at"]), ", ".join(each["tags"]), each["content"]) for each in found]
+    table(("CREATED", "TAGS", "CONTENT"), rows, empty=f"{agent} remembers nothing yet")
+
+
+def schedules(
+    agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False
+) -> None:
+    """Show an agent's schedules."""
+    with connect(url, folder) as client:
+        found = client.schedules(agent)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["schedule_id"], each["status"], _rule(each), when(each["next_fire_at"]), each["focus"]) for each in found
+    ]
+    table(("SCHEDULE", "STATUS", "RULE", "NEXT", "FOCUS"), rows, empty=f"{agent} has no schedules")
+
+
+def ledger(
+    agent: Annotated[str | None, typer.Option("--agent", help="Only this agent's.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Only this run's.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show audit records, oldest first."""
+    with connect(url, folder) as client:
+        found = client.ledger(agent, run, limit=limit)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(when(each["at"]), each["agent"], each["kind"], orjson.dumps(each["data"]).decode()) for each in found]
+    table(("AT", "AGENT", "KIND", "DATA"), rows, empty="the ledger has no such records")
+
+
+def _show(agent: wire.Agent, *, as_json: bool) -> None:
+    if as_json:
+        print_json(agent)
+        return
+    target = console()
+    target.print(f"{agent['agent']} · {_model(agent)} · {agent['isolation']} · {agent['runs']} runs · {_state(agent)}")
+    for warning in agent["warnings"]:
+        target.print(f"warning: {plain(warning)}", style="yellow")
+    for outcome in agent["recent_outcomes"]:
+        target.print(f"  {plain(outcome)}")
+
+
+def _model(agent: wire.Agent) -> str:
+    return f"{agent['model']} (no real LLM)" if agent["scripted"] else agent["model"]
+
+
+def _state(agent: wire.Agent) -> str:
+    if agent["problem"]:
+        return f"broken: {agent['problem']}"
+    queued = f", {agent['queued_runs']} queued" if agent["queued_runs"] else ""
+    return (f"running {agent['running_run']}" if agent["running_run"] else "idle") + queued
+
+
+def _rule(schedule: wire.Schedule) -> str:
+    return "once" if schedule["kind"] == "once" else f"{schedule['cron_expression']} {schedule['timezone']}"

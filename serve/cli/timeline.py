@@ -1,0 +1,143 @@
+"""A run as lines that people read, one or more for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import assert_never
+
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from serve.cli.output import plain
+
+SCRIPTED = "scripted model, no real LLM"
+_GOOD = {"completed", "skipped"}
+_VALUE_WIDTH = 40
+
+
+class Timeline:
+    """Prints the events of one run, in order, with seconds since the first."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._origin: datetime | None = None
+
+    def show(self, event: wire.Event) -> None:
+        """Print what happened."""
+        at = datetime.fromisoformat(event["at"])
+        self._origin = self._origin or at
+        seconds = (at - self._origin).total_seconds()
+        for label, body, style in _lines(event):
+            line = Text.assemble((f"{seconds:8.2f}s  ", "dim"), (f"{label:<10}", style or "bold"), (plain(body), style))
+            line.truncate(self._console.width, overflow="ellipsis")
+            self._console.print(line, soft_wrap=True)
+        if event["kind"] == "run_finished" and event["data"].get("final_text"):
+            self._console.print(Text(f"\n{plain(event['data']['final_text'], keep_lines=True)}"), soft_wrap=True)
+
+
+def heading(run_id: str, agent: str, *, scripted: bool) -> Text:
+    """Return the line above a timeline."""
+    note = f" · {SCRIPTED}" if scripted else ""
+    return Text.assemble((run_id, "bold"), f" of {plain(agent)}", (note, "yellow"))
+
+
+def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:
+    """Yield label, text and style of each line."""
+    data = event["data"]
+    match event["kind"]:
+        case "run_queued":
+            focus = f" · focus: {data['focus']}" if data.get("focus") else ""
+            yield "queued", f"{data.get('trigger', '')}{focus}", ""
+        case "run_started":
+            yield "started", "", ""
+        case "run_resumed":
+            recorded = data.get("recorded_tool_calls", 0)
+            yield (
+                "resumed",
+                f"taken over by a new activation; {recorded} tool calls are recorded and not repeated",
+                "yellow",
+            )
+        case "prompt_built":
+            yield "prompt", _prompt(data), "yellow" if data.get("scripted") else ""
+        case "model_replied":
+            yield from _reply(data)
+        case "tool_started":
+            yield "running", str(data.get("tool", "")), ""
+        case "tool_finished":
+            yield _result(data)
+        case "cancel_requested":
+            yield "cancel", "asked for", "yellow"
+        case "run_finished":
+            yield _end(data)
+        case unknown:
+            assert_never(unknown)
+
+
+def _prompt(data: JsonObject) -> str:
+    parts = [str(data.get("model", ""))]
+    if data.get("scripted"):
+        parts.append(SCRIPTED)
+    parts.append(_count(len(data.get("visible", ())), "tool"))
+    if data.get("memories"):
+        parts.append(f"memories: {data['memories']}")
+    return " · ".join(parts)
+
+
+def _reply(data: JsonObject) -> Iterator[tuple[str, str, str]]:
+    calls = data.get("tool_calls") or ()
+    if data.get("text") or not calls:
+        yield "model", data.get("text") or "(no text)", ""
+    for call in calls:
+        yield "call", f"{call['name'].replace('__', '.')}({_arguments(call['arguments'])})", "cyan"
+
+
+def _arguments(text: str) -> str:
+    try:
+        parsed = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return text
+    if not isinstance(parsed, dict):
+        return text
+    return ", ".join(
+        f"{name}={_shortened(orjson.dumps(value).decode(), _VALUE_WIDTH)}" for name, value in parsed.items()
+    )
+
+
+def _result(data: JsonObject) -> tuple[str, str, str]:
+    took = f"{data.get('duration_ms', 0)} ms"
+    error = data.get("error")
+    if error:
+        return "error", f"{data['tool']} ({took}): {error['type']}: {error['message']}", "red"
+    return "result", f"{data['tool']} ({took}): {_content(data.get('content'))}", "green"
+
+
+def _end(data: JsonObject) -> tuple[str, str, str]:
+    usage, error = data.get("usage") or {}, data.get("error")
+    tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+    parts = [
+        _count(data.get("turns", 0), "turn"),
+        _count(data.get("tool_calls", 0), "tool call"),
+        _count(tokens, "token"),
+        f"{data.get('duration_ms', 0) / 1000:.2f} s",
+    ]
+    if usage.get("cost"):
+        parts.append(f"${usage['cost']:.4f}")
+    if error:
+        parts.append(f"{error['type']}: {error['message']}")
+    return data["status"], " · ".join(parts), "bold green" if data["status"] in _GOOD else "bold red"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _content(value: JsonValue) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"

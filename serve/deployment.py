@@ -1,0 +1,31 @@
+"""The ingress: the HTTP API as a Ray Serve deployment."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from ray import serve as ray_serve
+from ray.serve import Application
+
+from actors.plan import RuntimePlan
+from actors.runtime import ray_runtime
+from owlclaw_ray.adapters.system_clock import SystemClock
+from serve.api import build_api
+
+_SHUTDOWN_SECONDS = 2.0
+_REQUESTS_AT_ONCE = 2_000
+
+
+def ingress(plan: RuntimePlan, body_limit_bytes: int) -> Application:
+    """Return the application to run with Serve. The replica builds the API itself, so only the plan travels."""
+
+    def api() -> FastAPI:
+        return build_api(ray_runtime(plan), clock=SystemClock(), body_limit_bytes=body_limit_bytes)
+
+    deployment = ray_serve.deployment(
+        name="ingress",
+        num_replicas=1,
+        max_ongoing_requests=_REQUESTS_AT_ONCE,
+        graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
+        ray_actor_options={"num_cpus": 0},
+    )(ray_serve.ingress(api)())
+    return deployment.bind()

@@ -1,0 +1,46 @@
+"""Requests that HTTP itself refuses, before the runtime sees them.
+
+UserError
+├── MalformedJsonError   the body is not JSON
+├── InvalidRequestError  it is JSON, or a header or parameter, of the wrong shape; says every problem at once
+└── BodyTooLargeError    the body is over the limit; the rest of it was not read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from owlclaw_ray.errors import Problem, UserError
+
+
+class MalformedJsonError(UserError):
+    """The body is not JSON; `line` and `column` count from 1."""
+
+    def __init__(self, reason: str, line: int, column: int) -> None:
+        self.line, self.column = line, column
+        super().__init__(f"the body is not JSON: {reason} at line {line}, column {column}")
+
+    @classmethod
+    def at(cls, error: orjson.JSONDecodeError) -> MalformedJsonError:
+        """Return the error for what the parser found."""
+        return cls(error.msg, error.lineno, error.colno)
+
+
+class InvalidRequestError(UserError):
+    """Parts of the request have the wrong shape."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+class BodyTooLargeError(UserError):
+    """The body is larger than this server takes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"the body is over the limit of {limit:,} bytes; send a reference to large data instead of the data"
+        )

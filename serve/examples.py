@@ -1,0 +1,117 @@
+"""Examples of the API's JSON, for its documentation. The types keep them right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.json import JsonValue
+
+ACCEPTED: wire.Accepted = {
+    "run_id": "run_01kaexample",
+    "agent": "assistant",
+    "status": "queued",
+    "scripted": True,
+    "duplicate": False,
+}
+RUN: wire.Run = {
+    "run_id": "run_01kaexample",
+    "seq": 42,
+    "agent": "assistant",
+    "status": "completed",
+    "trigger": {"kind": "api", "payload": {"symbol": "600519"}, "focus": "看一下大盘", "source": ""},
+    "created_at": "2026-11-03T09:30:00.000Z",
+    "started_at": "2026-11-03T09:30:00.020Z",
+    "finished_at": "2026-11-03T09:30:01.250Z",
+    "cancel_requested": False,
+    "result": {
+        "status": "completed",
+        "turns": 2,
+        "tool_calls": 1,
+        "final_text": "Nothing unusual.",
+        "tools_called": ["query_state"],
+        "duration_ms": 1230,
+        "tokens": {"prompt": 900, "completion": 60, "cached": 512},
+        "cost": 0.0021,
+        "model": "gpt-4o-mini",
+        "scripted": False,
+        "error": None,
+    },
+}
+RUNS: wire.Runs = {"runs": [RUN], "next_before": 42}
+AGENT: wire.Agent = {
+    "agent": "assistant",
+    "definition": "assistant",
+    "model": "gpt-4o-mini",
+    "scripted": False,
+    "isolation": "dedicated",
+    "problem": "",
+    "warnings": [],
+    "runs": 12,
+    "recent_outcomes": ["completed: Nothing unusual."],
+    "queued_runs": 0,
+    "running_run": None,
+    "created_at": "2026-11-03T09:00:00.000Z",
+}
+AGENTS: wire.Agents = {"agents": [AGENT]}
+MEMORIES: wire.Memories = {
+    "memories": [
+        {
+            "memory_id": "mem_4f1c",
+            "content": "The machine is busiest at nine.",
+            "tags": ["load"],
+            "created_at": "2026-11-03T09:30:01.000Z",
+            "run_id": "run_01kaexample",
+        }
+    ]
+}
+SCHEDULES: wire.Schedules = {
+    "schedules": [
+        {
+            "schedule_id": "sch_77ab",
+            "agent": "assistant",
+            "kind": "cron",
+            "status": "active",
+            "focus": "morning check",
+            "cron_expression": "0 9 * * 1-5",
+            "timezone": "Asia/Shanghai",
+            "next_fire_at": "2026-11-04T01:00:00.000Z",
+            "created_at": "2026-11-03T09:30:01.100Z",
+            "created_by_run": "run_01kaexample",
+        }
+    ]
+}
+LEDGER: wire.Ledger = {
+    "records": [
+        {
+            "record_id": "rec_01",
+            "agent": "assistant",
+            "run_id": "run_01kaexample",
+            "kind": "decision",
+            "at": "2026-11-03T09:30:01.200Z",
+            "data": {"reasoning": "load is low", "decision_type": "no_action"},
+            "writer": "keeper",
+            "position": 7,
+            "previous_hash": "9c1e…",
+            "hash": "04ab…",
+        }
+    ]
+}
+ALIVE: wire.Liveness = {"status": "ok"}
+READY: wire.Health = {"ready": True, "parts": {"store": "ok", "directory": "ok"}}
+NOT_READY: wire.Health = {"ready": False, "parts": {"store": "ok", "directory": "starting"}}
+
+EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
+    "Accepted": {"value": ACCEPTED},
+    "Run": {"value": RUN},
+    "Runs": {"value": RUNS},
+    "Agent": {"value": AGENT},
+    "Agents": {"value": AGENTS},
+    "Memories": {"value": MEMORIES},
+    "Schedules": {"value": SCHEDULES},
+    "Ledger": {"value": LEDGER},
+    "Liveness": {"value": ALIVE},
+    "Health": {"value": READY},
+    "NotReady": {"value": NOT_READY},
+}
+"""By the name of the type, as the OpenAPI document's `components.examples` has them."""

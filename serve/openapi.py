@@ -1,0 +1,127 @@
+"""What the OpenAPI document says beyond the types: responses, and the operations that read raw requests."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from pydantic import TypeAdapter
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.json import JsonObject
+from serve.problems import PROBLEM_JSON, TYPE_PREFIX
+from serve.trigger_request import MAX_FOCUS, MAX_WAIT_SECONDS
+
+EVENT_STREAM: JsonObject = {
+    "description": "Events as they are committed, then `event: end`",
+    "content": {
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "example": (
+                'id: 2\nevent: run_started\ndata: {"seq":2,"kind":"run_started","at":"2026-11-03T09:30:00.020Z",'
+                '"data":{"epoch":1}}\n\nevent: end\ndata: {"status":"completed"}\n\n'
+            ),
+        }
+    },
+}
+EVENTS_OPERATION: JsonObject = {
+    "parameters": [
+        {
+            "name": "Last-Event-ID",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "integer", "minimum": 0},
+            "description": "Only events after this `id`.",
+        }
+    ]
+}
+
+_TRIGGER_SCHEMA = TypeAdapter(wire.TriggerRequest).json_schema()
+_TRIGGER_SCHEMA["additionalProperties"] = False
+_TRIGGER_SCHEMA["properties"]["focus"]["maxLength"] = MAX_FOCUS
+_TRIGGER_SCHEMA["properties"]["kind"]["default"] = "api"
+
+TRIGGER_OPERATION: JsonObject = {
+    "parameters": [
+        {
+            "name": "agent",
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string"},
+            "description": "`definition` or `definition:key`.",
+            "example": "assistant",
+        },
+        {
+            "name": "wait",
+            "in": "query",
+            "required": False,
+            "schema": {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS},
+            "description": "Wait up to so many seconds for the outcome.",
+        },
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+            "description": "Makes the request safe to repeat.",
+        },
+    ],
+    "requestBody": {
+        "required": False,
+        "content": {
+            "application/json": {
+                "schema": _TRIGGER_SCHEMA,
+                "examples": {
+                    "payload": {"value": {"payload": {"symbol": "600519"}, "focus": "看一下大盘"}},
+                    "event": {"value": {"kind": "event", "payload": {"name": "order.filled", "id": 17}}},
+                    "nothing": {"value": {}},
+                },
+            }
+        },
+    },
+}
+
+_KINDS = {
+    400: ("malformed-json", "the body is not JSON: unexpected character at line 1, column 14"),
+    404: ("not-found", "there is no run 'run_01kaexample'"),
+    409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
+    413: ("body-too-large", "the body is over the limit of 1,048,576 bytes"),
+    422: ("invalid-request", "body.fokus: unknown field (did you mean focus?)"),
+    500: ("unexpected", "the server failed in a way that is not foreseen; its log has the details"),
+    503: ("runtime-unavailable", "the runtime is starting"),
+}
+
+
+def answer(description: str, shape: type, *, example: str = "", location: bool = False) -> JsonObject:
+    """Return the documentation of a JSON response of a type of `wire`, with the example of that name or the type's own."""
+    name = example or shape.__name__
+    documented: JsonObject = {
+        "model": shape,
+        "description": description,
+        "content": {"application/json": {"examples": {name: {"$ref": f"#/components/examples/{name}"}}}},
+    }
+    if location:
+        documented["headers"] = {"Location": {"schema": {"type": "string"}, "description": "The run's path"}}
+    return documented
+
+
+def problems(*statuses: int) -> dict[int | str, JsonObject]:
+    """Return the documentation of problem responses."""
+    return {status: _problem(status) for status in statuses}
+
+
+def _problem(status: int) -> JsonObject:
+    kind, detail = _KINDS[status]
+    example = {
+        "type": TYPE_PREFIX + kind,
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "instance": "/v1/…",
+    }
+    documented: JsonObject = {
+        "description": HTTPStatus(status).phrase,
+        "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}},
+    }
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        documented["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+    return documented

@@ -1,0 +1,48 @@
+"""From settings to the plan that actors get."""
+
+from __future__ import annotations
+
+from actors.cluster import NAMESPACE
+from actors.plan import RuntimePlan, WorkerPlan
+from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.settings import Settings
+from owlclaw_ray.tools.builtin import BuiltInTools
+
+
+def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> RuntimePlan:
+    """Return the plan of a runtime with these settings."""
+    actors, models = settings.actors, settings.models
+    return RuntimePlan(
+        worker=WorkerPlan(
+            app_path=settings.app or "",
+            app_folder=str(settings.folder),
+            data_dir=str(settings.data_dir),
+            embedder=settings.memory.embedder,
+            namespace=NAMESPACE,
+        ),
+        agents_dir=str(settings.agents_dir),
+        store_url=settings.store_url,
+        defaults=settings.defaults,
+        placement=Placement(
+            warm=actors.warm,
+            most=actors.max,
+            agents_per_actor=actors.agents_per_actor,
+            idle=actors.idle_seconds,
+            heartbeat=actors.heartbeat_seconds,
+        ),
+        tool_slots=tool_slots,
+        max_concurrent_models=models.max_concurrent,
+        model_retry=RetryPolicy(
+            attempts=models.attempts, base=models.backoff_seconds, cap=models.backoff_limit_seconds
+        ),
+        catch_up_seconds=settings.schedules.catch_up_window_seconds,
+        drain_seconds=drain_seconds,
+    )
+
+
+def tool_definitions(app: OwlClaw) -> tuple[ToolDefinition, ...]:
+    """Return all tools that agents of this application can be given."""
+    return (*BuiltInTools.definitions(), *app.registry.definitions())

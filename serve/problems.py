@@ -1,0 +1,156 @@
+"""From exception to status: the one table, and problem+json (RFC 9457) responses.
+
+A broken agent definition is 409. The request is right and the server works, so neither 4xx of the body nor 5xx fits (5xx would
+also make clients and load balancers retry); the state of the agent forbids the run until a person mends its files, and then
+the same request succeeds: that is a conflict with the state of the resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from owlclaw_ray.domain.agent import InvalidAgentNameError
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.errors import (
+    ConfigurationError,
+    DefinitionError,
+    IdempotencyConflictError,
+    NotFoundError,
+    OwlClawError,
+    Problem,
+    RetryableError,
+    RuntimeUnavailableError,
+    StoreUnavailableError,
+    UnknownAgentError,
+    UserError,
+)
+from serve.errors import BodyTooLargeError, InvalidRequestError, MalformedJsonError
+
+PROBLEM_JSON = "application/problem+json"
+TYPE_PREFIX = "urn:owlclaw:problem:"
+RETRY_AFTER = {"Retry-After": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemDetails:
+    """An error as HTTP says it."""
+
+    status: int
+    kind: str
+    """The last part of `type`."""
+    title: str
+    detail: str
+    extras: JsonObject = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self, instance: str) -> Response:
+        """Return the response for the request path `instance`."""
+        body = {
+            "type": TYPE_PREFIX + self.kind,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "instance": instance,
+            **self.extras,
+        }
+        return Response(orjson.dumps(body), self.status, dict(self.headers), PROBLEM_JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    status: int
+    kind: str
+    title: str
+    extras: Callable[[Any], JsonObject] = lambda _: {}
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def listed(problems: Sequence[Problem]) -> list[JsonObject]:
+    """Return problems as JSON."""
+    return [{"where": each.where, "what": each.what, "fix": each.fix} for each in problems]
+
+
+_RULES: Mapping[type[Exception], _Rule] = {
+    MalformedJsonError: _Rule(
+        400, "malformed-json", "The body is not JSON", lambda e: {"line": e.line, "column": e.column}
+    ),
+    UnknownAgentError: _Rule(
+        404, "unknown-agent", "No such agent", lambda e: {"agent": e.agent, "known": list(e.known)}
+    ),
+    NotFoundError: _Rule(404, "not-found", "Not found", lambda e: {"kind": e.kind, "id": e.id}),
+    IdempotencyConflictError: _Rule(
+        409, "idempotency-conflict", "The Idempotency-Key was used for another body", lambda e: {"key": e.key}
+    ),
+    DefinitionError: _Rule(
+        409,
+        "definition-error",
+        "The agent's definition cannot be used",
+        lambda e: {"problems": listed(e.problems)},
+    ),
+    BodyTooLargeError: _Rule(413, "body-too-large", "The body is too large", lambda e: {"limit_bytes": e.limit}),
+    InvalidRequestError: _Rule(
+        422, "invalid-request", "The request has the wrong shape", lambda e: {"problems": listed(e.problems)}
+    ),
+    InvalidAgentNameError: _Rule(422, "invalid-agent-name", "This is no agent id", lambda e: {"agent": e.text}),
+    UserError: _Rule(422, "refused", "The request cannot be carried out"),
+    ConfigurationError: _Rule(
+        500,
+        "configuration-error",
+        "The server's configuration cannot be used",
+        lambda e: {"problems": listed(e.problems)},
+    ),
+    StoreUnavailableError: _Rule(503, "store-unavailable", "The store does not answer", headers=RETRY_AFTER),
+    RuntimeUnavailableError: _Rule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
+    RetryableError: _Rule(503, "unavailable", "Not possible just now", headers=RETRY_AFTER),
+    OwlClawError: _Rule(500, "failed", "The server could not do it"),
+}
+
+
+def problem_of(error: OwlClawError) -> ProblemDetails:
+    """Return what HTTP says about the error: the rule of its nearest class in the table."""
+    rule = next(_RULES[kind] for kind in type(error).__mro__ if kind in _RULES)
+    return ProblemDetails(rule.status, rule.kind, rule.title, str(error), rule.extras(error), rule.headers)
+
+
+def unexpected() -> ProblemDetails:
+    """Return what HTTP says about an error that nobody foresaw: nothing of it, for it may hold what is not the client's."""
+    return ProblemDetails(
+        500,
+        "unexpected",
+        "Unexpected error",
+        "the server failed in a way that is not foreseen; its log has the details",
+    )
+
+
+def http_problem(error: HTTPException, method: str, path: str) -> ProblemDetails:
+    """Return the problem for what the router refuses: an unknown path, a wrong method."""
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return ProblemDetails(
+            404, "unknown-path", "Not found", f"there is nothing at {path}; /docs lists what there is"
+        )
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        detail = f"{path} does not take {method}; it takes {headers.get('Allow', 'other methods')}"
+        return ProblemDetails(405, "wrong-method", "Method not allowed", detail, headers=headers)
+    title = HTTPStatus(error.status_code).phrase
+    return ProblemDetails(error.status_code, "http", title, str(error.detail), headers=headers)
+
+
+def parameter_problem(error: RequestValidationError) -> ProblemDetails:
+    """Return the problem for query parameters, path parameters and headers of the wrong shape."""
+    problems = [_parameter(each) for each in error.errors()]
+    return problem_of(InvalidRequestError(problems))
+
+
+def _parameter(error: JsonObject) -> Problem:
+    place, *path = [str(part) for part in error["loc"]]
+    given = f"; given: {error['input']}" if error.get("input") is not None else ""
+    return Problem(where=f"{place} {'.'.join(path)}".strip(), what=f"{error['msg']}{given}")

@@ -1,0 +1,154 @@
+"""From domain objects to the JSON of `owlclaw_ray.wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import orjson
+from starlette.responses import Response
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.run import Run, RunResult
+from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.ports.runtime import AgentView
+
+
+def json_response(value: JsonValue, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response."""
+    return Response(orjson.dumps(value), status, headers, "application/json")
+
+
+def moment(at: datetime) -> str:
+    """Return ISO 8601 in UTC, such as `2026-11-03T09:30:00.250Z`."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment_or_none(at: datetime | None) -> str | None:
+    """Return ISO 8601 in UTC, or None for what did not happen."""
+    return None if at is None else moment(at)
+
+
+def event_body(entry: JournalEntry) -> wire.Event:
+    """Return a journal entry as an event."""
+    return {
+        "seq": entry.seq,
+        "kind": entry.kind.value,
+        "at": moment(entry.at),
+        "data": entry.data,
+    }
+
+
+def run_body(run: Run) -> wire.Run:
+    """Return a run without its events."""
+    trigger = run.trigger
+    return {
+        "run_id": run.run_id,
+        "seq": run.seq,
+        "agent": run.agent.agent_id,
+        "status": run.status.value,
+        "trigger": {
+            "kind": trigger.kind.value,
+            "payload": trigger.payload,
+            "focus": trigger.focus,
+            "source": trigger.source,
+        },
+        "created_at": moment(run.created_at),
+        "started_at": moment_or_none(run.started_at),
+        "finished_at": moment_or_none(run.finished_at),
+        "cancel_requested": run.cancel_requested,
+        "result": None if run.result is None else result_body(run.result),
+    }
+
+
+def result_body(result: RunResult) -> wire.RunResult:
+    """Return how a run ended."""
+    usage, error = result.usage, result.error
+    return {
+        "status": result.status.value,
+        "turns": result.turns,
+        "tool_calls": result.tool_calls,
+        "final_text": result.final_text,
+        "tools_called": list(result.tools_called),
+        "duration_ms": result.duration_ms,
+        "tokens": {
+            "prompt": usage.prompt_tokens,
+            "completion": usage.completion_tokens,
+            "cached": usage.cached_tokens,
+        },
+        "cost": usage.cost,
+        "model": result.model,
+        "scripted": result.scripted,
+        "error": None
+        if error is None
+        else {"type": error.type, "message": error.message, "retryable": error.retryable},
+    }
+
+
+def agent_body(view: AgentView) -> wire.Agent:
+    """Return an agent, with zeroes for one that never had a trigger."""
+    record = view.record
+    state = record.state if record else AgentState()
+    return {
+        "agent": view.agent.agent_id,
+        "definition": view.agent.definition,
+        "model": view.model,
+        "scripted": view.scripted,
+        "isolation": view.isolation,
+        "problem": view.problem,
+        "warnings": list(view.warnings),
+        "runs": state.runs,
+        "recent_outcomes": list(state.recent_outcomes),
+        "queued_runs": record.queued_runs if record else 0,
+        "running_run": record.running_run if record else None,
+        "created_at": moment(record.created_at) if record else None,
+    }
+
+
+def memory_body(memory: Memory) -> wire.Memory:
+    """Return a memory."""
+    return {
+        "memory_id": memory.memory_id,
+        "content": memory.content,
+        "tags": list(memory.tags),
+        "created_at": moment(memory.created_at),
+        "run_id": memory.run_id,
+    }
+
+
+def schedule_body(schedule: Schedule) -> wire.Schedule:
+    """Return a schedule."""
+    return {
+        "schedule_id": schedule.schedule_id,
+        "agent": schedule.agent.agent_id,
+        "kind": schedule.kind.value,
+        "status": schedule.status.value,
+        "focus": schedule.focus,
+        "cron_expression": schedule.cron_expression,
+        "timezone": schedule.timezone,
+        "next_fire_at": moment_or_none(schedule.next_fire_at),
+        "created_at": moment(schedule.created_at),
+        "created_by_run": schedule.created_by_run,
+    }
+
+
+def record_body(chained: ChainedRecord) -> wire.LedgerRecord:
+    """Return a ledger record with its place in the chain."""
+    record = chained.record
+    return {
+        "record_id": record.record_id,
+        "agent": record.agent_id,
+        "run_id": record.run_id,
+        "kind": record.kind.value,
+        "at": moment(record.at),
+        "data": record.data,
+        "writer": chained.writer,
+        "position": chained.position,
+        "previous_hash": chained.previous_hash,
+        "hash": chained.hash,
+    }

@@ -1,0 +1,117 @@
+"""/v1/runs: reading, following and cancelling runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.ports.store import RunFilter
+from serve import events, openapi
+from serve.representations import event_body, json_response, run_body
+from serve.tenancy import agent_of, tenant_of
+
+RunIdPath = Annotated[str, Path(description="A run's id.", examples=["run_01kaexample"])]
+
+EVENTS_DESCRIPTION = """Server-sent events: the run's journal as it is committed, then `event: end`, after which the server closes.
+
+`id` is the entry's seq, `event` its kind, `data` the entry as JSON. Reconnect with the header `Last-Event-ID` and nothing
+is missed or repeated. A comment line keeps idle connections open."""
+
+
+class Runs:
+    """The resource of runs."""
+
+    def __init__(self, runtime: Runtime, keep_alive: float) -> None:
+        self._runtime = runtime
+        self._keep_alive = keep_alive
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = APIRouter(prefix="/v1/runs", tags=["runs"], default_response_class=Response)
+        router.add_api_route(
+            "",
+            self.listing,
+            summary="List runs, newest first",
+            response_model=None,
+            responses={200: openapi.answer("Runs", wire.Runs), **openapi.problems(422, 500, 503)},
+        )
+        router.add_api_route(
+            "/{run_id}",
+            self.one,
+            summary="A run and its result",
+            response_model=None,
+            responses={200: openapi.answer("The run", wire.Run), **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/{run_id}/events",
+            self.events,
+            summary="Follow a run",
+            description=EVENTS_DESCRIPTION,
+            response_model=None,
+            openapi_extra=openapi.EVENTS_OPERATION,
+            responses={200: openapi.EVENT_STREAM, **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/{run_id}/cancel",
+            self.cancel,
+            methods=["POST"],
+            summary="Cancel a run",
+            status_code=202,
+            response_model=None,
+            responses={
+                200: openapi.answer("The run is over, now or before", wire.Run),
+                202: openapi.answer("The run is going to be cancelled", wire.Run),
+                **openapi.problems(404, 422, 500, 503),
+            },
+        )
+        return router
+
+    async def listing(
+        self,
+        request: Request,
+        agent: Annotated[str | None, Query(description="Only this agent's.", examples=["assistant"])] = None,
+        status: Annotated[RunStatus | None, Query(description="Only runs in this state.")] = None,
+        limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
+        before: Annotated[int | None, Query(ge=1, description="Only runs with a lower seq: `next_before`.")] = None,
+    ) -> Response:
+        """Return a page of runs; `next_before` leads to the next page."""
+        tenant = tenant_of(request)
+        ref = None if agent is None else agent_of(request, agent)
+        found = await self._runtime.runs(RunFilter(tenant, ref, status, before, limit + 1))
+        page = found[:limit]
+        following = page[-1].seq if len(found) > limit else None
+        return json_response({"runs": [run_body(run) for run in page], "next_before": following})
+
+    async def one(
+        self,
+        request: Request,
+        run_id: RunIdPath,
+        events: Annotated[bool, Query(description="Whether to include the journal as `events`.")] = False,  # noqa: FBT002 - a query parameter
+    ) -> Response:
+        """Return the run; its journal too if asked for."""
+        tenant = tenant_of(request)
+        run = await self._runtime.run(tenant, RunId(run_id))
+        body = run_body(run)
+        if events:
+            watched = await self._runtime.watch(tenant, run.run_id, 0, 0.0)
+            body["events"] = [event_body(entry) for entry in watched.entries]
+        return json_response(body)
+
+    async def events(self, request: Request, run_id: RunIdPath) -> Response:
+        """Stream the run's journal from Last-Event-ID on."""
+        tenant, after = tenant_of(request), events.last_event_id(request)
+        run = await self._runtime.run(tenant, RunId(run_id))
+        chunks = events.stream(self._runtime, tenant, run.run_id, after, self._keep_alive)
+        return StreamingResponse(chunks, headers=events.HEADERS, media_type="text/event-stream")
+
+    async def cancel(self, request: Request, run_id: RunIdPath) -> Response:
+        """Ask for the end of the run. Doing it again changes nothing."""
+        run = await self._runtime.cancel(tenant_of(request), RunId(run_id))
+        return json_response(run_body(run), 200 if run.status.final else 202)

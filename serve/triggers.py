@@ -1,0 +1,81 @@
+"""POST /v1/agents/{agent}/triggers: the hot path, so raw bytes in and raw bytes out."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.ports.store import RunAccepted
+from serve import openapi
+from serve.representations import json_response, run_body
+from serve.tenancy import agent_of
+from serve.trigger_request import body_hash, parse_idempotency_key, parse_trigger, parse_wait
+from serve.waiting import outcome
+
+DESCRIPTION = """Commit a trigger: 202 means that it cannot be lost and will run, in the order of acceptance for each agent.
+
+With `Idempotency-Key`, a repetition with the same body within 24 hours answers for the same run. With `wait`, the response
+comes when the run is over (200, the whole run) or after that many seconds (202, still going)."""
+
+
+class Triggers:
+    """The resource of triggers."""
+
+    def __init__(self, runtime: Runtime, clock: Clock) -> None:
+        self._runtime = runtime
+        self._clock = clock
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = APIRouter(tags=["triggers"])
+        router.add_api_route(
+            "/v1/agents/{agent}/triggers",
+            self.submit,
+            methods=["POST"],
+            status_code=202,
+            summary="Trigger an agent",
+            description=DESCRIPTION,
+            response_model=None,
+            response_class=Response,
+            openapi_extra=openapi.TRIGGER_OPERATION,
+            responses={
+                200: openapi.answer("The run is over (with `wait`)", wire.Run),
+                202: openapi.answer("The trigger is committed", wire.Accepted, location=True),
+                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
+            },
+        )
+        return router
+
+    async def submit(self, request: Request) -> Response:
+        """Commit the trigger that the request carries, and wait for its run if asked to."""
+        agent = agent_of(request, request.path_params["agent"])
+        key, wait = parse_idempotency_key(request), parse_wait(request)
+        trigger = parse_trigger(await request.body())
+        hashed = "" if key is None else body_hash(agent, trigger)
+        accepted = await self._runtime.submit(agent, trigger, idempotency_key=key, body_hash=hashed)
+        run = await self._present(agent.tenant, accepted, wait)
+        headers = {"Location": f"{request.scope.get('root_path', '')}/v1/runs/{accepted.run_id}"}
+        if wait is not None and run is not None and run.status.final:
+            return json_response(run_body(run), 200, headers)
+        status = RunStatus.QUEUED if run is None else run.status
+        body = {
+            "run_id": accepted.run_id,
+            "agent": agent.agent_id,
+            "status": status.value,
+            "scripted": accepted.scripted,
+            "duplicate": accepted.duplicate,
+        }
+        return json_response(body, 202, headers)
+
+    async def _present(self, tenant: TenantId, accepted: RunAccepted, wait: float | None) -> Run | None:
+        if wait is not None:
+            return await outcome(self._runtime, self._clock, tenant, accepted.run_id, wait)
+        if accepted.duplicate:
+            return await self._runtime.run(tenant, accepted.run_id)
+        return None

@@ -1,0 +1,253 @@
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from owlclaw_ray.domain.agent import ModelChoice
+from owlclaw_ray.domain.model import FailedAttempt, Message, ModelReply, ModelRequest, Role
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.model_gateway import ModelGateway
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.ids import RequestId
+from owlclaw_ray.testing.clock import ManualClock
+
+DOWN = ModelUnavailableError("rate limited")
+REFUSED = ModelRefusedError("bad key")
+
+
+class Provider:
+    """A client whose models answer, or fail, as their queues say: a reply text, an error, or seconds to take first."""
+
+    def __init__(self, clock, **answers: Iterable[str | Exception | float]) -> None:
+        self.clock = clock
+        self.answers = {model: list(queue) for model, queue in answers.items()}
+        self.asked: list[tuple[str, float]] = []
+        self.running = self.most_running = self.cancelled = 0
+
+    def serves(self, model):
+        return model in self.answers
+
+    async def complete(self, request, model):
+        self.asked.append((model, self.clock.monotonic()))
+        self.running += 1
+        self.most_running = max(self.running, self.most_running)
+        try:
+            return await self._answer(model)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+
+    async def _answer(self, model):
+        answer = self.answers[model].pop(0) if len(self.answers[model]) > 1 else self.answers[model][0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, float):
+            await self.clock.sleep(answer)
+            return ModelReply("slow", (), model)
+        return ModelReply(answer, (), model)
+
+
+def ask(*chain: str, timeout: float = 60.0) -> ModelRequest:
+    return ModelRequest(
+        request_id=RequestId("req_1"),
+        model=ModelChoice(chain),
+        system="",
+        messages=(Message(Role.USER, "你好"),),
+        tools=b"[]",
+        timeout=timeout,
+        agent_id="trader",
+        run_id="run_1",
+        trigger=Trigger(TriggerKind.API),
+    )
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+def gateway(provider: Provider, *, jitter: Callable[[], float] = lambda: 0.0, **settings) -> ModelGateway:
+    return ModelGateway([provider], clock=provider.clock, retry=RetryPolicy(), jitter=jitter, **settings)
+
+
+async def finish(clock, coroutine, seconds=1_000.0):
+    task = asyncio.create_task(coroutine)
+    await clock.advance(seconds)
+    assert task.done()
+    return task
+
+
+async def test_the_first_model_answers_and_nothing_else_is_asked(clock):
+    provider = Provider(clock, a=["hello"], b=["never"])
+
+    reply = await gateway(provider).complete(ask("a", "b"))
+
+    assert (reply.text, reply.model, reply.failed_attempts) == ("hello", "a", ())
+    assert provider.asked == [("a", 0.0)]
+
+
+async def test_an_outage_is_retried_with_growing_waits(clock):
+    provider = Provider(clock, a=[DOWN, DOWN, "back"])
+
+    task = await finish(clock, gateway(provider).complete(ask("a")))
+
+    assert task.result().text == "back"
+    assert [when for _, when in provider.asked] == [0.0, 0.25, 0.75]
+
+
+async def test_failed_attempts_are_reported_with_the_reply(clock):
+    provider = Provider(clock, a=[REFUSED], b=[DOWN, "yes"])
+
+    task = await finish(clock, gateway(provider).complete(ask("a", "b")))
+
+    assert task.result().failed_attempts == (
+        FailedAttempt("a", "bad key", retryable=False),
+        FailedAttempt("b", "rate limited", retryable=True),
+    )
+
+
+async def test_the_provider_s_wish_is_waited_for_but_not_over_the_cap(clock):
+    provider = Provider(clock, a=[ModelUnavailableError("429", 7.0), ModelUnavailableError("429", 3_600.0), "yes"])
+
+    await finish(clock, gateway(provider).complete(ask("a")))
+
+    assert [when for _, when in provider.asked] == [0.0, 7.0, 27.0]
+
+
+async def test_after_its_last_attempt_the_next_model_is_asked_at_once(clock):
+    provider = Provider(clock, a=[DOWN], b=["yes"])
+
+    task = await finish(clock, gateway(provider).complete(ask("a", "b")))
+
+    assert task.result().model == "b"
+    assert [model for model, _ in provider.asked] == ["a", "a", "a", "b"]
+    assert provider.asked[-1][1] == provider.asked[-2][1]
+
+
+async def test_a_refusal_is_not_retried_but_falls_back(clock):
+    provider = Provider(clock, a=[REFUSED], b=["yes"])
+
+    reply = await gateway(provider).complete(ask("a", "b"))
+
+    assert reply.model == "b"
+    assert provider.asked == [("a", 0.0), ("b", 0.0)]
+
+
+async def test_an_exhausted_chain_names_every_model_and_why(clock):
+    provider = Provider(clock, a=[DOWN], b=[REFUSED])
+
+    task = await finish(clock, gateway(provider).complete(ask("a", "b", "c")))
+
+    error = task.exception()
+    assert isinstance(error, ModelUnavailableError)
+    assert "a (3 attempts): rate limited; b: bad key; c: no client serves it" in str(error)
+
+
+async def test_a_chain_of_refusals_is_a_refusal(clock):
+    provider = Provider(clock, a=[REFUSED])
+
+    with pytest.raises(ModelRefusedError, match="no model answered: a: bad key; b: no client serves it"):
+        await gateway(provider).complete(ask("a", "b"))
+
+
+async def test_an_empty_chain_says_what_to_set(clock):
+    with pytest.raises(ModelRefusedError, match=r"`model:` in its agent\.yaml"):
+        await gateway(Provider(clock)).complete(ask())
+
+
+async def test_each_attempt_has_its_own_time_limit(clock):
+    provider = Provider(clock, a=[100.0, 100.0, "yes"])
+
+    task = await finish(clock, gateway(provider).complete(ask("a", timeout=10)))
+
+    reply = task.result()
+    assert [attempt.error for attempt in reply.failed_attempts] == ["did not answer within 10 s"] * 2
+    assert [when for _, when in provider.asked] == [0.0, 10.25, 20.75]
+    assert provider.cancelled == 2
+
+
+async def test_a_reply_carries_the_duration_of_its_own_attempt(clock):
+    provider = Provider(clock, a=[DOWN, 2.5])
+
+    task = await finish(clock, gateway(provider).complete(ask("a")))
+
+    assert task.result().duration_ms == 2_500
+
+
+async def test_cancelling_stops_the_attempt_and_frees_its_place(clock):
+    provider = Provider(clock, a=[100.0, "yes"])
+    models = gateway(provider, max_concurrent=1)
+    first = asyncio.create_task(models.complete(ask("a")))
+    await clock.wait_for_sleepers()
+
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+    assert provider.cancelled == 1
+    assert (await models.complete(ask("a"))).text == "yes"
+    assert clock.sleepers == 0
+
+
+async def test_cancelling_during_the_wait_for_a_retry_asks_no_more(clock):
+    provider = Provider(clock, a=[DOWN])
+    task = asyncio.create_task(gateway(provider).complete(ask("a")))
+    await clock.wait_for_sleepers()
+    await clock.settle()
+
+    task.cancel()
+    await clock.advance(100)
+
+    assert task.cancelled()
+    assert len(provider.asked) == 1
+
+
+async def test_attempts_over_the_limit_wait_in_the_order_of_their_coming(clock):
+    provider = Provider(clock, **{f"m{number}": [1.0] for number in range(5)})
+    models = gateway(provider, max_concurrent=2)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(5):
+            tasks.create_task(models.complete(ask(f"m{number}")))
+        await clock.advance(10)
+
+    assert provider.most_running == 2
+    assert provider.asked == [("m0", 0.0), ("m1", 0.0), ("m2", 1.0), ("m3", 1.0), ("m4", 2.0)]
+
+
+async def test_waiting_for_a_place_does_not_count_against_the_time_limit(clock):
+    provider = Provider(clock, a=[8.0], b=[8.0])
+    models = gateway(provider, max_concurrent=1)
+
+    async with asyncio.TaskGroup() as tasks:
+        both = [tasks.create_task(models.complete(ask(model, timeout=10))) for model in ("a", "b")]
+        await clock.advance(20)
+
+    assert [task.result().failed_attempts for task in both] == [(), ()]
+
+
+async def test_a_call_that_waits_for_its_retry_leaves_its_place_to_others(clock):
+    provider = Provider(clock, a=[ModelUnavailableError("429", 10.0), "late"], b=["at once"])
+    models = gateway(provider, max_concurrent=1)
+    first = asyncio.create_task(models.complete(ask("a")))
+    await clock.settle()
+
+    assert (await models.complete(ask("b"))).text == "at once"
+    await clock.advance(10)
+    assert first.result().text == "late"
+
+
+def test_backoff_doubles_is_spread_by_jitter_and_stops_at_the_cap():
+    policy = RetryPolicy(base=1.0, cap=5.0)
+
+    assert [policy.delay(attempt, 0.0) for attempt in (1, 2, 3, 4, 5, 2_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    assert policy.delay(2, 0.5) == 1.5
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"base": -1.0}, {"cap": -1.0}])
+def test_a_policy_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match="at least"):
+        RetryPolicy(**wrong)

@@ -1,0 +1,58 @@
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.prompt import as_data, first_message, system_prompt, trigger_text
+
+DEFINITION = AgentDefinition(
+    name="trader",
+    version="1",
+    folder="",
+    soul="You are calm.",
+    capabilities="- watch markets",
+    constraints="- never sell at night",
+    model=ModelChoice(("scripted:echo",)),
+)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def test_the_system_prompt_holds_identity_capabilities_constraints_and_skills_in_that_order():
+    text = system_prompt(DEFINITION, [("hedging", "Hedge early.")])
+
+    places = [text.index(part) for part in ("You are calm.", "watch markets", "never sell at night", "Hedge early.")]
+    assert places == sorted(places)
+
+
+def test_the_system_prompt_is_byte_identical_for_the_same_definition_and_skills():
+    assert system_prompt(DEFINITION, [("a", "b")]) == system_prompt(DEFINITION, [("a", "b")])
+
+
+def test_what_changes_from_run_to_run_is_in_the_first_message_only():
+    trigger = Trigger(TriggerKind.SCHEDULE_ONCE, {"price": 7}, focus="check entry")
+    message = first_message(
+        AgentRef.parse("trader:AAPL"),
+        trigger_text(trigger),
+        now=NOON,
+        outcomes=["api: completed"],
+        memories=[{"content": "gaps close"}],
+    )
+
+    for part in ("trader:AAPL", "2026-11-21T12:00:00", "check entry", '"price":7', "api: completed", "gaps close"):
+        assert part in message
+        assert part not in system_prompt(DEFINITION, [])
+
+
+@given(st.text())
+def test_no_content_can_close_the_mark_around_data(text):
+    marked = as_data({"content": text})
+
+    assert marked.startswith("<data>")
+    assert marked.endswith("</data>")
+    assert marked.count("</data>") == 1
+
+
+def test_chinese_stays_readable_in_data():
+    assert "市场急跌" in as_data("市场急跌")

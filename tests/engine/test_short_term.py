@@ -1,0 +1,61 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from owlclaw_ray.engine.short_term import ShortTermMemory, shorten
+from owlclaw_ray.engine.tokens import estimate_tokens
+
+TEXTS = st.one_of(st.text(max_size=4_000), st.text(alphabet="市场波动较大观察入场机会", max_size=4_000))
+
+
+def test_it_shows_the_trigger_and_the_last_five_records():
+    memory = ShortTermMemory("Trigger: api")
+    for number in range(8):
+        memory.add(f"record {number}")
+
+    assert memory.render() == "Trigger: api\n" + "\n".join(f"- record {number}" for number in range(3, 8))
+
+
+def test_it_keeps_at_most_its_limit_of_records():
+    memory = ShortTermMemory("Trigger: api", record_limit=20)
+    for number in range(50):
+        memory.add(str(number))
+
+    assert len(memory) == 20
+
+
+def test_the_newest_record_stays_whole_and_the_oldest_is_shortened_first():
+    memory = ShortTermMemory("Trigger: api", token_limit=300)
+    memory.add("old " * 500)
+    memory.add("newest record")
+
+    shown = memory.render()
+
+    assert "newest record" in shown
+    assert "characters cut" in shown
+    assert estimate_tokens(shown) <= 300
+
+
+def test_clearing_forgets_every_record():
+    memory = ShortTermMemory("Trigger: api")
+    memory.add("something")
+    memory.clear()
+
+    assert memory.render() == "Trigger: api"
+
+
+@pytest.mark.property
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, st.lists(TEXTS, max_size=7), st.integers(50, 2_000))
+def test_property_4_and_5_rendering_never_exceeds_the_token_limit(trigger, records, limit):
+    memory = ShortTermMemory(trigger, token_limit=limit)
+    for record in records:
+        memory.add(record)
+
+    assert estimate_tokens(memory.render()) <= limit
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, st.integers(0, 500))
+def test_a_shortened_text_fits(text, tokens):
+    assert estimate_tokens(shorten(text, tokens)) <= tokens

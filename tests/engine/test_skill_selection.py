@@ -1,0 +1,99 @@
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from owlclaw_ray.domain.skill import Skill
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.skill_selection import select_skills
+
+
+def skill(name, tokens=100, description="", **fields):
+    return Skill(name, description, f"/{name}/SKILL.md", tokens, **fields)
+
+
+def names(skills, trigger, limit):
+    return [each.name for each in select_skills(skills, trigger, limit)]
+
+
+API = Trigger(TriggerKind.API)
+
+
+def test_all_skills_that_fit_are_read_in_the_order_of_their_names():
+    assert names([skill("c"), skill("a"), skill("b")], API, 4_000) == ["a", "b", "c"]
+
+
+def test_the_skill_that_the_focus_names_comes_first():
+    skills = [
+        skill("disk", focus=("review disks",)),
+        skill("disk-space"),
+        skill("a", description="disk space disk-space"),
+    ]
+    assert names(skills, Trigger(TriggerKind.API, focus="Look at Disk-Space again"), 100) == ["disk-space"]
+
+
+def test_a_declared_focus_comes_before_the_kind_of_trigger_and_that_before_words():
+    declared = skill("z", focus=("follow-up",))
+    timed = skill("y", triggers=("schedule_once",))
+    similar = skill("x", description="follow up the load of yesterday")
+    trigger = Trigger(TriggerKind.SCHEDULE_ONCE, focus="Follow-up: load of yesterday")
+    skills = [similar, timed, declared]
+    assert names(skills, trigger, 100) == ["z"]
+    assert names(skills, trigger, 200) == ["y", "z"]
+    assert names(skills[:1] + skills[2:], trigger, 100) == ["z"]
+
+
+def test_relevance_counts_words_of_focus_and_payload():
+    skills = [skill("aa", description="how to trade shares"), skill("bb", description="memory pressure and swap")]
+    assert names(skills, Trigger(TriggerKind.API, payload={"alarm": "swap is full, memory low"}), 100) == ["bb"]
+
+
+def test_relevance_works_in_chinese():
+    skills = [skill("aa", description="交易规则和风险"), skill("bb", description="内存压力的处理办法")]
+    assert names(skills, Trigger(TriggerKind.API, focus="看看内存压力大不大"), 100) == ["bb"]
+
+
+def test_a_skill_that_does_not_fit_leaves_its_room_to_the_next():
+    skills = [skill("big", 500, triggers=("api",)), skill("small", 50)]
+    assert names(skills, API, 499) == ["small"]
+    assert names(skills, API, 0) == []
+
+
+def test_an_empty_declared_focus_matches_nothing():
+    assert names([skill("b", focus=("",)), skill("a")], Trigger(TriggerKind.API, focus="x"), 100) == ["a"]
+
+
+_SKILLS = st.lists(
+    st.builds(
+        Skill,
+        name=st.text("abc-", min_size=1, max_size=6),
+        description=st.text(max_size=30),
+        path=st.uuids().map(str),
+        tokens=st.integers(0, 3_000),
+        focus=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+        triggers=st.lists(st.sampled_from([kind.value for kind in TriggerKind]), max_size=2).map(tuple),
+    ),
+    max_size=8,
+)
+
+
+@pytest.mark.property
+@settings(max_examples=150, deadline=None)
+@given(
+    skills=_SKILLS,
+    focus=st.text(max_size=20),
+    payload=st.one_of(st.none(), st.dictionaries(st.text(), st.text(), max_size=3)),
+    limit=st.integers(0, 6_000),
+    seed=st.randoms(use_true_random=False),
+)
+def test_property_10_selected_skills_stay_within_the_token_limit(skills, focus, payload, limit, seed: random.Random):
+    trigger = Trigger(TriggerKind.API, payload, focus)
+    selected = select_skills(skills, trigger, limit)
+    assert sum(each.tokens for each in selected) <= limit
+    assert set(selected) <= set(skills)
+    left_out = set(skills) - set(selected)
+    assert all(each.tokens > limit - sum(other.tokens for other in selected) for each in left_out)
+    shuffled = list(skills)
+    seed.shuffle(shuffled)
+    assert select_skills(shuffled, trigger, limit) == selected

@@ -1,0 +1,27 @@
+import pytest
+
+from owlclaw_ray.engine.skill_text import read_skill_body, split_skill
+
+
+def test_frontmatter_and_body_are_told_apart():
+    text = split_skill("---\nname: a\n---\n\n# Title\n---\nmore\n")
+    assert (text.frontmatter, text.body) == ("name: a\n", "# Title\n---\nmore")
+
+
+def test_byte_order_mark_and_crlf_are_tolerated():
+    text = split_skill("\ufeff---\r\nname: 甲\r\n---\r\n正文\r\n")
+    assert (text.frontmatter, text.body) == ("name: 甲\n", "正文")
+
+
+@pytest.mark.parametrize("text", ["# Just text\n", "---\nname: never closed\n", ""])
+def test_without_closed_frontmatter_all_is_body(text):
+    assert (split_skill(text).frontmatter, split_skill(text).body) == (None, text.strip())
+
+
+def test_empty_frontmatter_is_frontmatter():
+    assert split_skill("---\n---\nbody").frontmatter == "\n"
+
+
+def test_a_body_is_read_from_its_file(tmp_path):
+    (tmp_path / "SKILL.md").write_text("---\nname: a\n---\n怎么做\n", encoding="utf-8")
+    assert read_skill_body(str(tmp_path / "SKILL.md")) == "怎么做"

@@ -1,0 +1,90 @@
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from owlclaw_ray.errors import DefinitionError, UnknownAgentError
+from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.identity.folder import DefinitionFolder, find_definitions
+from tests.identity.writing import write_definition, write_skill
+
+
+@pytest.fixture
+def definitions(tmp_path):
+    return DefinitionFolder(tmp_path, Defaults())
+
+
+async def test_definitions_are_the_folders_with_a_definitions_name(tmp_path, definitions):
+    for name in ("b", "a_1", "Upper", ".hidden", "空"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    assert definitions.names() == ("a_1", "b")
+    assert find_definitions(tmp_path / "nowhere") == ()
+
+
+@pytest.mark.parametrize("name", ["other", "../watch", "", "watch/..", "Watch"])
+async def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path, definitions, name):
+    write_definition(tmp_path / "watch")
+    with pytest.raises(UnknownAgentError, match="defined here: watch"):
+        await definitions.get(name)
+
+
+async def test_the_same_files_give_the_same_object(tmp_path, definitions):
+    write_definition(tmp_path / "watch")
+    assert await definitions.get("watch") is await definitions.get("watch")
+
+
+async def test_a_changed_file_is_seen_by_the_next_get_and_not_by_what_was_returned(tmp_path, definitions):
+    write_definition(tmp_path / "watch", skills=("one",))
+    before = await definitions.get("watch")
+    (tmp_path / "watch" / "SOUL.md").write_text("Somebody else.")
+    after = await definitions.get("watch")
+    assert (before.soul, after.soul) == ("You watch the machine.", "Somebody else.")
+    write_skill(tmp_path / "watch", "two", "---\nname: two\ndescription: x\n---\ny")
+    assert [skill.name for skill in (await definitions.get("watch")).skills] == ["one", "two"]
+    (tmp_path / "watch" / "agent.yaml").write_text("stream: true")
+    assert (await definitions.get("watch")).model.stream
+
+
+async def test_a_definition_that_breaks_and_is_mended_is_seen(tmp_path, definitions):
+    write_definition(tmp_path / "watch")
+    await definitions.get("watch")
+    (tmp_path / "watch" / "SOUL.md").unlink()
+    for _ in range(2):
+        with pytest.raises(DefinitionError, match=r"watch/SOUL\.md: does not exist"):
+            await definitions.get("watch")
+    write_definition(tmp_path / "watch")
+    assert (await definitions.get("watch")).soul == "You watch the machine."
+
+
+async def test_a_removed_definition_is_unknown(tmp_path, definitions):
+    folder = write_definition(tmp_path / "watch")
+    await definitions.get("watch")
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    with pytest.raises(UnknownAgentError):
+        await definitions.get("watch")
+
+
+async def test_forget_reads_again_what_looks_unchanged(tmp_path, definitions):
+    write_definition(tmp_path / "watch")
+    before = await definitions.get("watch")
+    definitions.forget("watch")
+    assert await definitions.get("watch") is not before
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(texts=st.lists(st.tuples(st.text("甲乙ab", min_size=1), st.text("丙丁cd", min_size=1)), min_size=2, max_size=4))
+def test_property_3_after_a_change_the_next_get_uses_the_new_text(tmp_path_factory, texts):
+    agents = tmp_path_factory.mktemp("agents")
+    definitions = DefinitionFolder(agents, Defaults())
+    for soul, capabilities in texts:
+        staged = write_definition(agents / ".next", soul=soul, identity=f"## 我的能力\n{capabilities}\n")
+        (agents / "watch").mkdir(exist_ok=True)
+        for name in ("SOUL.md", "IDENTITY.md"):
+            (staged / name).replace(agents / "watch" / name)
+        found = asyncio.run(definitions.get("watch"))
+        assert (found.soul, found.capabilities) == (soul, capabilities)

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serve.pid_file import PidFile
+from tests.serve.cli.conftest import Run
+from tests.serve.double import FINAL_TEXT
+
+
+def test_a_trigger_says_which_run_it_made_and_that_a_script_answers(owlclaw: Run):
+    result = owlclaw("trigger", "assistant")
+
+    assert result.exit_code == 0
+    assert result.output.startswith("run_")
+    assert "of assistant · scripted model, no real LLM" in result.output
+    assert "follow it with: owlclaw tail run_" in result.output
+
+
+def test_following_a_trigger_prints_its_timeline(owlclaw: Run):
+    result = owlclaw("trigger", "assistant", "--focus", "看一下大盘", "--follow")
+
+    lines = [line.strip().partition("s  ")[2] for line in result.output.splitlines()[1:9]]
+    assert result.exit_code == 0
+    assert [line[:10].strip() for line in lines] == [
+        "queued",
+        "started",
+        "prompt",
+        "model",
+        "call",
+        "call",
+        "result",
+        "error",
+    ]
+    assert "focus: 看一下大盘" in lines[0]
+    assert "scripted:demo · scripted model, no real LLM · 1 tool" in lines[2]
+    assert 'query_state(state_name="负载")' in lines[4]
+    assert 'query_state (3 ms): {"state":{"load":0.5}}' in lines[6]
+    assert "recall (1 ms): invalid_arguments: query: is missing" in lines[7]
+    assert "completed 2 turns · 2 tool calls · 50 tokens · 0.01 s" in result.output
+    assert result.output.endswith("一切正常: nothing unusual  today\n")
+
+
+def test_waiting_prints_the_result_only(owlclaw: Run):
+    result = owlclaw("trigger", "assistant", "--wait")
+
+    assert result.exit_code == 0
+    assert result.output.split("\n", 1)[1] == "completed\n" + FINAL_TEXT.replace("\u2028", " ") + "\n"
+
+
+def test_json_output_is_the_run(owlclaw: Run):
+    accepted = json.loads(owlclaw("trigger", "assistant", "--json").output)
+    waited = json.loads(owlclaw("trigger", "assistant", "--wait", "--json").output)
+    shown = json.loads(owlclaw("runs", accepted["run_id"], "--json").output)
+    tailed = [json.loads(line) for line in owlclaw("tail", accepted["run_id"], "--json").output.split("\n") if line]
+
+    assert accepted["scripted"] is True
+    assert waited["result"]["final_text"] == FINAL_TEXT
+    assert shown["events"] == tailed
+
+
+def test_a_payload_comes_from_the_line_a_file_or_stdin(owlclaw: Run, tmp_path: Path):
+    (tmp_path / "order.json").write_text('{"股票": 3}', encoding="utf-8")
+
+    for arguments, stdin in ((['{"股票": 3}'], None), (["@order.json"], None), (["-"], '{"股票": 3}')):
+        result = owlclaw("trigger", "assistant", "--wait", "--json", "--payload", *arguments, stdin=stdin)
+        assert json.loads(result.output)["trigger"]["payload"] == {"股票": 3}
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [("hello", "--payload is not JSON"), ("@missing.json", "missing.json cannot be read"), ("-", "stdin is not JSON")],
+)
+def test_a_payload_that_cannot_be_used_is_wrong_usage(owlclaw: Run, payload: str, message: str):
+    result = owlclaw("trigger", "assistant", "--payload", payload)
+
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.replace("│", "").split())
+
+
+def test_the_same_idempotency_key_gives_the_same_run(owlclaw: Run):
+    made = [json.loads(owlclaw("trigger", "assistant", "--idempotency-key", "k", "--json").output) for _ in range(2)]
+
+    assert made[0]["run_id"] == made[1]["run_id"]
+
+
+def test_a_refusal_is_one_sentence_and_a_failure(owlclaw: Run):
+    unknown, broken = owlclaw("trigger", "asistant"), owlclaw("trigger", "broken")
+
+    assert (unknown.exit_code, broken.exit_code) == (1, 1)
+    assert "there is no agent definition for 'asistant'; defined here: assistant, broken, patient" in unknown.output
+    assert "agents/broken/SOUL.md: is missing (write who the agent is)" in broken.output
+
+
+def test_runs_are_listed_and_one_is_shown_with_its_timeline(owlclaw: Run):
+    assert owlclaw("runs").output == "there are no runs\n"
+    run_id = json.loads(owlclaw("trigger", "assistant", "--wait", "--json").output)["run_id"]
+
+    listed, shown = owlclaw("runs", "assistant", "--status", "completed"), owlclaw("runs", run_id)
+
+    assert run_id in listed.output
+    assert "一切正常" in listed.output
+    assert "scripted model, no real LLM" in shown.output
+    assert "completed 2 turns" in shown.output
+    assert owlclaw("runs", "--status", "done").exit_code == 2
+
+
+def test_a_run_that_goes_on_is_shown_as_far_as_it_is(owlclaw: Run):
+    run_id = json.loads(owlclaw("trigger", "patient", "--json").output)["run_id"]
+
+    assert f"running; follow it with: owlclaw tail {run_id}" in owlclaw("runs", run_id).output
+
+
+def test_agents_and_what_they_have_are_shown(owlclaw: Run):
+    owlclaw("trigger", "assistant", "--wait")
+
+    agents = owlclaw("agents").output
+    assert "scripted:demo (no real LLM)" in agents
+    assert "broken: agents/broken/SOUL.md: is missing" in agents
+    assert "completed: 一切正常" in owlclaw("agents", "assistant").output
+    assert "机器很闲" in owlclaw("memory", "assistant").output
+    assert "remembers nothing yet" in owlclaw("memory", "patient").output
+    assert "0 9 * * * Asia/Shanghai" in owlclaw("schedules", "assistant").output
+    assert "负载低" in owlclaw("ledger", "--agent", "assistant").output
+    for command in (
+        ("agents",),
+        ("agents", "assistant"),
+        ("memory", "assistant"),
+        ("schedules", "assistant"),
+        ("ledger",),
+    ):
+        assert json.loads(owlclaw(*command, "--json").output)
+
+
+def test_when_nothing_listens_the_way_to_start_it_is_said(cli: Run):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        result = cli("agents", "--url", url)
+
+    assert result.exit_code == 1
+    assert result.output == f"nothing is listening at {url}; start it with: owlclaw up\n"
+
+
+def test_the_server_of_the_folder_is_found_by_its_pid_file(cli: Run, server: str, tmp_path: Path):
+    data_dir = tmp_path / ".owlclaw"
+    data_dir.mkdir()
+    PidFile(os.getpid(), server, datetime.now(UTC)).write(data_dir)  # noqa: TID251 - compared with a real process
+
+    assert "assistant" in cli("agents").output
+
+
+def test_without_a_server_the_settings_say_where_it_would_be(cli: Run, tmp_path: Path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        (tmp_path / "owlclaw.yaml").write_text(f"http:\n  port: {port}\n")
+        result = cli("agents")
+
+    assert f"nothing is listening at http://127.0.0.1:{port};" in result.output
+
+
+def test_wrong_settings_are_all_reported(cli: Run, tmp_path: Path):
+    (tmp_path / "owlclaw.yaml").write_text("htttp: {}\nlimits:\n  turns: -1\n")
+    result = cli("agents")
+
+    assert result.exit_code == 1
+    assert result.output.startswith("2 problems:\n")
+    assert "htttp" in result.output
+    assert "turns" in result.output
+
+
+@pytest.mark.parametrize("arguments", [("trigger",), ("fly",), ("runs", "--limit", "0")])
+def test_wrong_usage_exits_with_2(cli: Run, arguments: tuple[str, ...]):
+    assert cli(*arguments).exit_code == 2
+
+
+def test_the_version_is_printed(cli: Run):
+    assert cli("--version").output.startswith("owlclaw 0.")
+
+
+def test_the_command_line_starts_without_anything_heavy():
+    heavy = {"ray", "httpx", "pydantic", "fastapi", "litellm", "lancedb", "sqlalchemy"}
+    code = f"import sys, serve.cli; serve.cli.entry.build_cli(); print(*({heavy!r} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert result.stdout.strip() == ""

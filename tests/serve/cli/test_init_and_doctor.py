@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from owlclaw_ray.adapters.scripted.library import ScriptLibrary
+from owlclaw_ray.app_loader import load_app
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.identity.folder import DefinitionFolder
+from owlclaw_ray.settings import load_settings
+from owlclaw_ray.testing.in_process import in_process_runtime
+from tests.serve.cli.conftest import Run
+
+
+@pytest.fixture
+def project(cli: Run, tmp_path: Path) -> Path:
+    assert cli("init", "demo").exit_code == 0
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = tmp_path / "demo" / "owlclaw.yaml"
+    settings.write_text(settings.read_text().replace("8700", str(port)))
+    return tmp_path / "demo"
+
+
+def levels(output: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in json.loads(output):
+        found.setdefault(each["subject"], []).append(each["level"])
+    return found
+
+
+def test_what_init_writes_can_be_used_as_it_is(project: Path):
+    settings = load_settings(project, {})
+    app = load_app("app:app", project)
+    definition = DefinitionFolder(settings.agents_dir, settings.defaults).load("assistant")
+
+    assert settings.app == "app:app"
+    assert [tool.name for tool in app.registry.definitions()] == ["my_app.write_note"]
+    assert [skill.name for skill in definition.skills] == ["tidy-disk"]
+    assert definition.warnings == ()
+    ScriptLibrary().script(definition.model.chain[0], definition.folder)
+
+
+async def test_the_agent_that_init_writes_runs_to_its_end(project: Path):
+    app = load_app("app:app", project)
+    async with in_process_runtime(agents_dir=project / "agents", data_dir=project / ".owlclaw", app=app) as runtime:
+        run = await runtime.trigger("assistant", focus="disk")
+        memories = await runtime.memories(run.agent)
+
+    assert run.result is not None
+    assert (run.status, run.result.error) == (RunStatus.COMPLETED, None)
+    assert sorted(run.result.tools_called) == ["log_decision", "my_app.write_note", "query_state", "remember"]
+    assert "% of the disk is free" in (project / "notes.md").read_text()
+    assert "free." in memories[0].content
+
+
+def test_a_folder_without_agents_is_not_started(cli: Run):
+    result = cli("up")
+
+    assert result.exit_code == 1
+    assert "it holds no agent definition (make one with: owlclaw init)" in result.output
+
+
+def test_init_says_what_to_do_next(cli: Run):
+    output = cli("init", "项目").output
+
+    assert "cd 项目" in output
+    assert "owlclaw trigger assistant --follow" in output
+
+
+def test_init_overwrites_nothing(cli: Run, tmp_path: Path):
+    (tmp_path / "app.py").write_text("mine")
+    result = cli("init")
+
+    assert result.exit_code == 1
+    assert "app.py: is there already; nothing was written" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["app.py"]
+
+
+def test_init_says_when_it_may_not_write(cli: Run, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    result = cli("init", "file/demo")
+
+    assert result.exit_code == 1
+    assert "cannot be written" in result.output
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+def test_a_sound_project_passes(cli: Run, project: Path):
+    result = cli("doctor", "--folder", str(project), "--json")
+
+    assert result.exit_code == 0, result.output
+    found = levels(result.output)
+    assert all("FAIL" not in each for each in found.values())
+    assert {"python", "ray", "memory", "settings", "application", "agent assistant", "store", "port"} <= set(found)
+    assert not (project / ".owlclaw").exists()
+
+
+def test_everything_that_is_wrong_is_found_with_how_to_fix_it(cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (project / "agents" / "empty").mkdir()
+    (project / "agents" / "assistant" / "agent.yaml").write_text(
+        "model: scripted:missing.yaml\nfallback: [openai/gpt-4o-mini]\n"
+    )
+    (project / "app.py").write_text("import nothing_of_that_name\n")
+    (project / ".owlclaw").mkdir()
+    (project / ".owlclaw" / "owlclaw.db").write_text("this is no database, " * 100)
+    port = load_settings(project, os.environ).http.port  # noqa: TID251 - as the command sees it
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        result = cli("doctor", "--folder", str(project))
+
+    text = result.output
+    assert result.exit_code == 1
+    assert "FAIL application: " in text
+    assert "nothing_of_that_name" in text
+    assert "FAIL agent empty: empty/SOUL.md: does not exist" in text
+    assert "FAIL model scripted:missing.yaml: " in text
+    assert "FAIL model openai/gpt-4o-mini: OPENAI_API_KEY is not set" in text
+    assert "FAIL store: " in text
+    assert f"FAIL port: 127.0.0.1:{port} is in use" in text
+    assert "→ stop what listens there, or set OWLCLAW_HTTP__PORT to another" in text
+
+
+def test_wrong_settings_are_reported_each(cli: Run, tmp_path: Path):
+    (tmp_path / "owlclaw.yaml").write_text("colour: red\nlimits: {turns: 0}\n")
+    found = levels(cli("doctor", "--json").output)
+
+    assert found["settings"] == ["FAIL", "FAIL"]
+
+
+def test_a_folder_without_agents_is_pointed_to_init(cli: Run):
+    result = cli("doctor")
+
+    assert result.exit_code == 1
+    assert "make one with: owlclaw init" in result.output

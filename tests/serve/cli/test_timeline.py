@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+from typing import Any, get_args
+
+import pytest
+from rich.console import Console
+
+from owlclaw_ray import wire
+from serve.cli.timeline import Timeline
+
+
+def shown(kind: wire.EventKind, data: dict[str, Any], width: int = 200) -> str:
+    out = io.StringIO()
+    event: wire.Event = {"seq": 1, "kind": kind, "at": "2026-11-03T09:30:00.000Z", "data": data}
+    Timeline(Console(file=out, width=width, highlight=False)).show(event)
+    return out.getvalue()
+
+
+def test_times_count_from_the_first_event():
+    out = io.StringIO()
+    timeline = Timeline(Console(file=out, width=100))
+    timeline.show({"seq": 1, "kind": "run_started", "at": "2026-11-03T09:30:00.000Z", "data": {}})
+    timeline.show({"seq": 2, "kind": "run_started", "at": "2026-11-03T09:30:01.250Z", "data": {}})
+
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0.00s", "1.25s"]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in get_args(wire.EventKind) if kind not in {"run_finished", "tool_finished"}]
+)
+def test_events_with_data_that_this_version_does_not_know_are_shown(kind: wire.EventKind):
+    assert shown(kind, {"colour": "red"}).count("\n") == 1
+
+
+def test_a_resumed_run_says_that_nothing_is_repeated():
+    assert "3 tool calls are recorded and not repeated" in shown("run_resumed", {"recorded_tool_calls": 3})
+
+
+def test_a_failed_run_says_why():
+    error = {"type": "model_unavailable", "message": "rate limit", "retryable": True}
+    line = shown("run_finished", {"status": "failed", "error": error, "turns": 1, "final_text": ""})
+
+    assert "failed    1 turn · 0 tool calls · 0 tokens · 0.00 s · model_unavailable: rate limit" in line
+
+
+def test_arguments_that_are_no_json_are_shown_as_they_are():
+    call = {"id": "c", "name": "my_app__write_note", "arguments": '{"text": '}
+
+    assert 'my_app.write_note({"text": )' in shown("model_replied", {"text": "", "tool_calls": [call]})
+
+
+def test_long_results_are_cut_to_the_width_of_the_screen():
+    line = shown("tool_finished", {"tool": "t", "content": {"text": "很长" * 100}, "duration_ms": 1}, width=60)
+
+    assert line.count("\n") == 1
+    assert line.rstrip().endswith("…")
+
+
+def test_what_a_terminal_would_obey_is_not_passed_on():
+    text = "\x1b]0;owned\x07 [red]red[/red] \r\n next"
+
+    assert "\x1b" not in shown("model_replied", {"text": text, "tool_calls": []})
+    assert "[red]red[/red]" in shown("run_finished", {"status": "completed", "final_text": text})

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.ports.runtime import Runtime
+from serve.api import build_api
+from tests.serve.double import MemoryRuntime
+
+BODY_LIMIT = 10_000
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return MemoryRuntime(SystemClock())
+
+
+@pytest.fixture
+def api(runtime: Runtime) -> FastAPI:
+    return build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.02)
+
+
+@pytest.fixture
+async def http(api: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://owlclaw") as client:
+        yield client
+
+
+@pytest.fixture
+def server(api: FastAPI) -> Iterator[str]:
+    """The URL of the API behind a real HTTP server on a free port of the loopback."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        config = uvicorn.Config(api, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        running = uvicorn.Server(config)
+        thread = threading.Thread(target=running.run, args=([listener],))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        running.should_exit = True
+        thread.join()

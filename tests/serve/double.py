@@ -1,0 +1,206 @@
+"""A runtime in one process, with the agents that the tests of serve/ talk to.
+
+`assistant` looks at a state, remembers and completes at once; `patient` runs until it is cancelled; `broken` has no SOUL.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
+from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
+from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.errors import DefinitionError, IdempotencyConflictError, NotFoundError, Problem, UnknownAgentError
+from owlclaw_ray.ids import MemoryId, RandomIds, RecordId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.runtime import AgentView, Health, Watched
+from owlclaw_ray.ports.store import AgentRecord, LedgerFilter, RunAccepted, RunFilter
+
+DEFINITIONS = ("assistant", "broken", "patient")
+BROKEN = Problem("agents/broken/SOUL.md", "is missing", "write who the agent is")
+FINAL_TEXT = "一切正常: nothing unusual\u2028 today"
+
+
+class MemoryRuntime:
+    """Keeps everything in dictionaries of one event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ids = RandomIds()
+        self._runs: dict[RunId, Run] = {}
+        self._journals: dict[RunId, list[JournalEntry]] = {}
+        self._keys: dict[str, tuple[str, RunAccepted]] = {}
+        self._memories: dict[AgentRef, list[Memory]] = {}
+        self._ledger: list[ChainedRecord] = []
+        self._changed = asyncio.Condition()
+        self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
+
+    async def submit(
+        self, agent: AgentRef, trigger: Trigger, *, idempotency_key: str | None = None, body_hash: str = ""
+    ) -> RunAccepted:
+        self._known(agent)
+        if agent.definition == "broken":
+            raise DefinitionError([BROKEN])
+        if idempotency_key is not None and idempotency_key in self._keys:
+            known_hash, accepted = self._keys[idempotency_key]
+            if known_hash != body_hash:
+                raise IdempotencyConflictError(idempotency_key)
+            return replace(accepted, duplicate=True)
+        run_id = RunId(self._ids.make("run"))
+        accepted = RunAccepted(run_id, len(self._runs) + 1, agent, scripted=True)
+        self._runs[run_id] = Run(run_id, accepted.seq, agent, trigger, RunStatus.QUEUED, self._clock.now())
+        self._journals[run_id] = []
+        if idempotency_key is not None:
+            self._keys[idempotency_key] = (body_hash, accepted)
+        await self._append(run_id, EntryKind.RUN_QUEUED, {"trigger": trigger.kind.value, "focus": trigger.focus})
+        if agent.definition == "assistant":
+            await self._play(run_id)
+        else:
+            await self._start(run_id)
+        return accepted
+
+    async def run(self, tenant: TenantId, run_id: RunId) -> Run:
+        if run_id not in self._runs:
+            raise NotFoundError("run", run_id)
+        return self._runs[run_id]
+
+    async def runs(self, where: RunFilter) -> Sequence[Run]:
+        found = [
+            run
+            for run in reversed(self._runs.values())
+            if (where.agent is None or run.agent == where.agent)
+            and (where.status is None or run.status is where.status)
+            and (where.before_seq is None or run.seq < where.before_seq)
+        ]
+        return found[: where.limit]
+
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
+        await self.run(tenant, run_id)
+        async with self._changed:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait_for(
+                        lambda: len(self._journals[run_id]) > after or self._runs[run_id].status.final
+                    )
+            except TimeoutError:
+                pass
+            return Watched(tuple(self._journals[run_id][after:]), self._runs[run_id].status)
+
+    async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
+        run = await self.run(tenant, run_id)
+        if run.status.final or run.cancel_requested:
+            return run
+        requested = self._runs[run_id] = replace(run, cancel_requested=True)
+        await self._append(run_id, EntryKind.CANCEL_REQUESTED, {})
+        await self._finish(run_id, RunResult(RunStatus.CANCELLED))
+        return requested
+
+    async def agents(self, tenant: TenantId) -> Sequence[AgentView]:
+        refs = {AgentRef.parse(name) for name in DEFINITIONS} | {run.agent for run in self._runs.values()}
+        return [await self.agent(ref) for ref in sorted(refs, key=str)]
+
+    async def agent(self, agent: AgentRef) -> AgentView:
+        self._known(agent)
+        broken = agent.definition == "broken"
+        runs = [run for run in self._runs.values() if run.agent == agent]
+        running = next((run.run_id for run in runs if run.status is RunStatus.RUNNING), None)
+        state = AgentState(recent_outcomes=("completed: 一切正常",), runs=len(runs))
+        record = AgentRecord(agent, 1, None, state, runs[0].created_at, 0, running) if runs else None
+        return AgentView(
+            agent, record, "" if broken else "scripted:demo", not broken, "dedicated", (), str(BROKEN) if broken else ""
+        )
+
+    async def memories(self, agent: AgentRef) -> Sequence[Memory]:
+        self._known(agent)
+        return tuple(self._memories.get(agent, ()))
+
+    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
+        self._known(agent)
+        at = datetime(2026, 11, 4, 1, tzinfo=UTC)
+        schedule_id = ScheduleId("sch_1")
+        return [Schedule(schedule_id, agent, ScheduleKind.CRON, "早上看一下", at, at, "0 9 * * *", "Asia/Shanghai")]
+
+    async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
+        found = [
+            chained
+            for chained in self._ledger
+            if (where.agent is None or chained.record.agent_id == where.agent.agent_id)
+            and (where.run_id is None or chained.record.run_id == where.run_id)
+            and (where.kind is None or chained.record.kind is where.kind)
+        ]
+        return found[: where.limit]
+
+    async def health(self) -> Health:
+        return self.healthy
+
+    def _known(self, agent: AgentRef) -> None:
+        if agent.definition not in DEFINITIONS:
+            raise UnknownAgentError(agent.agent_id, DEFINITIONS)
+
+    async def _start(self, run_id: RunId) -> None:
+        self._runs[run_id] = replace(self._runs[run_id], status=RunStatus.RUNNING, started_at=self._clock.now())
+        await self._append(run_id, EntryKind.RUN_STARTED, {"epoch": 1})
+
+    async def _play(self, run_id: RunId) -> None:
+        run = self._runs[run_id]
+        await self._start(run_id)
+        model = {"model": "scripted:demo", "scripted": True}
+        prompt = {"system": "h1", "tools": "h2", "user": "…", **model, "visible": ["query_state"], "memories": 0}
+        calls = [
+            {"id": "c1", "name": "query_state", "arguments": '{"state_name": "负载"}'},
+            {"id": "c2", "name": "recall", "arguments": "{}"},
+        ]
+        usage = {"prompt_tokens": 20, "completion_tokens": 5, "cached_tokens": 0, "cost": 0.0}
+        reply = {"text": "Let me look.", "tool_calls": calls, **model, "usage": usage, "duration_ms": 2}
+        found = {"call_id": "c1", "tool": "query_state", "arguments": calls[0]["arguments"], "duration_ms": 3}
+        failed = {"call_id": "c2", "tool": "recall", "arguments": "{}", "duration_ms": 1}
+        error = {"type": "invalid_arguments", "message": "query: is missing", "retryable": False, "details": None}
+        await self._append(run_id, EntryKind.PROMPT_BUILT, prompt)
+        await self._append(run_id, EntryKind.MODEL_REPLIED, reply)
+        await self._append(run_id, EntryKind.TOOL_FINISHED, {**found, "content": {"state": {"load": 0.5}}})
+        await self._append(run_id, EntryKind.TOOL_FINISHED, {**failed, "error": error})
+        await self._append(run_id, EntryKind.MODEL_REPLIED, {**reply, "text": FINAL_TEXT, "tool_calls": []})
+        memory = Memory(MemoryId("mem_1"), "机器很闲", ("load",), self._clock.now(), run_id)
+        self._memories.setdefault(run.agent, []).append(memory)
+        record = LedgerRecord(
+            RecordId(f"rec_{len(self._ledger) + 1}"),
+            run.agent.tenant,
+            run.agent.agent_id,
+            run_id,
+            LedgerKind.DECISION,
+            self._clock.now(),
+            {"reasoning": "负载低", "decision_type": "no_action"},
+        )
+        self._ledger.append(ChainedRecord(record, "test", len(self._ledger) + 1, "0", "1"))
+        result = RunResult(
+            RunStatus.COMPLETED, 2, 2, FINAL_TEXT, ("query_state", "recall"), 7, Usage(40, 10), "scripted:demo", True
+        )
+        await self._finish(run_id, result)
+
+    async def _finish(self, run_id: RunId, result: RunResult) -> None:
+        now = self._clock.now()
+        self._runs[run_id] = replace(self._runs[run_id], status=result.status, finished_at=now, result=result)
+        data = {
+            "status": result.status.value,
+            "final_text": result.final_text,
+            "error": None,
+            "turns": result.turns,
+            "tool_calls": result.tool_calls,
+            "duration_ms": result.duration_ms,
+            "usage": {"prompt_tokens": 40, "completion_tokens": 10, "cached_tokens": 0, "cost": 0.0},
+        }
+        await self._append(run_id, EntryKind.RUN_FINISHED, data)
+
+    async def _append(self, run_id: RunId, kind: EntryKind, data: JsonObject) -> None:
+        journal = self._journals[run_id]
+        journal.append(JournalEntry(len(journal) + 1, kind, self._clock.now(), data))
+        async with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from owlclaw_ray.client import Client, ClientError, ServerUnreachableError, SyncClient
+from owlclaw_ray.client.server_sent import ServerSentEvent, parse
+from owlclaw_ray.errors import (
+    DefinitionError,
+    IdempotencyConflictError,
+    NotFoundError,
+    RuntimeUnavailableError,
+    StoreUnavailableError,
+    UnknownAgentError,
+)
+from owlclaw_ray.ports.runtime import Runtime
+from tests.serve.double import BROKEN, FINAL_TEXT
+
+App = Callable[[httpx.Request], Awaitable[httpx.Response]]
+
+
+class Pauses:
+    """Counts how long the client would have slept."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+class Flaky(httpx.AsyncBaseTransport):
+    """Passes requests on, except that the first ones meet these faults, in order."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, faults: list[Exception | httpx.Response]) -> None:
+        self._inner = inner
+        self._faults = faults
+        self.requests: list[httpx.Request] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        if not self._faults:
+            return await self._inner.handle_async_request(request)
+        fault = self._faults.pop(0)
+        if isinstance(fault, Exception):
+            raise fault
+        return fault
+
+
+@pytest.fixture
+def pauses() -> Pauses:
+    return Pauses()
+
+
+@pytest.fixture
+async def client(api: FastAPI, pauses: Pauses) -> AsyncIterator[Client]:
+    async with Client("http://owlclaw", transport=httpx.ASGITransport(api), sleep=pauses) as client:
+        yield client
+
+
+@pytest.fixture
+def sync_client(server: str) -> Iterator[SyncClient]:
+    with SyncClient(server) as client:
+        yield client
+
+
+def flaky(api: FastAPI, pauses: Pauses, *faults: Exception | httpx.Response) -> tuple[Client, Flaky]:
+    transport = Flaky(httpx.ASGITransport(api), list(faults))
+    return Client("http://owlclaw", transport=transport, sleep=pauses, attempts=3), transport
+
+
+async def test_a_trigger_is_submitted_and_its_run_read(client: Client):
+    accepted = await client.submit("assistant:股票", {"中文": 1}, focus="看一下")
+    run = await client.run(accepted["run_id"], events=True)
+
+    assert (run["agent"], run["trigger"]["payload"], run["trigger"]["focus"]) == (
+        "assistant:股票",
+        {"中文": 1},
+        "看一下",
+    )
+    assert run["events"][-1]["kind"] == "run_finished"
+
+
+async def test_waiting_gives_the_whole_run(client: Client):
+    run = await client.submit("assistant", wait=10)
+
+    assert "result" in run
+    assert run["status"] == "completed"
+
+
+async def test_the_same_key_gives_the_same_run(client: Client):
+    first = await client.submit("assistant", 1, idempotency_key="k")
+    second = await client.submit("assistant", 1, idempotency_key="k")
+
+    assert second["run_id"] == first["run_id"]
+    with pytest.raises(IdempotencyConflictError, match="'k'"):
+        await client.submit("assistant", 2, idempotency_key="k")
+
+
+async def test_what_an_agent_has_is_listed(client: Client):
+    run = await client.submit("assistant", wait=5)
+
+    assert [agent["agent"] for agent in await client.agents()] == ["assistant", "broken", "patient"]
+    assert (await client.agent("assistant"))["scripted"] is True
+    assert [memory["content"] for memory in await client.memories("assistant")] == ["机器很闲"]
+    assert [schedule["schedule_id"] for schedule in await client.schedules("assistant")] == ["sch_1"]
+    assert await client.ledger("assistant") == await client.ledger(run=run["run_id"], kind="decision")
+    assert [each["run_id"] for each in (await client.runs("assistant", "completed", limit=5))["runs"]] == [
+        run["run_id"]
+    ]
+    assert (await client.health())["ready"] is True
+
+
+async def test_refusals_are_the_errors_that_the_server_raised(client: Client):
+    with pytest.raises(UnknownAgentError) as unknown:
+        await client.submit("nobody")
+    with pytest.raises(DefinitionError) as definition:
+        await client.submit("broken")
+    with pytest.raises(NotFoundError, match="run_x"):
+        await client.run("run_x")
+    with pytest.raises(ClientError) as refused:
+        await client.submit("assistant", focus="x" * 501)
+
+    assert unknown.value.known == ("assistant", "broken", "patient")
+    assert definition.value.problems == (BROKEN,)
+    assert (refused.value.status, refused.value.problem["problems"][0]["where"]) == (422, "body.focus")
+    assert pickle.loads(pickle.dumps(refused.value)).problem == refused.value.problem
+
+
+async def test_a_trigger_whose_answer_was_lost_is_sent_again_under_the_same_key(api: FastAPI, pauses: Pauses):
+    client, transport = flaky(api, pauses, httpx.ReadError("reset"), httpx.Response(502, text="bad gateway"))
+    async with client:
+        await client.submit("assistant")
+        assert len((await client.runs())["runs"]) == 1
+
+    assert len({request.headers["idempotency-key"] for request in transport.requests[:3]}) == 1
+    assert len(pauses.seconds) == 2
+
+
+async def test_a_wish_to_retry_later_is_respected(api: FastAPI, pauses: Pauses):
+    client, _ = flaky(api, pauses, httpx.Response(503, headers={"Retry-After": "7"}))
+    async with client:
+        await client.agents()
+
+    assert pauses.seconds == [7.0]
+
+
+async def test_a_server_that_stays_unavailable_is_given_up_with_its_own_words(
+    client: Client, runtime: Runtime, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+):
+    async def unavailable(*_args: object, **_kwargs: object) -> None:
+        raise StoreUnavailableError("the store is read-only")
+
+    monkeypatch.setattr(runtime, "submit", unavailable)
+    with pytest.raises(StoreUnavailableError, match="the store is read-only"):
+        await client.submit("assistant")
+    assert pauses.seconds == [1.0] * 4
+
+
+async def test_nothing_listening_is_said_with_the_address(api: FastAPI, pauses: Pauses):
+    faults = [httpx.ConnectError("refused") for _ in range(4)]
+    client, _ = flaky(api, pauses, *faults)
+    async with client:
+        with pytest.raises(ServerUnreachableError, match="no server answers at http://owlclaw: refused") as caught:
+            await client.agents()
+        with pytest.raises(ServerUnreachableError):
+            await client.health()
+
+    assert isinstance(caught.value, RuntimeUnavailableError)
+    assert pickle.loads(pickle.dumps(caught.value)).url == "http://owlclaw"
+
+
+async def test_events_come_once_each_and_end_with_the_run(client: Client):
+    accepted = await client.submit("assistant")
+    events = [event async for event in client.events(accepted["run_id"])]
+
+    assert [event["seq"] for event in events] == list(range(1, 9))
+    assert events[-1]["data"]["final_text"] == FINAL_TEXT
+    assert [event["seq"] async for event in client.events(accepted["run_id"], after=7)] == [8]
+
+
+async def test_a_broken_event_stream_goes_on_after_the_last_event(api: FastAPI, pauses: Pauses):
+    first = b'id: 1\nevent: run_queued\ndata: {"seq": 1}\n\nid: 2\nevent: run_started\nda'
+    client, transport = flaky(api, pauses)
+    async with client:
+        accepted = await client.submit("assistant")
+        transport._faults += [httpx.Response(200, content=first), httpx.ReadError("reset")]
+        seqs = [event["seq"] async for event in client.events(accepted["run_id"])]
+
+    assert seqs == list(range(1, 9))
+    assert [request.headers["last-event-id"] for request in transport.requests[1:]] == ["0", "1", "1"]
+
+
+async def test_an_event_stream_that_never_gets_anywhere_is_given_up(api: FastAPI, pauses: Pauses):
+    client, _ = flaky(api, pauses, *(httpx.Response(200, content=b": interrupted\n\n") for _ in range(3)))
+    async with client:
+        with pytest.raises(ServerUnreachableError, match="cut off"):
+            _ = [event async for event in client.events("run_x")]
+
+
+async def test_events_of_an_unknown_run_are_an_error(client: Client):
+    with pytest.raises(NotFoundError):
+        _ = [event async for event in client.events("run_x")]
+
+
+async def test_a_run_is_cancelled_while_its_events_are_read(server: str):
+    async with Client(server) as client:
+        accepted = await client.submit("patient")
+        kinds = []
+        async for event in client.events(accepted["run_id"]):
+            kinds.append(event["kind"])
+            if event["kind"] == "run_started":
+                await client.cancel(accepted["run_id"])
+
+    assert kinds == ["run_queued", "run_started", "cancel_requested", "run_finished"]
+
+
+def test_the_synchronous_client_does_the_same(sync_client: SyncClient):
+    run_id = sync_client.submit("assistant", {"a": 1}, wait=5)["run_id"]
+
+    assert [event["seq"] for event in sync_client.events(run_id, after=5)] == [6, 7, 8]
+    assert sync_client.run(run_id)["status"] == "completed"
+    with pytest.raises(UnknownAgentError):
+        sync_client.agent("nobody")
+
+
+def test_leaving_the_events_of_the_synchronous_client_early_is_clean(sync_client: SyncClient):
+    run_id = sync_client.submit("patient")["run_id"]
+    events = sync_client.events(run_id)
+    assert next(events)["kind"] == "run_queued"
+    events.close()
+
+    assert sync_client.cancel(run_id)["cancel_requested"] is True
+
+
+async def test_the_synchronous_client_works_inside_a_running_event_loop(server: str):
+    with SyncClient(server) as client:
+        assert client.health()["ready"] is True
+
+
+def test_the_synchronous_client_has_every_method_of_the_other():
+    public = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")}
+
+    assert public <= set(vars(SyncClient))
+
+
+async def test_server_sent_events_are_split_at_line_feeds_only():
+    async def chunks() -> AsyncIterator[bytes]:
+        for chunk in (b": hi\n\neve", b"nt: a\r\ndata: 1\xe2\x80", b"\xa82\ndata:3\n", b"\n", b"data: cut"):
+            yield chunk
+
+    assert [event async for event in parse(chunks())] == [ServerSentEvent("a", "1\u20282\n3".encode())]

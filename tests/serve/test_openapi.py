@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import httpx
+import jsonschema
+import pytest
+
+METHODS = {"get", "post"}
+
+
+@pytest.fixture
+async def document(http: httpx.AsyncClient) -> dict:
+    return (await http.get("/openapi.json")).json()
+
+
+def check(document: dict, path: str, method: str, response: httpx.Response) -> None:
+    documented = document["paths"][path][method]["responses"][str(response.status_code)]["content"]
+    schema = documented[response.headers["content-type"]]["schema"]
+    jsonschema.validate(response.json(), {**schema, "components": document["components"]})
+
+
+def example_of(document: dict, content: dict) -> object:
+    if "example" in content:
+        return content["example"]
+    (reference,) = content["examples"].values()
+    return document["components"]["examples"][reference["$ref"].rpartition("/")[2]]["value"]
+
+
+async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
+    operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
+
+    assert len(operations) == 13
+    for operation in operations:
+        assert operation["summary"]
+        for response in operation["responses"].values():
+            for content in response["content"].values():
+                schema = {**content["schema"], "components": document["components"]}
+                jsonschema.validate(example_of(document, content), schema)
+
+
+async def test_every_operation_on_data_documents_problems(document: dict):
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if path.startswith("/v1/"):
+                assert "application/problem+json" in operation["responses"]["503"]["content"]
+
+
+async def test_the_examples_of_trigger_bodies_are_accepted(http: httpx.AsyncClient, document: dict):
+    body = document["paths"]["/v1/agents/{agent}/triggers"]["post"]["requestBody"]["content"]["application/json"]
+    for example in body["examples"].values():
+        jsonschema.validate(example["value"], body["schema"])
+        response = await http.post("/v1/agents/assistant/triggers", json=example["value"])
+        assert response.status_code == 202
+
+
+async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, document: dict):
+    triggers = "/v1/agents/{agent}/triggers"
+    accepted = await http.post("/v1/agents/assistant/triggers")
+    run_id = accepted.json()["run_id"]
+
+    check(document, triggers, "post", accepted)
+    check(document, triggers, "post", await http.post("/v1/agents/assistant/triggers?wait=1"))
+    check(document, triggers, "post", await http.post("/v1/agents/broken/triggers"))
+    check(document, triggers, "post", await http.post("/v1/agents/assistant/triggers", content=b"{"))
+    check(document, "/v1/runs", "get", await http.get("/v1/runs"))
+    check(document, "/v1/runs", "get", await http.get("/v1/runs?limit=0"))
+    check(document, "/v1/runs/{run_id}", "get", await http.get(f"/v1/runs/{run_id}?events=true"))
+    check(document, "/v1/runs/{run_id}", "get", await http.get("/v1/runs/run_x"))
+    check(document, "/v1/runs/{run_id}/cancel", "post", await http.post(f"/v1/runs/{run_id}/cancel"))
+    check(document, "/v1/agents", "get", await http.get("/v1/agents"))
+    check(document, "/v1/agents/{agent}", "get", await http.get("/v1/agents/assistant"))
+    check(document, "/v1/agents/{agent}", "get", await http.get("/v1/agents/nobody"))
+    check(document, "/v1/agents/{agent}/memories", "get", await http.get("/v1/agents/assistant/memories"))
+    check(document, "/v1/agents/{agent}/schedules", "get", await http.get("/v1/agents/assistant/schedules"))
+    check(document, "/v1/agents/{agent}/ledger", "get", await http.get("/v1/agents/assistant/ledger"))
+    check(document, "/v1/ledger", "get", await http.get("/v1/ledger"))
+    check(document, "/healthz", "get", await http.get("/healthz"))
+    check(document, "/readyz", "get", await http.get("/readyz"))
+
+
+async def test_the_documentation_page_is_served(http: httpx.AsyncClient):
+    assert "/openapi.json" in (await http.get("/docs")).text

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from owlclaw_ray.ports.runtime import Health
+from tests.serve.double import MemoryRuntime
+
+
+@pytest.fixture
+async def run_id(http: httpx.AsyncClient) -> str:
+    return (await http.post("/v1/agents/assistant/triggers")).json()["run_id"]
+
+
+async def test_agents_are_listed_with_what_is_wrong_with_them(http: httpx.AsyncClient):
+    agents = {agent["agent"]: agent for agent in (await http.get("/v1/agents")).json()["agents"]}
+
+    assert list(agents) == ["assistant", "broken", "patient"]
+    assert agents["assistant"]["scripted"] is True
+    assert "SOUL.md: is missing" in agents["broken"]["problem"]
+    assert agents["patient"]["created_at"] is None
+
+
+async def test_an_agent_tells_its_state(http: httpx.AsyncClient, run_id: str):
+    agent = (await http.get("/v1/agents/assistant")).json()
+
+    assert (agent["runs"], agent["recent_outcomes"]) == (1, ["completed: 一切正常"])
+
+
+@pytest.mark.parametrize("path", ["", "/memories", "/schedules", "/ledger"])
+async def test_everything_of_an_unknown_agent_is_not_found(http: httpx.AsyncClient, path: str):
+    assert (await http.get(f"/v1/agents/nobody{path}")).status_code == 404
+
+
+async def test_memories_and_schedules_are_listed(http: httpx.AsyncClient, run_id: str):
+    (memory,) = (await http.get("/v1/agents/assistant/memories")).json()["memories"]
+    (schedule,) = (await http.get("/v1/agents/assistant/schedules")).json()["schedules"]
+
+    assert (memory["content"], memory["tags"], memory["run_id"]) == ("机器很闲", ["load"], run_id)
+    assert (schedule["kind"], schedule["next_fire_at"]) == ("cron", "2026-11-04T01:00:00.000Z")
+
+
+async def test_the_ledger_is_read_by_run_agent_and_kind(http: httpx.AsyncClient, run_id: str):
+    everything = (await http.get("/v1/ledger")).json()["records"]
+
+    assert everything[0]["data"]["reasoning"] == "负载低"
+    assert (await http.get("/v1/agents/assistant/ledger")).json()["records"] == everything
+    assert (await http.get("/v1/ledger", params={"run": run_id, "kind": "decision"})).json()["records"] == everything
+    assert (await http.get("/v1/ledger", params={"run": "run_x"})).json()["records"] == []
+    assert (await http.get("/v1/agents/patient/ledger")).json()["records"] == []
+
+
+async def test_a_process_that_answers_is_alive(http: httpx.AsyncClient):
+    response = await http.get("/healthz")
+
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+async def test_readiness_follows_the_parts(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    assert (await http.get("/readyz")).status_code == 200
+
+    runtime.healthy = Health(ready=False, parts={"store": "starting"})
+    response = await http.get("/readyz")
+
+    assert (response.status_code, response.json()["parts"]) == (503, {"store": "starting"})
+    assert "retry-after" in response.headers

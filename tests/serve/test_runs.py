@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.serve.double import FINAL_TEXT
+
+
+async def submit(http: httpx.AsyncClient, agent: str = "assistant") -> str:
+    return (await http.post(f"/v1/agents/{agent}/triggers")).json()["run_id"]
+
+
+async def test_a_run_has_its_result_and_its_times_in_utc(http: httpx.AsyncClient):
+    run = (await http.get(f"/v1/runs/{await submit(http)}")).json()
+
+    assert run["result"]["tokens"] == {"prompt": 40, "completion": 10, "cached": 0}
+    assert run["result"]["tools_called"] == ["query_state", "recall"]
+    assert run["result"]["scripted"] is True
+    assert all(run[name].endswith("Z") for name in ("created_at", "started_at", "finished_at"))
+    assert "events" not in run
+
+
+async def test_a_run_comes_with_its_events_on_request(http: httpx.AsyncClient):
+    run = (await http.get(f"/v1/runs/{await submit(http)}", params={"events": "true"})).json()
+
+    assert [event["seq"] for event in run["events"]] == list(range(1, 9))
+    assert run["events"][-1]["kind"] == "run_finished"
+    assert run["events"][-1]["data"]["final_text"] == FINAL_TEXT
+
+
+@pytest.mark.parametrize("path", ["", "/events"])
+async def test_an_unknown_run_is_not_found(http: httpx.AsyncClient, path: str):
+    response = await http.get(f"/v1/runs/run_x{path}")
+
+    assert (response.status_code, response.json()["kind"], response.json()["id"]) == (404, "run", "run_x")
+
+
+async def test_runs_are_listed_newest_first_page_by_page(http: httpx.AsyncClient):
+    made = [await submit(http) for _ in range(5)]
+
+    first = (await http.get("/v1/runs", params={"limit": 3})).json()
+    second = (await http.get("/v1/runs", params={"limit": 3, "before": first["next_before"]})).json()
+
+    assert [run["run_id"] for run in first["runs"] + second["runs"]] == made[::-1]
+    assert second["next_before"] is None
+
+
+async def test_runs_are_filtered_by_agent_and_status(http: httpx.AsyncClient):
+    await submit(http)
+    patient = await submit(http, "patient")
+
+    by_agent = (await http.get("/v1/runs", params={"agent": "patient"})).json()
+    by_status = (await http.get("/v1/runs", params={"status": "running"})).json()
+
+    assert [run["run_id"] for run in by_agent["runs"]] == [patient]
+    assert by_status == by_agent
+
+
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        ({"limit": "0"}, "query limit"),
+        ({"limit": "many"}, "query limit"),
+        ({"status": "done"}, "query status"),
+        ({"before": "x"}, "query before"),
+    ],
+)
+async def test_wrong_parameters_are_refused_with_their_names(
+    http: httpx.AsyncClient, query: dict[str, str], where: str
+):
+    response = await http.get("/v1/runs", params=query)
+
+    assert response.status_code == 422
+    (problem,) = response.json()["problems"]
+    assert problem["where"] == where
+    assert next(iter(query.values())) in problem["what"]
+
+
+async def test_cancelling_is_accepted_and_then_final(http: httpx.AsyncClient):
+    run_id = await submit(http, "patient")
+
+    first = await http.post(f"/v1/runs/{run_id}/cancel")
+    second = await http.post(f"/v1/runs/{run_id}/cancel")
+
+    assert (first.status_code, first.json()["cancel_requested"]) == (202, True)
+    assert (second.status_code, second.json()["status"]) == (200, "cancelled")
+
+
+async def test_cancelling_a_finished_run_leaves_it_as_it_is(http: httpx.AsyncClient):
+    response = await http.post(f"/v1/runs/{await submit(http)}/cancel")
+
+    assert (response.status_code, response.json()["status"]) == (200, "completed")
+
+
+async def test_cancelling_an_unknown_run_is_not_found(http: httpx.AsyncClient):
+    assert (await http.post("/v1/runs/run_x/cancel")).status_code == 404

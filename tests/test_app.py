@@ -1,0 +1,121 @@
+import subprocess
+import sys
+
+import pytest
+
+import owlclaw_ray
+from owlclaw_ray import ConfigurationError, OwlClaw, load_app
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith(("shop", "bakery")):
+            del sys.modules[name]
+
+
+def problem_of(import_path, folder):
+    with pytest.raises(ConfigurationError) as caught:
+        load_app(import_path, folder)
+    return str(caught.value)
+
+
+def test_the_public_names_are_these():
+    assert owlclaw_ray.__all__ == [
+        "AgentRef",
+        "ConfigurationError",
+        "OwlClaw",
+        "OwlClawError",
+        "ToolContext",
+        "ToolError",
+        "ToolResult",
+        "load_app",
+    ]
+    assert owlclaw_ray.__all__ == dir(owlclaw_ray)
+    assert all(getattr(owlclaw_ray, name).__name__ == name for name in owlclaw_ray.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        owlclaw_ray.nothing  # noqa: B018 (the attribute is the point)
+
+
+def test_importing_the_package_or_the_engine_loads_nothing_heavy():
+    heavy = ["pydantic", "jsonschema", "yaml", "litellm", "lancedb", "sqlalchemy", "ray"]
+    modules = ["skill_selection", "skill_text", "sanitise", "tokens"]
+    code = "\n".join(
+        [
+            "import sys, owlclaw_ray",
+            *(f"import owlclaw_ray.engine.{module}" for module in modules),
+            f"print([name for name in {heavy} if name in sys.modules])",
+        ]
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_app_is_loaded_from_its_folder(folder):
+    (folder / "shop.py").write_text("from owlclaw_ray import OwlClaw\napp = OwlClaw('shop')\n")
+    app = load_app("shop:app", folder)
+    assert isinstance(app, OwlClaw)
+    assert load_app("shop:app", folder) is app
+
+
+def test_apps_of_the_same_module_name_in_two_folders_do_not_mix(folder):
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+        (folder / name / "shop.py").write_text(f"from owlclaw_ray import OwlClaw\napp = OwlClaw('{name}')\n")
+    assert [load_app("shop:app", folder / name).name for name in ("one", "two", "one")] == ["one", "two", "one"]
+
+
+def test_an_app_may_be_in_a_package_and_inside_an_object(folder):
+    (folder / "bakery").mkdir()
+    (folder / "bakery" / "__init__.py").touch()
+    (folder / "bakery" / "main.py").write_text("import owlclaw_ray\nclass Box:\n    app = owlclaw_ray.OwlClaw('b')\n")
+    assert load_app("bakery.main:Box.app", folder).name == "b"
+
+
+@pytest.mark.parametrize("import_path", ["shop", "shop:", ":app", "shop.py:app/", "a b:app", ""])
+def test_what_is_no_import_path_is_refused(folder, import_path):
+    assert "app:app for `app = OwlClaw(…)` in app.py" in problem_of(import_path, folder)
+
+
+def test_a_missing_module_is_named_with_the_folder(folder):
+    assert f"there is no module 'shop' in {folder}" in problem_of("shop:app", folder)
+
+
+def test_a_missing_attribute_comes_with_a_suggestion(folder):
+    (folder / "shop.py").write_text("from owlclaw_ray import OwlClaw\nthe_app = OwlClaw('shop')\nx = 1\n")
+    assert "module shop has no 'app' (use shop:the_app)" in problem_of("shop:app", folder)
+    assert "x is of type int, not OwlClaw (use shop:the_app)" in problem_of("shop:x", folder)
+
+
+def test_a_module_without_an_app_says_how_to_make_one(folder):
+    (folder / "shop.py").touch()
+    assert "create one there" in problem_of("shop:app", folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = 1\nx.y\n", "shop.py:2 with AttributeError: 'int' object has no attribute 'y'"),
+        ("def f(:\n", "shop.py:1 with SyntaxError"),
+        (
+            "\nimport not_installed_anywhere\n",
+            "shop.py:2 with ModuleNotFoundError: No module named 'not_installed_anywhere'",
+        ),
+        ("raise SystemExit(1)\n", "shop.py:1 with SystemExit"),
+    ],
+)
+def test_an_error_while_importing_shows_file_and_line(folder, source, expected):
+    (folder / "shop.py").write_text(source)
+    assert expected in problem_of("shop:app", folder)
+
+
+def test_a_wrong_registration_shows_file_line_and_every_problem(folder):
+    (folder / "shop.py").write_text(
+        "from owlclaw_ray import OwlClaw\napp = OwlClaw('shop')\n@app.handler('sell')\ndef sell(x, y): ...\n"
+    )
+    problem = problem_of("shop:app", folder)
+    assert "shop.py:3: tool 'shop.sell': x: has no type annotation" in problem
+    assert "y: has no type annotation" in problem

@@ -1,0 +1,253 @@
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from owlclaw_ray.configuration.limits import LimitOverrides
+from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.settings import FileSettings, load_settings
+
+
+def load(folder, text="", **environ):
+    (folder / "owlclaw.yaml").write_text(text, encoding="utf-8")
+    return load_settings(folder, environ)
+
+
+def problems_of(folder, text="", **environ):
+    with pytest.raises(ConfigurationError) as caught:
+        load(folder, text, **environ)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_without_a_file_everything_has_a_default(tmp_path):
+    found = load_settings(tmp_path, {"PATH": "/bin"})
+    assert found.app is None
+    assert found.agents_dir == tmp_path / "agents"
+    assert found.data_dir == tmp_path / ".owlclaw"
+    assert found.store_url == f"sqlite+aiosqlite:///{tmp_path}/.owlclaw/owlclaw.db"
+    assert (found.http.host, found.http.port, found.http.body_limit_bytes) == ("127.0.0.1", 8700, 1_048_576)
+    assert found.defaults.chain == ("scripted:echo",)
+    assert found.run_limits == Limits()
+    assert (found.actors.warm, found.actors.max, found.actors.agents_per_actor, found.actors.idle_seconds) == (
+        2,
+        64,
+        1000,
+        60,
+    )
+    assert (found.models.max_concurrent, found.models.attempts) == (64, 3)
+    assert (found.memory.embedder, found.schedules.catch_up_window_seconds) == ("auto", 86_400)
+    assert (found.ray.address, found.log.level, found.log.format) == (None, "info", "text")
+
+
+def test_the_limits_of_settings_are_those_of_the_domain():
+    assert list(LimitOverrides.model_fields) == [field.name for field in dataclasses.fields(Limits)]
+
+
+def test_the_file_sets_and_the_environment_overrides(tmp_path):
+    found = load(
+        tmp_path,
+        "app: app:app\nmodel: gpt-5\nfallback: [a, b]\nhttp: {port: 9000}\nlimits: {turns: 3}\nlog: {level: debug}\n",
+        OWLCLAW_HTTP__PORT="9001",
+        OWLCLAW_LIMITS__TOOL_TIMEOUT="1.5",
+        OWLCLAW_FALLBACK="x, y",
+        OWLCLAW_LOG__LEVEL="WARNING",
+        OWLCLAW_MODEL="",
+        OWLCLAW_TEST_POSTGRES="whatever",
+    )
+    assert found.app == "app:app"
+    assert found.http.port == 9001
+    assert found.defaults.chain == ("gpt-5", "x", "y")
+    assert found.run_limits == Limits(turns=3, tool_timeout=1.5)
+    assert found.log.level == "warning"
+
+
+def test_the_environment_may_set_a_list_as_json(tmp_path):
+    assert load(tmp_path, OWLCLAW_FALLBACK='["a,b"]').fallback == ("a,b",)
+    assert problems_of(tmp_path, OWLCLAW_FALLBACK="[a")[0].startswith("OWLCLAW_FALLBACK: is '[a'")
+
+
+def test_paths_are_resolved_against_the_folder_of_the_file(tmp_path):
+    found = load(tmp_path, "agents_dir: ../a\ndata_dir: /var/owl\nray: {temp_dir: tmp}\nstore_url: sqlite:///db/x.db\n")
+    assert found.agents_dir == tmp_path / "../a"
+    assert found.data_dir == Path("/var/owl")
+    assert found.ray.temp_dir == tmp_path / "tmp"
+    assert found.store_url == f"sqlite+aiosqlite:///{tmp_path}/db/x.db"
+    assert found.folder == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("url", "resolved"),
+    [
+        ("postgres://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
+        ("postgresql://h/d?ssl=true", "postgresql+asyncpg://h/d?ssl=true"),
+        ("postgresql+asyncpg://h/d", "postgresql+asyncpg://h/d"),
+        ("sqlite:////abs/x.db", "sqlite+aiosqlite:////abs/x.db"),
+    ],
+)
+def test_store_urls_get_their_driver(tmp_path, url, resolved):
+    assert load(tmp_path, f"store_url: {url}\n").store_url == resolved
+
+
+def test_every_problem_is_reported_at_once_with_its_place_and_what_would_be_right(tmp_path):
+    text = """\
+modle: gpt-5
+http:
+  port: 70000
+  hots: x
+limits: {model_timeout: -1, turns: 0, run_timeout: .inf}
+actors: {warm: 99}
+memory: {embedder: openai}
+log: verbose
+app: app.py
+store_url: mysql://root:secret@host/db
+fallback: gpt-5
+"""
+    problems = problems_of(
+        tmp_path, text, OWLCLAW_HTTP_PORT="1", OWLCLAW_LIMITS__TOOL_TIMEOUT="0", OWLCLAW_NONSENSE="1"
+    )
+    assert set(problems) == {
+        "owlclaw.yaml:1: modle: there is no such key (did you mean model?)",
+        "owlclaw.yaml:3: http.port: is 70000 (it must be less than or equal to 65535)",
+        "owlclaw.yaml:4: http.hots: there is no such key (did you mean host?)",
+        "owlclaw.yaml:5: limits.model_timeout: is -1 (it must be greater than 0)",
+        "owlclaw.yaml:5: limits.turns: is 0 (it must be greater than or equal to 1)",
+        "owlclaw.yaml:5: limits.run_timeout: is inf (it must be a finite number)",
+        "owlclaw.yaml:6: actors: warm is 99, more than max, 64: lower warm or raise max",
+        "owlclaw.yaml:7: memory.embedder: is 'openai' (it must be 'auto', 'none' or 'local')",
+        "owlclaw.yaml:8: log: is 'verbose' (it must be a mapping with: format, level)",
+        "owlclaw.yaml:9: app: is 'app.py', which is no import path: write it as module:name, such as app:app",
+        (
+            "owlclaw.yaml:10: store_url: is 'mysql://…@host/db': "
+            "use sqlite:///path/to/file.db or postgresql://user:password@host/database"
+        ),
+        "owlclaw.yaml:11: fallback: is 'gpt-5' (it must be a list)",
+        "OWLCLAW_LIMITS__TOOL_TIMEOUT: is '0' (it must be greater than 0)",
+        "OWLCLAW_HTTP_PORT: sets nothing: there is no such setting (did you mean OWLCLAW_HTTP__PORT?)",
+        (
+            "OWLCLAW_NONSENSE: sets nothing: there is no such setting "
+            "(unset it; the key http.port, for one, is OWLCLAW_HTTP__PORT)"
+        ),
+    }
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+def test_addresses_that_others_reach_are_refused_for_now(tmp_path, host):
+    (problem,) = problems_of(tmp_path, OWLCLAW_HTTP__HOST=host)
+    assert problem.startswith(f"OWLCLAW_HTTP__HOST: is '{host}', which others can reach, and there are no API keys yet")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
+def test_loopback_addresses_are_accepted(tmp_path, host):
+    assert load(tmp_path, OWLCLAW_HTTP__HOST=host).http.host == host
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("http:\n  port: [\n", "owlclaw.yaml:3: is not valid YAML"),
+        ("- a\n", "owlclaw.yaml:1: holds a list"),
+        ("\n\nmodel: a\nmodel: b\n", "owlclaw.yaml:4: model: appears twice"),
+        ("1: a\n", "owlclaw.yaml:1: 1: is no text key"),
+        ("model: 2026-99-99\n", "owlclaw.yaml: is not valid YAML: month must be in 1..12"),
+        (
+            "model: !!python/object:os.system x\n",
+            "owlclaw.yaml:1: is not valid YAML: could not determine a constructor",
+        ),
+        ("[" * 1_000, "owlclaw.yaml: is not valid YAML"),
+        ("model: a\nx: \x7f\n", "owlclaw.yaml:2: is not valid YAML: the character U+007F is not allowed"),
+        ("x: &a [*a]\n", "owlclaw.yaml:1: x: there is no such key"),
+    ],
+)
+def test_broken_yaml_is_reported_with_its_line(tmp_path, text, problem):
+    assert problems_of(tmp_path, text)[0].startswith(problem)
+
+
+def test_a_section_that_is_no_mapping_is_reported_even_when_the_environment_sets_a_part_of_it(tmp_path):
+    (problem,) = problems_of(tmp_path, "http: fast\n", OWLCLAW_HTTP__PORT="1")
+    assert problem.startswith(
+        "owlclaw.yaml:1: http: is 'fast' (it must be a mapping with: body_limit_bytes, host, port)"
+    )
+
+
+def test_an_empty_section_is_filled_from_the_environment(tmp_path):
+    assert load(tmp_path, "http:\n", OWLCLAW_HTTP__PORT="1").http.port == 1
+
+
+def test_a_file_that_cannot_be_read_is_a_configuration_error(tmp_path):
+    (tmp_path / "owlclaw.yaml").write_bytes(b"model: \xff\n")
+    with pytest.raises(ConfigurationError, match="it must be a UTF-8 text file"):
+        load_settings(tmp_path, {})
+    (tmp_path / "owlclaw.yaml").unlink()
+    (tmp_path / "owlclaw.yaml").mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_settings(tmp_path, {})
+
+
+def test_a_file_over_1_mib_is_refused(tmp_path):
+    assert "it may have 1 MiB" in problems_of(tmp_path, "#" * (1024 * 1024 + 1))[0]
+
+
+def test_settings_travel_to_other_processes(tmp_path):
+    found = load(tmp_path, "app: app:app\nray: {num_cpus: 2}\n")
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+_NUMBERS = {
+    "http.port": 1,
+    "http.body_limit_bytes": 1,
+    "actors.max": 1,
+    "actors.idle_seconds": 0,
+    "actors.heartbeat_seconds": 0,
+    "models.max_concurrent": 1,
+    "models.attempts": 1,
+    "models.backoff_seconds": 0,
+    "schedules.catch_up_window_seconds": 0,
+    "tools.slots": 1,
+    "limits.tool_calls": 1,
+    "limits.turns": 1,
+    "limits.model_timeout": 0,
+    "limits.run_timeout": 0,
+    "limits.tool_timeout": 0,
+}
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(
+    keys=st.sets(st.sampled_from(sorted(_NUMBERS)), min_size=1, max_size=5),
+    number=st.integers(-(10**9), 0),
+    in_environment=st.booleans(),
+)
+def test_property_22_invalid_numbers_are_refused_at_start_each_naming_its_key(
+    tmp_path_factory, keys, number, in_environment
+):
+    folder = tmp_path_factory.getbasetemp()
+    environ = {"OWLCLAW_" + key.replace(".", "__").upper(): str(number) for key in keys}
+    sections = {key.partition(".")[0] for key in keys}
+    lines = []
+    for section in sorted(sections):
+        lines += [
+            f"{section}:",
+            *(f"  {key.partition('.')[2]}: {number}" for key in sorted(keys) if key.startswith(section)),
+        ]
+    problems = problems_of(folder, **environ) if in_environment else problems_of(folder, "\n".join(lines))
+    assert len(problems) == len(keys)
+    for place in environ if in_environment else (f": {key}: is {number}" for key in keys):
+        assert any(place in problem for problem in problems)
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(key=st.text(min_size=1, max_size=20), value=st.one_of(st.integers(), st.text(), st.none()))
+def test_property_22_an_unknown_key_is_refused_and_named(tmp_path_factory, key, value):
+    folder = tmp_path_factory.getbasetemp()
+    text = f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
+    if key in FileSettings.model_fields:
+        return
+    (problem,) = problems_of(folder, text)
+    assert "there is no such key" in problem or "is not valid YAML" in problem

@@ -1,0 +1,96 @@
+import math
+from collections import namedtuple
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from owlclaw_ray.tools.json_result import NotJsonError, to_json, within_limit
+
+Pair = namedtuple("Pair", "left right")  # noqa: PYI024 (as psutil returns them)
+
+
+class Model(BaseModel):
+    at: datetime
+    path: Path
+
+
+@dataclass
+class Data:
+    x: int
+    inner: tuple[int, ...]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "json"),
+    [
+        (None, None),
+        ("文", "文"),
+        (1.5, 1.5),
+        (True, True),
+        ([1, {"a": None}], [1, {"a": None}]),
+        ((1, 2), [1, 2]),
+        (Pair(1, Pair(2, 3)), {"left": 1, "right": {"left": 2, "right": 3}}),
+        (Data(1, (2,)), {"x": 1, "inner": [2]}),
+        (Model(at=NOON, path=Path("a")), {"at": "2026-01-01T12:00:00Z", "path": "a"}),
+        ({"at": NOON, "on": date(2026, 1, 1)}, {"at": "2026-01-01T12:00:00+00:00", "on": "2026-01-01"}),
+        ({1: Colour.RED, "id": UUID(int=1)}, {"1": "red", "id": "00000000-0000-0000-0000-000000000001"}),
+        ({"s": {"b", "a"}, "d": Decimal("1.10"), "p": Path("x/y")}, {"s": ["a", "b"], "d": "1.10", "p": "x/y"}),
+        (math.nan, None),
+    ],
+)
+def test_values_become_json(value, json):
+    assert to_json(value) == json
+
+
+@pytest.mark.parametrize("value", [object(), [lambda: 1], {"a": b"bytes"}, {"x": {Colour: 1}}, 2**70, "\ud800", 1j])
+def test_what_is_not_json_is_named(value):
+    with pytest.raises(NotJsonError, match=type(value).__qualname__):
+        to_json(value)
+
+
+def test_a_value_that_contains_itself_is_not_json():
+    loop = []
+    loop.append(loop)
+    with pytest.raises(NotJsonError, match="list"):
+        to_json(loop)
+
+
+def test_content_within_the_limit_is_kept_as_it_is():
+    content = {"a": "文" * 10}
+    assert within_limit(content, 100) == (content, {})
+
+
+@given(st.text(min_size=1), st.integers(1, 40))
+@settings(max_examples=100, deadline=None)
+def test_longer_content_is_cut_between_characters_and_says_so(text, limit):
+    encoded = text.encode()
+    content, metadata = within_limit(text, limit)
+    if len(encoded) <= limit:
+        assert (content, metadata) == (text, {})
+    else:
+        assert metadata["truncated"] is True
+        assert metadata["total_bytes"] == len(encoded)
+        kept = text.encode()[: metadata["shown_bytes"]].decode()
+        assert limit - 4 < metadata["shown_bytes"] <= limit
+        assert content == f"{kept}\n…[cut: the first {metadata['shown_bytes']} of {len(encoded)} bytes]"
+
+
+def test_a_long_object_is_cut_as_json_text():
+    content, metadata = within_limit({"a": "x" * 100}, 10)
+    assert content.startswith('{"a":"xxxx\n…[cut')
+    assert metadata["total_bytes"] == 108
