@@ -18,8 +18,8 @@ from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, replied_usage
 from owlclaw_ray.ids import ToolCallId
 
-NOT_EXECUTED = frozenset({"not_executed", "limit_reached"})
-"""Error types of calls that were never begun."""
+NOT_EXECUTED = "not_executed"
+"""The error type of calls that were never begun."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Conversation:
 
     def _finish(self, tool: str, result: ToolResult) -> None:
         self.results[result.call_id] = result
-        if result.error is None or result.error.type not in NOT_EXECUTED:
+        if result.error is None or result.error.type != NOT_EXECUTED:
             self.tools_called.append(tool)
             self.tool_calls += 1
         if not self.unanswered():

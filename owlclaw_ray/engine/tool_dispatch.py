@@ -55,7 +55,7 @@ class ToolDispatch:
     def refuse_all(self, calls: Sequence[ToolCall], message: str) -> None:
         """Record that these calls were not executed because of a limit."""
         for call in calls:
-            self._refuse(call, "limit_reached", message)
+            self._refuse(call, "not_executed", message)
 
     def _groups(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
         group: list[ToolCall] = []

@@ -26,6 +26,8 @@ def choose_for_archive(blocks: Sequence[Block], size: int, now: datetime, limits
     The oldest leave first. A hundredth of a limit is freed beyond the need, so that the file is not rewritten for every
     new memory.
     """
+    if size <= limits.size and sum(block.memory is not None for block in blocks) <= limits.memories:
+        return frozenset()
     oldest_first = sorted(
         (block.memory.created_at, number) for number, block in enumerate(blocks) if block.memory is not None
     )

@@ -20,7 +20,8 @@ from typing import Any
 
 _REPEAT_SECONDS = 1.0
 _LOOP_SLACK_SECONDS = 0.25
-_SOONEST = 1e-6
+_SOONEST, _LATEST = 1e-6, 1e8
+"""Seconds that a timer can be set to."""
 
 
 class DeadlineReachedError(Exception):
@@ -33,6 +34,7 @@ class _Interrupt(BaseException):
 
 def call_within(seconds: float, function: Callable[[], Any]) -> Any:
     """Return what the function returns, or raise what it raises, or DeadlineReachedError after that many seconds."""
+    seconds = min(max(seconds, _SOONEST), _LATEST)
     if threading.current_thread() is threading.main_thread():
         return _interrupted_call(seconds, function)
     return _abandoned_call(seconds, function)

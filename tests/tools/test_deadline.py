@@ -38,6 +38,17 @@ def test_what_ends_in_time_returns_its_value_and_raises_its_errors():
         call_within(5, lambda: {}["x"])
 
 
+@pytest.mark.parametrize("seconds", [1e-12, 0.0])
+def test_hardly_any_time_is_not_for_ever(seconds):
+    with pytest.raises(DeadlineReachedError):
+        call_within(seconds, wait_for_ever)
+
+
+def test_more_time_than_a_timer_can_hold_is_a_long_time():
+    assert call_within(1e300, lambda: 7) == 7
+    assert in_thread(lambda: call_within(1e300, lambda: 7)) == 7
+
+
 def test_a_call_that_waits_for_ever_is_interrupted():
     with pytest.raises(DeadlineReachedError):
         call_within(SOON, wait_for_ever)

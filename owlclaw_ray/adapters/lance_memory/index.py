@@ -98,7 +98,7 @@ class MemoryIndex:
             self._rows = table.rows()
         if wanted != self._rows:
             with self._lock:
-                self._apply(table, memories, wanted, vectors)
+                self._apply(table, memories, wanted, vectors, version)
                 version = table.version
             self._rows = wanted
         self._version, self._memories = version, memories
@@ -149,8 +149,10 @@ class MemoryIndex:
         memories: Sequence[Memory],
         wanted: Mapping[MemoryId, str],
         vectors: Mapping[MemoryId, Vector],
+        version: int,
     ) -> None:
-        rows = table.rows()
+        """Carry out the difference; `version` is the one that the known rows are of."""
+        rows = self._rows if table.version == version else table.rows()
         if stale := [memory_id for memory_id, value in rows.items() if wanted.get(memory_id) != value]:
             table.delete(stale)
         if missing := [one for one in memories if rows.get(one.memory_id) != wanted[one.memory_id]]:

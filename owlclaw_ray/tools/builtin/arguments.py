@@ -122,7 +122,8 @@ class LogDecision(Arguments):
         description="What you decided and why, for the people who audit it.",
     )
     decision_type: Literal["capability_selection", "schedule_decision", "no_action", "other"] = Field(
-        description="What it was about: which capability to use, when to run next, doing nothing, or anything else."
+        default="other",
+        description="What it was about: which capability to use, when to run next, doing nothing, or anything else.",
     )
 
 

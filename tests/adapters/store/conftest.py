@@ -25,7 +25,10 @@ def postgres_server() -> Iterator[PostgresServer]:
             pytest.fail("PostgreSQL's server binaries are missing; install the package postgresql")
         pytest.skip("PostgreSQL's server binaries are not installed")
     # pytest closes the folders above its own to other users whenever a session starts; the server is another user.
-    with tempfile.TemporaryDirectory(prefix="owlclaw-") as folder, PostgresServer(Path(folder) / "pg", binaries) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="owlclaw-") as folder,
+        PostgresServer(Path(folder) / "pg", binaries) as server,
+    ):
         asyncio.run(_execute(server, "CREATE DATABASE template_owlclaw"))
         asyncio.run(_migrate(server.url("template_owlclaw")))
         yield server

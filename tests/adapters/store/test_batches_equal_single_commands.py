@@ -37,31 +37,34 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 AGENTS = [AgentRef.parse("trader"), AgentRef.parse("trader:AAPL"), AgentRef.parse("trader", "张三/x")]
 times = st.integers(0, 5).map(lambda minutes: START + timedelta(minutes=minutes))
 agents = st.sampled_from(AGENTS)
-run_ids = st.sampled_from([f"run_{number}" for number in range(5)])
-epochs = st.sampled_from([1, 1, 1, 2, 3])
-schedule_ids = st.sampled_from(["sch_1", "sch_2"])
+epochs = st.sampled_from([1] * 8 + [2, 3])
 texts = st.sampled_from(["看一下", "nul \x00 inside", "plain"])
 keys = st.builds(
     IdempotencyClaim,
-    key=st.sampled_from(["k1", "k2"]),
+    key=st.sampled_from(["k1", "k2", "k3"]),
     body_hash=st.sampled_from(["same", "same", "other"]),
     expires_at=times,
 )
 triggers = st.builds(Trigger, kind=st.sampled_from(TriggerKind), payload=texts, focus=texts)
-bad_triggers = st.just(Trigger(TriggerKind.API, payload=object()))
-submits = st.builds(
-    SubmitRun,
-    run_id=run_ids,
-    agent=agents,
-    trigger=st.one_of(triggers, triggers, triggers, bad_triggers),
-    at=times,
-    idempotency=st.one_of(st.none(), keys),
-)
+states = st.builds(AgentState, recent_outcomes=st.tuples(texts), runs=st.integers(0, 9))
+blobs = st.sampled_from([{}, {"h1": "system \x00 text"}, {"h1": "system \x00 text", "h2": "[]"}])
+
+
+@st.composite
+def runs(draw, first=0):
+    number = draw(st.integers(first, 8))
+    return f"run_{number}", AGENTS[number % 3]
+
+
+@st.composite
+def submits(draw, first=0):
+    run_id, agent = draw(runs(first))
+    return SubmitRun(run_id, agent, draw(triggers), draw(times), draw(st.one_of(st.none(), keys)))
 
 
 @st.composite
 def entry_lists(draw):
-    first = draw(st.integers(3, 5))
+    first = draw(st.sampled_from([3, 3, 3, 3, 4, 5]))
     kinds = draw(st.lists(st.sampled_from([EntryKind.PROMPT_BUILT, EntryKind.TOOL_FINISHED]), max_size=2))
     data = {EntryKind.PROMPT_BUILT: {"system": "h1", "tools": "h2"}, EntryKind.TOOL_FINISHED: {"call_id": "c"}}
     return tuple(JournalEntry(first + at, kind, START, data[kind]) for at, kind in enumerate(kinds))
@@ -78,66 +81,85 @@ def record_lists(draw):
 
 
 @st.composite
+def appends(draw):
+    run_id, agent = draw(runs())
+    return AppendJournal(run_id, agent, draw(epochs), draw(entry_lists()), draw(record_lists()), draw(blobs))
+
+
+@st.composite
+def finishes(draw):
+    run_id, agent = draw(runs())
+    result = RunResult(draw(st.sampled_from([RunStatus.COMPLETED, RunStatus.FAILED])), final_text=draw(texts))
+    return FinishRun(
+        run_id,
+        agent,
+        draw(epochs),
+        draw(entry_lists()),
+        result,
+        draw(states),
+        draw(times),
+        draw(record_lists()),
+        draw(blobs),
+        claim_next=draw(st.booleans()),
+    )
+
+
+@st.composite
+def creations(draw):
+    number = draw(st.integers(0, 5))
+    kind, limit = draw(st.sampled_from(ScheduleKind)), draw(st.integers(1, 2))
+    schedule = Schedule(f"sch_{number}", AGENTS[number % 3], kind, draw(texts), draw(times), next_fire_at=START)
+    return CreateSchedule(schedule, limit)
+
+
+@st.composite
+def schedule_cancels(draw):
+    number = draw(st.integers(0, 5))
+    return CancelSchedule(AGENTS[number % 3], f"sch_{number}", draw(times))
+
+
+@st.composite
 def firings(draw):
-    schedule_id, due, run = draw(schedule_ids), draw(times), draw(st.one_of(st.none(), submits))
-    following = draw(st.one_of(st.none(), times))
-    firing_id = f"fire_{schedule_id}_{due.minute}"
+    schedule_id, due = f"sch_{draw(st.integers(0, 5))}", draw(st.sampled_from([START] * 4 + [START + timedelta(1)]))
+    run = draw(st.one_of(st.none(), submits()))
+    following = draw(st.sampled_from([None, START, START + timedelta(1)]))
     outcome = TickOutcome.FIRED if run else TickOutcome.SKIPPED
+    firing_id = f"fire_{schedule_id}_{draw(st.integers(1, 3))}"
     tick = Tick(firing_id, schedule_id, due, outcome, due, run.run_id if run else None, reason="原因")
     return FireSchedule(schedule_id, due, (tick,), following, run)
 
 
-schedules = st.builds(
-    Schedule,
-    schedule_id=schedule_ids,
-    agent=agents,
-    kind=st.sampled_from(ScheduleKind),
-    focus=texts,
-    created_at=times,
-    next_fire_at=times,
-)
-blobs = st.sampled_from([{}, {"h1": "system \x00 text"}, {"h1": "system \x00 text", "h2": "[]"}])
-results = st.builds(RunResult, status=st.sampled_from([RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.RUNNING]))
-states = st.builds(AgentState, recent_outcomes=st.tuples(texts), runs=st.integers(0, 9))
 commands = st.one_of(
-    submits,
-    submits,
-    st.builds(ActivateAgent, agent=agents, activation_id=st.sampled_from(["act_1", "act_2"]), at=times),
+    submits(),
+    submits(),
+    st.builds(ActivateAgent, agent=agents, activation_id=st.sampled_from(["act_0", "act_0", "act_1"]), at=times),
     st.builds(ClaimRun, agent=agents, epoch=epochs, at=times),
     st.builds(ClaimRun, agent=agents, epoch=epochs, at=times),
-    st.builds(
-        AppendJournal,
-        run_id=run_ids,
-        agent=agents,
-        epoch=epochs,
-        entries=entry_lists(),
-        ledger=record_lists(),
-        blobs=blobs,
-    ),
-    st.builds(
-        FinishRun,
-        run_id=run_ids,
-        agent=agents,
-        epoch=epochs,
-        entries=entry_lists(),
-        result=results,
-        state=states,
-        at=times,
-        ledger=record_lists(),
-        blobs=blobs,
-        claim_next=st.booleans(),
-    ),
+    appends(),
+    appends(),
+    finishes(),
+    finishes(),
     st.builds(ReleaseAgent, agent=agents, epoch=epochs, state=states, at=times),
-    st.builds(CancelRun, tenant=agents.map(lambda agent: agent.tenant), run_id=run_ids, at=times),
-    st.builds(CreateSchedule, schedule=schedules, limit=st.integers(1, 2)),
-    st.builds(CancelSchedule, agent=agents, schedule_id=schedule_ids, at=times),
+    st.builds(
+        CancelRun, tenant=agents.map(lambda agent: agent.tenant), run_id=runs().map(lambda run: run[0]), at=times
+    ),
+    creations(),
+    schedule_cancels(),
     firings(),
     st.builds(AppendLedger, records=record_lists()),
 )
+impossible = SubmitRun("run_impossible", AGENTS[0], Trigger(TriggerKind.API, payload=object()), START)
+spoilt = st.integers(0, 9).map(lambda number: [impossible] if number == 0 else [])
 beginnings = st.permutations(
     [
+        *(SubmitRun(f"run_{at}", AGENTS[at % 3], Trigger(TriggerKind.API), START) for at in range(6)),
+        *(CreateSchedule(Schedule(f"sch_{at}", AGENTS[at], ScheduleKind.CRON, "", START, START), 9) for at in range(3)),
+    ]
+).map(
+    lambda queued: [
         *(ActivateAgent(agent, "act_0", START) for agent in AGENTS),
-        *(SubmitRun(f"run_{at}", agent, Trigger(TriggerKind.API), START) for at, agent in enumerate(AGENTS)),
+        *queued,
+        *(ClaimRun(agent, 1, START) for agent in AGENTS),
     ]
 )
 
@@ -178,9 +200,9 @@ async def apply_groups(database, groups):
 
 @pytest.mark.property
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(beginning=beginnings, rest=st.lists(commands, max_size=25), size=st.integers(2, 40))
-def test_a_batch_does_what_its_commands_do_one_by_one(runner, databases, beginning, rest, size):
-    everything = [*beginning, *rest]
+@given(beginning=beginnings, rest=st.lists(commands, max_size=30), spoiler=spoilt, size=st.integers(2, 20))
+def test_a_batch_does_what_its_commands_do_one_by_one(runner, databases, beginning, rest, spoiler, size):
+    everything = [*beginning, *rest, *spoiler]
     groups = [everything[at : at + size] for at in range(0, len(everything), size)]
 
     together, alone = databases

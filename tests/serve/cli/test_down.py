@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def test_a_process_that_has_the_pid_by_chance_is_left_alone(cli: Run, data_dir: 
 
 
 def test_a_process_that_does_not_end_in_time_is_a_failure(cli: Run, data_dir: Path, process: subprocess.Popen[str]):
-    os.kill(process.pid, 19)
+    process.send_signal(signal.SIGSTOP)
     PidFile(process.pid, URL, now()).write(data_dir)
     result = cli("down", "--timeout", "0")
 
