@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import load_app
@@ -23,6 +28,10 @@ from owlclaw_ray.settings import Settings, load_settings
 
 DRAIN_SECONDS = 10.0
 PID_FILE = "owlclaw.pid"
+RAY_LOG = "ray.log"
+"""In data_dir: what Ray and Serve say to the process that started them."""
+LOGS = "logs"
+"""In data_dir: a link to the logs of all of Ray's processes while it runs; the logs themselves after a failure."""
 _SHORT_TEMP = "/tmp"  # noqa: S108 - socket paths below it may have 97 characters, and TMPDIR can be long
 
 Announce = Callable[[str], None]
@@ -89,19 +98,29 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
     )
     stopping = threading.Event()
     scratch = Path(tempfile.mkdtemp(prefix="owl-", dir=_SHORT_TEMP if Path(_SHORT_TEMP).is_dir() else None))
+    aloud = partial(_aloud, sys.stdout, announce)
+    ray_log, logs = settings.data_dir / RAY_LOG, settings.data_dir / LOGS
     try:
-        return _serve(prepared, scratch, announce, stopping)
+        with _ray_aside(ray_log):
+            return _serve(prepared, scratch, aloud, stopping)
+    except Exception:
+        _keep_logs(logs)
+        announce(f"failed; see {ray_log} and the logs in {logs}")
+        raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        if logs.is_symlink() and not logs.exists():
+            logs.unlink()
 
 
 def _serve(prepared: Preparation, scratch: Path, announce: Announce, stopping: threading.Event) -> int:
     from actors.environment import ray_environment
-    from serve.loopback import haproxy_environment
+    from serve.loopback import free_ports, haproxy_environment
 
     settings = prepared.settings
     slots = settings.tools.slots or 2 * (os.cpu_count() or 1)
-    environment = ray_environment(slots) | haproxy_environment(scratch)
+    own_port = {"RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_ports(1)[0])}  # two runtimes would share the default
+    environment = ray_environment(slots) | haproxy_environment(scratch) | own_port
     os.environ.update(environment)  # noqa: TID251 - Ray reads its settings from the environment only
     started = time.monotonic()
 
@@ -112,10 +131,13 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce, stopping: t
     from serve.deployment import ingress
     from serve.planning import plan_of, tool_definitions
 
+    temp_dir = settings.ray.temp_dir or scratch / "ray"
+    if settings.ray.address is None:
+        _link_logs(settings.data_dir / LOGS, temp_dir)
     announce("starting Ray …")
     start_ray(
         address=settings.ray.address,
-        temp_dir=settings.ray.temp_dir or scratch / "ray",
+        temp_dir=temp_dir,
         num_cpus=settings.ray.num_cpus,
         tool_slots=slots,
     )
@@ -149,6 +171,37 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce, stopping: t
         ray.shutdown()
     announce("stopped; runs, memories, schedules and ledger are in " + str(settings.data_dir))
     return 0
+
+
+@contextmanager
+def _ray_aside(log: Path) -> Iterator[None]:
+    """Have what Ray and Serve print in this process written to a file: most of it warns of what is as it should be."""
+    file = log.open("w", encoding="utf-8", buffering=1)
+    atexit.register(file.close)
+    with redirect_stdout(file), redirect_stderr(file):
+        yield
+
+
+def _aloud(stdout: TextIO, announce: Announce, line: str) -> None:
+    with redirect_stdout(stdout):
+        announce(line)
+
+
+def _link_logs(link: Path, temp_dir: Path) -> None:
+    """Make the link, in the place of an older one or of logs that were kept."""
+    if link.is_symlink():
+        link.unlink()
+    else:
+        shutil.rmtree(link, ignore_errors=True)
+    link.symlink_to(temp_dir.resolve() / "session_latest" / "logs")
+
+
+def _keep_logs(link: Path) -> None:
+    """Put the logs in the place of the link to them, because their folder goes away."""
+    if link.is_symlink() and link.exists():
+        logs = link.resolve()
+        link.unlink()
+        shutil.copytree(logs, link, ignore_dangling_symlinks=True)
 
 
 def _quiet() -> dict[str, object]:

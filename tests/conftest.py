@@ -1,4 +1,21 @@
+"""The environment of Ray is set here, before any test module can import it."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
 from hypothesis import settings
+
+from actors.environment import ray_environment
+from serve.loopback import haproxy_environment
+
+SCRATCH = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
+TOOL_SLOTS = 4
+
+os.environ.update(ray_environment(TOOL_SLOTS) | haproxy_environment(SCRATCH))
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 settings.register_profile("owlclaw", deadline=None)
 settings.load_profile("owlclaw")

@@ -22,6 +22,8 @@ WORD_SHARE_CJK = 0.35
 NEIGHBOUR_SHARE = 0.3
 LASTING_SHARE = 0.85
 HALF_LIFE = timedelta(days=60)
+LEAST_SPREAD = 0.05
+"""Cosines nearer together than this are alike: two memories of one fact are not pulled apart to 0 and 1."""
 
 
 def rank(
@@ -67,9 +69,8 @@ def _by_maximum(scores: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
 
 def _by_range(scores: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
     low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
-    if high <= low:
-        return dict.fromkeys(scores, 1.0)
-    return {memory_id: (score - low) / (high - low) for memory_id, score in scores.items()}
+    spread = max(high - low, LEAST_SPREAD)
+    return {memory_id: 1.0 - (high - score) / spread for memory_id, score in scores.items()}
 
 
 def _neighbours(memories: Sequence[Memory], relevance: Mapping[MemoryId, float]) -> dict[MemoryId, float]:

@@ -7,11 +7,12 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 _SERVER_USER = "postgres"
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -68,22 +69,23 @@ class PostgresServer:
         secret.unlink()
         self.port = _free_port()
         arguments = [argument for name, value in _SETTINGS.items() for argument in ("-c", f"{name}={value}")]
-        command = [self._binaries / "postgres", "-D", self._folder / "data", "-p", str(self.port), *arguments]
+        command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), *arguments]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._identity())  # noqa: S603 - own binaries
-        asyncio.run(self._wait_until_ready(self._process))
+            process: subprocess.Popen[bytes] = subprocess.Popen(command, stdout=log, stderr=log, **self._identity())  # noqa: S603 - a server's binary, named by the caller
+        self._process = process
+        asyncio.run(self._wait_until_ready(process))
 
     def stop(self) -> None:
         """Stop the server at once, whoever is connected; a server that does not run is fine."""
         if self._process is not None:
-            self._process.send_signal(3)
+            self._process.send_signal(signal.SIGQUIT)
             self._process.wait(timeout=30)
             self._process = None
         while self._opened:
             path, mode = self._opened.pop()
             path.chmod(mode)
 
-    def __enter__(self) -> PostgresServer:
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:
@@ -97,15 +99,20 @@ class PostgresServer:
         self.stop()
 
     @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    @property
     def _log(self) -> Path:
         return self._folder / "server.log"
 
     def _initialise(self, secret: Path) -> None:
-        command = [self._binaries / "initdb", "-D", self._folder / "data", "-U", "owlclaw", "-E", "UTF8", "--locale=C"]
-        options = ["--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync", "--no-instructions"]
-        made = subprocess.run([*command, *options], capture_output=True, check=False, **self._identity())  # noqa: S603 - as below
+        command = [str(self._binaries / "initdb"), "-D", str(self._data), "-U", "owlclaw", "-E", "UTF8", "--locale=C"]
+        command += ["--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync", "--no-instructions"]
+        with self._log.open("wb") as log:
+            made = subprocess.run(command, stdout=log, stderr=log, check=False, **self._identity())  # noqa: S603 - as above
         if made.returncode:
-            raise RuntimeError(f"initdb failed: {made.stderr.decode(errors='replace')}")
+            raise RuntimeError(f"initdb failed: {self._log.read_text(errors='replace')}")
 
     def _identity(self) -> dict[str, Any]:
         identity: dict[str, Any] = {"cwd": "/", "env": {}}

@@ -115,6 +115,15 @@ def test_a_file_that_is_too_large_first_loses_all_that_is_older_than_three_month
     assert archived(tmp_path) == ["mem_1", "mem_2"]
 
 
+def test_a_file_that_is_still_too_large_loses_its_oldest_too(tmp_path):
+    file = open_file(tmp_path, size=2_000)
+    for number in range(5):
+        file.append(memory(number, f"{number}" * 500, NOW + timedelta(days=number)))
+    assert [one.memory_id for one in file.load().memories] == ["mem_2", "mem_3", "mem_4"]
+    assert archived(tmp_path) == ["mem_0", "mem_1"]
+    assert file.path.stat().st_size <= 2_000
+
+
 @pytest.mark.property
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=300), st.integers(0, 200)), max_size=12), st.data())

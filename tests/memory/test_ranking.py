@@ -19,14 +19,19 @@ def order(memories, bm25, cosine=(), query="which tea"):
 
 
 def test_words_and_meaning_are_blended():
-    found = rank([memory("a"), memory("b")], {"a": 4.0, "b": 2.0}, {"a": 0.80, "b": 0.84}, "which tea", NOW)
+    found = rank([memory("a"), memory("b")], {"a": 4.0, "b": 2.0}, {"a": 0.78, "b": 0.84}, "which tea", NOW)
     assert [(one.memory.memory_id, pytest.approx(one.score)) for one in found] == [("b", 0.7), ("a", 0.6)]
 
 
 def test_meaning_weighs_more_for_a_chinese_query():
-    scores = {"a": 4.0, "b": 1.0}, {"a": 0.80, "b": 0.84}
+    scores = {"a": 4.0, "b": 1.0}, {"a": 0.78, "b": 0.84}
     assert order([memory("a"), memory("b")], *scores, query="what does the customer like") == ["a", "b"]
     assert order([memory("a"), memory("b")], *scores, query="客户喜欢什么茶 VIP") == ["b", "a"]
+
+
+def test_memories_of_nearly_the_same_meaning_are_told_apart_by_age():
+    memories = [memory("old", days=90), memory("new")]
+    assert order(memories, {"old": 1.0, "new": 1.0}, {"old": 0.861, "new": 0.858}) == ["new", "old"]
 
 
 def test_neighbours_of_the_same_run_are_pulled_up_and_others_are_not():

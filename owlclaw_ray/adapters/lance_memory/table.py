@@ -65,9 +65,7 @@ class MemoryTable:
         return dict(zip(found["memory_id"].to_pylist(), found["fingerprint"].to_pylist(), strict=True))
 
     def without_vector(self, limit: int) -> list[MemoryId]:
-        """Return up to `limit` memories that are not embedded yet."""
-        if not self._dimension:
-            return []
+        """Return up to `limit` memories that are not embedded yet; the table must have vectors."""
         found = self._table.search().where("vector IS NULL").select(["memory_id"]).limit(limit).to_arrow()
         return [MemoryId(value) for value in found["memory_id"].to_pylist()]
 

@@ -47,6 +47,7 @@ class Applier:
     def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, writer: str) -> None:
         self._ids = dialect.ids
         self._loader = Loader(dialect)
+        self._registered: set[str] = set()
         self._writer = Writer(dialect, engine_dialect, writer)
         self._triggers = select(runs.c.run_id, runs.c.trigger).where(dialect.among(runs.c.run_id, "ids"))
         self._journals = (
@@ -57,26 +58,33 @@ class Applier:
         self._blobs = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))
 
     def together(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
-        """Apply all; one that cannot be applied fails them all."""
-        store = self._loader.load(connection, needs_of(commands))
+        """Apply all in a new transaction; one that cannot be applied fails them all."""
+        self._registered = set()
+        return self._apply(connection, commands)
+
+    def _apply(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
+        needs = needs_of(commands)
+        store = self._loader.load(connection, needs)
         answers = [_apply(store, command) for command in commands]
         self._writer.write(connection, store.changes)
+        self._registered |= needs.registered.keys()
         late = [answer for answer in answers if isinstance(answer, _LATE)]
         texts = self._read_texts(connection, late) if late else Texts()
         return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
 
     def one_by_one(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
-        """Apply each on its own; one that cannot be applied is undone and CommandFailed, the others stand."""
+        """Apply each on its own in a new transaction; one that cannot be applied is undone and CommandFailed."""
+        self._registered = set()
         return [self._alone(connection, command) for command in commands]
 
-    def committed(self, commands: Sequence[Command]) -> None:
-        """Note that these commands are in the store, so that the next batch loads less."""
-        self._loader.committed(needs_of(commands))
+    def committed(self) -> None:
+        """Note that the transaction of the last call was committed, so that the next batch loads less."""
+        self._loader.learn(self._registered)
 
     def _alone(self, connection: Connection, command: Command) -> Outcome:
         savepoint = connection.begin_nested()
         try:
-            outcome = self.together(connection, [command])[0]
+            outcome = self._apply(connection, [command])[0]
         except FAILURES as error:
             if failure_of(error) is not Failure.COMMAND:
                 raise

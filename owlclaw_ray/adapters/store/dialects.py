@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from hashlib import sha256
 from typing import Any, Protocol
 
 import orjson
 from sqlalchemy import (
     BigInteger,
+    Column,
     ColumnElement,
     Connection,
     Select,
@@ -25,7 +26,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.schema import Table
 
-from owlclaw_ray.adapters.store.schema import runs, runs_seq
+from owlclaw_ray.adapters.store.schema import QUEUED, RUNNING, active_run, runs, runs_seq
 
 _NO_LIMIT = 2**62
 
@@ -39,6 +40,14 @@ class Dialect(Protocol):
 
     def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
         """Return the condition that the column is one of the ids in that parameter."""
+        ...
+
+    def pairs(self, values: Collection[tuple[str, str]]) -> dict[str, Any]:
+        """Return the parameters that carry many pairs of ids, for `among_pairs`."""
+        ...
+
+    def among_pairs(self, first: Column[str], second: Column[str]) -> Any:
+        """Return the SELECT of those pairs that the table of these two columns has."""
         ...
 
     def insert(self, table: Table) -> Any:
@@ -77,6 +86,16 @@ class Sqlite:
         """As in Dialect."""
         return column.in_(select(self._each(parameter).c.value))
 
+    def pairs(self, values: Collection[tuple[str, str]]) -> dict[str, Any]:
+        """As in Dialect: a JSON array of arrays."""
+        return {"pairs": orjson.dumps(list(values)).decode()}
+
+    def among_pairs(self, first: Column[str], second: Column[str]) -> Any:
+        """As in Dialect."""
+        each = self._each("pairs")
+        found = (first == func.json_extract(each.c.value, "$[0]")) & (second == func.json_extract(each.c.value, "$[1]"))
+        return select(first, second).select_from(each.join(first.table, found))
+
     def insert(self, table: Table) -> Insert:
         """As in Dialect."""
         return sqlite.insert(table)
@@ -95,13 +114,13 @@ class Sqlite:
         queued = runs.alias("queued")
         last = (
             select(queued.c.seq)
-            .where(queued.c.agent == each.c.value, queued.c.status == "queued")
+            .where(queued.c.agent == each.c.value, queued.c.status == QUEUED, queued.c.status.in_([QUEUED, RUNNING]))
             .order_by(queued.c.seq)
             .limit(1)
             .offset(bindparam("depth", type_=BigInteger) - 1)
             .scalar_subquery()
         )
-        condition = (runs.c.agent == each.c.value) & (runs.c.status == "queued")
+        condition = (runs.c.agent == each.c.value) & (runs.c.status == QUEUED) & active_run
         within = runs.c.seq <= func.coalesce(last, literal(_NO_LIMIT))
         return select(*columns).select_from(each.join(runs, condition & within)).order_by(runs.c.seq)
 
@@ -128,6 +147,17 @@ class Postgresql:
         """As in Dialect."""
         return column == any_(bindparam(parameter, type_=postgresql.ARRAY(Text)))
 
+    def pairs(self, values: Collection[tuple[str, str]]) -> dict[str, Any]:
+        """As in Dialect: two arrays."""
+        return {"firsts": [first for first, _ in values], "seconds": [second for _, second in values]}
+
+    def among_pairs(self, first: Column[str], second: Column[str]) -> Any:
+        """As in Dialect."""
+        names = (bindparam(name, type_=postgresql.ARRAY(Text)) for name in ("firsts", "seconds"))
+        each = func.unnest(*names).table_valued("first", "second").render_derived()
+        found = (first == each.c.first) & (second == each.c.second)
+        return select(first, second).select_from(each.join(first.table, found))
+
     def insert(self, table: Table) -> Insert:
         """As in Dialect."""
         return postgresql.insert(table)
@@ -142,10 +172,10 @@ class Postgresql:
 
     def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
         """As in Dialect."""
-        each = func.unnest(bindparam("agents", type_=postgresql.ARRAY(Text))).table_valued("agent")
+        each = func.unnest(bindparam("agents", type_=postgresql.ARRAY(Text))).table_valued("agent").render_derived()
         head = (
             select(*columns)
-            .where(runs.c.agent == each.c.agent, runs.c.status == "queued")
+            .where(runs.c.agent == each.c.agent, runs.c.status == QUEUED, active_run)
             .order_by(runs.c.seq)
             .limit(bindparam("depth", type_=BigInteger))
             .lateral("head")
@@ -167,5 +197,7 @@ _NEXT_SEQS = select(runs_seq.next_value()).select_from(
     func.generate_series(1, bindparam("number", type_=BigInteger)).table_valued("n")
 )
 _LOCK_KEYS = select(func.pg_advisory_xact_lock(column("number", BigInteger))).select_from(
-    func.unnest(bindparam("numbers", type_=postgresql.ARRAY(BigInteger))).table_valued(column("number", BigInteger))
+    func.unnest(bindparam("numbers", type_=postgresql.ARRAY(BigInteger)))
+    .table_valued(column("number", BigInteger))
+    .render_derived()
 )

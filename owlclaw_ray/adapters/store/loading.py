@@ -15,7 +15,18 @@ from owlclaw_ray.adapters.store.codec import agent_of, dump
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.needs import Needs
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, schedule_of
-from owlclaw_ray.adapters.store.schema import agents, idempotency_keys, journal, ledger, runs, schedules, ticks
+from owlclaw_ray.adapters.store.schema import (
+    RUNNING,
+    active_run,
+    active_schedule,
+    agents,
+    idempotency_keys,
+    journal,
+    ledger,
+    runs,
+    schedules,
+    ticks,
+)
 from owlclaw_ray.adapters.store.working_set import AgentRow, KeyRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
@@ -37,7 +48,6 @@ _RUN_COLUMNS = (
     runs.c.result,
 )
 _AGENT_COLUMNS = [column.name for column in agents.c]
-_ACTIVE = runs.c.status.in_(["queued", "running"])
 
 
 class Loader:
@@ -54,7 +64,7 @@ class Loader:
         )
         brief = select(*_RUN_COLUMNS, _last_entry.label("last_entry"), null().label("trigger"))
         self._runs = brief.where(among(runs.c.run_id, "ids"))
-        self._running = brief.where(among(runs.c.agent, "ids"), runs.c.status == "running")
+        self._running = brief.where(among(runs.c.agent, "ids"), runs.c.status == RUNNING, active_run)
         self._queued = dialect.queue_heads((*_RUN_COLUMNS, _last_entry.label("last_entry"), runs.c.trigger))
         self._agents = dialect.locking(
             select(agents.c.agent, agents.c.epoch, agents.c.activation_id, agents.c.state)
@@ -79,13 +89,13 @@ class Loader:
         self._firings = select(ticks.c.firing_id).where(among(ticks.c.firing_id, "ids"))
         self._active_schedules = (
             select(schedules.c.agent, func.count())
-            .where(among(schedules.c.agent, "ids"), schedules.c.status == "active")
+            .where(among(schedules.c.agent, "ids"), active_schedule)
             .group_by(schedules.c.agent)
         )
         self._fired_runs = (
             select(ticks.c.schedule_id, ticks.c.run_id)
             .join(runs, runs.c.run_id == ticks.c.run_id)
-            .where(among(runs.c.agent, "agents"), _ACTIVE, among(ticks.c.schedule_id, "ids"))
+            .where(among(runs.c.agent, "agents"), active_run, among(ticks.c.schedule_id, "ids"))
             .order_by(runs.c.seq)
         )
         self._recorded_calls = (
@@ -93,7 +103,7 @@ class Loader:
             .where(among(journal.c.run_id, "ids"), journal.c.kind == EntryKind.TOOL_FINISHED.value)
             .group_by(journal.c.run_id)
         )
-        self._records = select(ledger.c.record_id).where(among(ledger.c.record_id, "ids"))
+        self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
 
     def load(self, connection: Connection, needs: Needs) -> WorkingSet:
         """Lock and return what these needs name."""
@@ -109,16 +119,17 @@ class Loader:
             for key, *row in self._many(connection, self._keys, needs.keys):
                 store.keys[key] = KeyRow(*row)
         if needs.records:
-            store.records.update(row[0] for row in self._many(connection, self._records, needs.records))
+            found = connection.execute(self._records, self._dialect.pairs(needs.records))
+            store.records.update((row[0], row[1]) for row in found)
         if needs.submissions:
             store.free_seqs = deque(self._dialect.next_seqs(connection, needs.submissions))
         return store
 
-    def committed(self, needs: Needs) -> None:
-        """Note that a transaction with these needs was committed: its agents are registered."""
+    def learn(self, agents_: set[str]) -> None:
+        """Note that these agents are registered, and committed."""
         if len(self._known_agents) > _KNOWN_AGENTS:
             self._known_agents.clear()
-        self._known_agents.update(needs.registered)
+        self._known_agents |= agents_
 
     def _many(self, connection: Connection, statement: Any, ids: Iterable[str]) -> Iterable[Any]:
         return connection.execute(statement, {"ids": self._dialect.ids(ids)})

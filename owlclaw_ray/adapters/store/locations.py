@@ -50,16 +50,20 @@ def locate(text: str) -> Location:
 
 def prepare_file(location: Location, path: Path) -> None:
     """Make the file's folder, and raise ConfigurationError for what SQLite could not work with."""
-    if path.is_dir():
-        raise location.wrong("the path is a directory", "name a file in it, such as owlclaw.db")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise location.wrong(f"the folder {path.parent} cannot be made: {error.strerror}") from error
-    if not os.access(path.parent, os.W_OK | os.X_OK):
+    if path.is_dir():
+        raise location.wrong("the path is a directory", "name a file in it, such as owlclaw.db")
+    if not _allowed(path.parent, os.W_OK | os.X_OK):
         raise location.wrong(f"the folder {path.parent} is read-only", "SQLite writes its log beside the database file")
-    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+    if path.exists() and not _allowed(path, os.R_OK | os.W_OK):
         raise location.wrong("the file cannot be read and written", "make it writable for the user of this process")
+
+
+def _allowed(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _file(text: str) -> Location:

@@ -51,11 +51,12 @@ class Needs:
     firings: set[str] = field(default_factory=set)
     limited: set[str] = field(default_factory=set)
     """Agents whose active schedules are to be counted."""
-    records: set[str] = field(default_factory=set)
+    records: set[tuple[str, str]] = field(default_factory=set)
+    """Ledger records, each by its run and its own id."""
 
     def record(self, records: Iterable[LedgerRecord]) -> None:
         """Note ledger records that are to be appended."""
-        self.records.update(record.record_id for record in records)
+        self.records.update((record.run_id, record.record_id) for record in records)
 
     def submit(self, command: SubmitRun) -> None:
         """Note what a SubmitRun needs."""
@@ -120,7 +121,7 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901 - one case a co
         case CancelRun():
             needs.runs.add(command.run_id)
             needs.cancelled.add(command.run_id)
-            needs.records.add(end_record_id(command.run_id))
+            needs.records.add((command.run_id, end_record_id(command.run_id)))
         case CreateSchedule():
             key = agent_key(command.schedule.agent)
             needs.agents.add(key)

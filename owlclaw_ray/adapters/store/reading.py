@@ -20,7 +20,19 @@ from owlclaw_ray.adapters.store.codec import (
 )
 from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of, suspect_record_of
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
-from owlclaw_ray.adapters.store.schema import agents, journal, ledger, ledger_heads, runs, schedules, ticks
+from owlclaw_ray.adapters.store.schema import (
+    QUEUED,
+    RUNNING,
+    active_run,
+    active_schedule,
+    agents,
+    journal,
+    ledger,
+    ledger_heads,
+    runs,
+    schedules,
+    ticks,
+)
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
@@ -31,17 +43,16 @@ from owlclaw_ray.ids import RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerFilter, RunFilter
 
 _PAGE = 500
-_ACTIVE = runs.c.status.in_(["queued", "running"])
 _queued_runs = (
     select(func.count())
     .select_from(runs)
-    .where(runs.c.agent == agents.c.agent, runs.c.status == "queued")
+    .where(runs.c.agent == agents.c.agent, runs.c.status == QUEUED, active_run)
     .correlate(agents)
     .scalar_subquery()
 )
 _running_run = (
     select(func.max(runs.c.run_id))
-    .where(runs.c.agent == agents.c.agent, runs.c.status == "running")
+    .where(runs.c.agent == agents.c.agent, runs.c.status == RUNNING, active_run)
     .correlate(agents)
     .scalar_subquery()
 )
@@ -94,7 +105,7 @@ def read_agents(connection: Connection, tenant: TenantId, limit: int) -> Sequenc
 
 def read_agents_with_work(connection: Connection, limit: int) -> Sequence[AgentRef]:
     """As RunStore.agents_with_work."""
-    found = select(runs.c.agent).where(_ACTIVE).group_by(runs.c.agent).order_by(func.min(runs.c.seq)).limit(limit)
+    found = select(runs.c.agent).where(active_run).group_by(runs.c.agent).order_by(func.min(runs.c.seq)).limit(limit)
     return [agent_of(key) for key in connection.execute(found).scalars()]
 
 
@@ -102,7 +113,7 @@ def read_due_schedules(connection: Connection, now: datetime, limit: int) -> Seq
     """As ScheduleStore.due_schedules."""
     found = (
         select(*SCHEDULE_COLUMNS)
-        .where(schedules.c.status == "active", schedules.c.next_fire_at <= to_micros(now))
+        .where(active_schedule, schedules.c.next_fire_at <= to_micros(now))
         .order_by(schedules.c.next_fire_at)
         .limit(limit)
     )
@@ -111,7 +122,7 @@ def read_due_schedules(connection: Connection, now: datetime, limit: int) -> Seq
 
 def read_next_due(connection: Connection) -> datetime | None:
     """As ScheduleStore.next_due."""
-    found = select(func.min(schedules.c.next_fire_at)).where(schedules.c.status == "active")
+    found = select(func.min(schedules.c.next_fire_at)).where(active_schedule)
     return optional_time(connection.execute(found).scalar_one())
 
 

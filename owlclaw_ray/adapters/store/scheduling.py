@@ -41,7 +41,7 @@ def cancel_schedule(store: WorkingSet, command: CancelSchedule) -> ScheduleCance
     schedule = store.schedules.get(schedule_id)
     if schedule is None or schedule.agent != command.agent:
         return ScheduleCancelled(False, schedule_id, f"this agent has no schedule {schedule_id}")
-    running = store.active_runs_of(schedule_id)
+    running = store.active_runs_of(schedule)
     match schedule.status:
         case ScheduleStatus.DONE:
             return ScheduleCancelled(False, schedule_id, "the schedule has already fired for the last time", running)

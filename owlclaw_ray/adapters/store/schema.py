@@ -2,12 +2,26 @@
 
 An agent's column holds its key (`codec.agent_key`): tenant and id in one, so that every look-up is by one column. The row
 of an agent is the lock of everything that is the agent's: runs, journals and schedules. The indexes keep the cost of a
-command independent of how many runs, agents and records there are.
+command independent of how many runs, agents and records there are; ledger records are unique within their run, because an
+index of their random ids alone would have every commit write as many pages as it has records.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Sequence, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnClause,
+    Index,
+    Integer,
+    MetaData,
+    Sequence,
+    Table,
+    Text,
+    literal_column,
+    text,
+)
 
 metadata = MetaData()
 
@@ -15,6 +29,9 @@ NAME = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that is compared byte by byte on every database."""
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 ACTIVE = text("status IN ('queued', 'running')")
+QUEUED: ColumnClause[str] = literal_column("'queued'")
+RUNNING: ColumnClause[str] = literal_column("'running'")
+"""As literals: a plan made for a parameter cannot use a partial index."""
 
 agents = Table(
     "agents",
@@ -78,7 +95,7 @@ ledger = Table(
     Column("tenant", NAME, nullable=False),
     Column("writer", NAME, nullable=False),
     Column("position", BigInteger, nullable=False),
-    Column("record_id", NAME, nullable=False, unique=True),
+    Column("record_id", NAME, nullable=False),
     Column("agent", NAME, nullable=False),
     Column("run_id", NAME, nullable=False),
     Column("kind", NAME, nullable=False),
@@ -89,7 +106,7 @@ ledger = Table(
     Index("ledger_chain", "tenant", "writer", "position", unique=True),
     Index("ledger_by_time", "tenant", "at", "id"),
     Index("ledger_by_agent", "agent", "at", "id"),
-    Index("ledger_by_run", "run_id", "at", "id"),
+    Index("ledger_by_run", "run_id", "record_id", unique=True),
     Index("ledger_by_kind", "tenant", "kind", "at", "id"),
 )
 
@@ -147,3 +164,8 @@ idempotency_keys = Table(
     Column("expires_at", BigInteger, nullable=False),
     Index("idempotency_keys_expiry", "expires_at"),
 )
+
+active_run = runs.c.status.in_([QUEUED, RUNNING])
+"""Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
+active_schedule = schedules.c.status == literal_column("'active'")
+"""Spelt as in the index schedules_due, which serves it."""

@@ -44,7 +44,7 @@ class SqlStore:
             return ()
         async with self._turn:
             outcomes = await self._apply(commands)
-            self._applier.committed(commands)
+            self._applier.committed()
             return outcomes
 
     async def _apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:

@@ -27,7 +27,7 @@ from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.ids import RunId
 
 UNREAD_TRIGGER = Trigger(TriggerKind.API)
 """Stands in a run whose trigger was not loaded; it is replaced before the outcome leaves the store."""
@@ -119,8 +119,8 @@ class WorkingSet:
     """Firing ids that are in the store already."""
     fired_runs: dict[str, list[str]] = field(default_factory=dict)
     """Runs, by schedule, that were active when the batch began or were queued in it."""
-    records: set[str] = field(default_factory=set)
-    """Ids of ledger records that are in the store already."""
+    records: set[tuple[str, str]] = field(default_factory=set)
+    """Ledger records that are in the store already, each by its run and its own id."""
     free_seqs: deque[int] = field(default_factory=deque)
     changes: Changes = field(default_factory=Changes)
 
@@ -160,8 +160,9 @@ class WorkingSet:
     def record(self, records: Sequence[LedgerRecord]) -> None:
         """Append records to the ledger, but those that it has."""
         for record in records:
-            if record.record_id not in self.records:
-                self.records.add(record.record_id)
+            key = (record.run_id, record.record_id)
+            if key not in self.records:
+                self.records.add(key)
                 self.changes.records.append(record)
 
     def keep(self, blobs: Mapping[str, str]) -> None:
@@ -181,10 +182,11 @@ class WorkingSet:
         if schedule.status is not ScheduleStatus.ACTIVE:
             self._agent_of(schedule).active_schedules -= 1
 
-    def active_runs_of(self, schedule_id: ScheduleId) -> tuple[RunId, ...]:
-        """Return the runs of a schedule's firings that are not over."""
-        run_ids = dict.fromkeys(self.fired_runs.get(schedule_id, ()))
-        return tuple(RunId(run_id) for run_id in run_ids if not self.runs[run_id].status.final)
+    def active_runs_of(self, schedule: Schedule) -> tuple[RunId, ...]:
+        """Return the runs of a schedule's firings that are not over, oldest first."""
+        owner, fired = agent_key(schedule.agent), self.fired_runs.get(schedule.schedule_id, ())
+        runs = {run.seq: run for run in map(self.runs.__getitem__, fired) if run.agent == owner}
+        return tuple(RunId(run.run_id) for _, run in sorted(runs.items()) if not run.status.final)
 
     def _agent_of(self, schedule: Schedule) -> AgentRow:
         return self.agents[agent_key(schedule.agent)]

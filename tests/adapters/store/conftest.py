@@ -2,19 +2,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from itertools import count
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 
-_numbers = count(1)
+_TABLES = ", ".join(metadata.tables)
 
 
 @pytest.fixture(scope="session")
@@ -29,21 +30,32 @@ def postgres_server() -> Iterator[PostgresServer]:
         tempfile.TemporaryDirectory(prefix="owlclaw-") as folder,
         PostgresServer(Path(folder) / "pg", binaries) as server,
     ):
-        asyncio.run(_execute(server, "CREATE DATABASE template_owlclaw"))
-        asyncio.run(_migrate(server.url("template_owlclaw")))
+        asyncio.run(_make_database(server))
         yield server
 
 
 @pytest.fixture
 async def postgres_url(postgres_server) -> str:
-    name = f"test_{next(_numbers)}"
-    await _execute(postgres_server, f"CREATE DATABASE {name} TEMPLATE template_owlclaw")
-    return postgres_server.url(name)
+    """An empty database: to empty one takes a tenth of the time that making one takes."""
+    connection = await asyncpg.connect(postgres_server.url("owlclaw"))
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    await connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+    await connection.execute(f"TRUNCATE {_TABLES} RESTART IDENTITY")
+    await connection.execute("ALTER SEQUENCE runs_seq RESTART")
+    await connection.close()
+    return postgres_server.url("owlclaw")
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("migrated") / "owlclaw.db"
+    asyncio.run(_migrate(str(path)))
+    return path
 
 
 @pytest.fixture
-def sqlite_url(tmp_path) -> str:
-    return f"sqlite:///{tmp_path}/owlclaw.db"
+def sqlite_url(migrated_file, tmp_path) -> str:
+    return f"sqlite:///{shutil.copy(migrated_file, tmp_path)}"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -58,10 +70,11 @@ async def store(store_url) -> AsyncIterator[SqlStore]:
     await opened.close()
 
 
-async def _execute(server: PostgresServer, statement: str) -> None:
+async def _make_database(server: PostgresServer) -> None:
     connection = await asyncpg.connect(server.url())
-    await connection.execute(statement)
+    await connection.execute("CREATE DATABASE owlclaw")
     await connection.close()
+    await _migrate(server.url("owlclaw"))
 
 
 async def _migrate(url: str) -> None:

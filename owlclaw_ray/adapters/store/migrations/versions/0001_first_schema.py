@@ -110,7 +110,7 @@ def _ledger() -> None:
         _name("tenant"),
         _name("writer"),
         _required("position", sa.BigInteger()),
-        _name("record_id", unique=True),
+        _name("record_id"),
         _name("agent"),
         _name("run_id"),
         _name("kind"),
@@ -122,7 +122,7 @@ def _ledger() -> None:
     op.create_index("ledger_chain", "ledger", ["tenant", "writer", "position"], unique=True)
     op.create_index("ledger_by_time", "ledger", ["tenant", "at", "id"])
     op.create_index("ledger_by_agent", "ledger", ["agent", "at", "id"])
-    op.create_index("ledger_by_run", "ledger", ["run_id", "at", "id"])
+    op.create_index("ledger_by_run", "ledger", ["run_id", "record_id"], unique=True)
     op.create_index("ledger_by_kind", "ledger", ["tenant", "kind", "at", "id"])
     op.create_table(
         "ledger_heads",

@@ -1,0 +1,362 @@
+"""The contract of every Store, as tests: subclass StoreContract where a fixture `store` gives an empty one."""
+# ruff: noqa: D102 - the names of the tests are the contract
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.ids import ActivationId, RunId, TenantId
+from owlclaw_ray.ports.store import (
+    ActivateAgent,
+    AgentActivated,
+    Appended,
+    AppendJournal,
+    CancelOutcome,
+    CancelRun,
+    ClaimRun,
+    Command,
+    CommandFailed,
+    CommandStore,
+    FinishRun,
+    IdempotencyClaim,
+    IdempotencyConflict,
+    NothingQueued,
+    Outcome,
+    ReleaseAgent,
+    Released,
+    RunAccepted,
+    RunClaimed,
+    RunFilter,
+    RunFinished,
+    StaleEpoch,
+    Store,
+    SubmitRun,
+)
+from owlclaw_ray.testing.store_ledger_contract import LedgerContract
+from owlclaw_ray.testing.store_schedule_contract import ScheduleContract
+
+NOW = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
+AGENT = AgentRef.parse("trader:AAPL")
+OTHER = AgentRef.parse("trader:MSFT")
+
+
+def submission(
+    run_id: str, agent: AgentRef = AGENT, payload: JsonValue = None, key: str = "", body: str = "b"
+) -> SubmitRun:
+    """Return the submission of a run; with a `key`, under an Idempotency-Key that is good for a day."""
+    claim = IdempotencyClaim(key, body, NOW + timedelta(days=1)) if key else None
+    return SubmitRun(RunId(run_id), agent, Trigger(TriggerKind.API, payload, "看看行情"), NOW, claim)
+
+
+def activation(activation_id: str, agent: AgentRef = AGENT) -> ActivateAgent:
+    """Return the activation of an agent."""
+    return ActivateAgent(agent, ActivationId(activation_id), NOW)
+
+
+def entries(first: int, *kinds: EntryKind) -> tuple[JournalEntry, ...]:
+    """Return entries of these kinds, numbered from `first`."""
+    return tuple(JournalEntry(first + at, kind, NOW, {"at": at}) for at, kind in enumerate(kinds))
+
+
+def ending(
+    run_id: str, first: int = 3, *, epoch: int = 1, agent: AgentRef = AGENT, claim_next: bool = True
+) -> FinishRun:
+    """Return the end of a run whose journal has `first` - 1 entries."""
+    result = RunResult(RunStatus.COMPLETED, turns=1, final_text="好", usage=Usage(10, 5, 0, 0.25))
+    state = AgentState(("did it",), 1)
+    facts = entries(first, EntryKind.RUN_FINISHED)
+    return FinishRun(RunId(run_id), agent, epoch, facts, result, state, NOW, claim_next=claim_next)
+
+
+async def one(store: CommandStore, command: Command) -> Outcome:
+    """Apply a command alone."""
+    return (await store.apply([command]))[0]
+
+
+async def claimed(store: CommandStore, epoch: int = 1, agent: AgentRef = AGENT) -> RunClaimed:
+    """Claim the agent's next run, which there must be."""
+    outcome = await one(store, ClaimRun(agent, epoch, NOW))
+    assert isinstance(outcome, RunClaimed), outcome
+    return outcome
+
+
+class SubmissionContract:
+    """Accepting and cancelling runs."""
+
+    async def test_a_submitted_run_can_be_read_with_its_journal(self, store: Store) -> None:
+        payload = {"价格": [1.5, None, True], "nul": "a\x00b", "名\x00": 2**53}
+        accepted = await one(store, submission("run_1", payload=payload))
+
+        run = await store.run(AGENT.tenant, RunId("run_1"))
+        journal = await store.journal(AGENT.tenant, RunId("run_1"))
+
+        assert isinstance(accepted, RunAccepted)
+        assert run is not None
+        assert (run.seq, run.agent, run.status, run.created_at) == (accepted.seq, AGENT, RunStatus.QUEUED, NOW)
+        assert run.trigger == Trigger(TriggerKind.API, payload, "看看行情")
+        assert [(each.seq, each.kind) for each in journal] == [(1, EntryKind.RUN_QUEUED)]
+        assert journal[0].data == {"trigger": "api", "focus": "看看行情"}
+
+    async def test_a_run_submitted_again_is_the_same_run(self, store: Store) -> None:
+        first = await one(store, submission("run_1"))
+
+        assert await store.apply([submission("run_1"), submission("run_1")]) == [first, first]
+
+    async def test_an_idempotency_key_stands_for_its_first_run(self, store: Store) -> None:
+        first = await one(store, submission("run_1", key="k"))
+        assert isinstance(first, RunAccepted)
+
+        again, resent = await store.apply([submission("run_2", OTHER, key="k"), submission("run_1", key="k")])
+
+        assert again == replace(first, duplicate=True)
+        assert resent == first
+        assert await store.run(AGENT.tenant, RunId("run_2")) is None
+
+    async def test_an_idempotency_key_with_another_body_is_a_conflict(self, store: Store) -> None:
+        outcomes = await store.apply([submission("run_1", key="k"), submission("run_2", key="k", body="other")])
+
+        assert outcomes[1] == IdempotencyConflict("k")
+
+    async def test_an_expired_idempotency_key_is_free(self, store: Store) -> None:
+        later = replace(submission("run_2", key="k", body="other"), at=NOW + timedelta(days=1))
+
+        outcomes = await store.apply([submission("run_1", key="k"), later])
+
+        assert outcomes[1] == RunAccepted(RunId("run_2"), outcomes[1].seq, AGENT)  # type: ignore[union-attr]
+
+    async def test_tenants_do_not_share_keys_and_do_not_see_runs(self, store: Store) -> None:
+        stranger = AgentRef.parse("trader:AAPL", TenantId("a/b"))
+
+        await store.apply([submission("run_1", key="k"), submission("run_2", stranger, key="k", body="other")])
+
+        assert await store.run(stranger.tenant, RunId("run_1")) is None
+        assert await store.journal(stranger.tenant, RunId("run_1")) == []
+        assert [run.run_id for run in await store.runs(RunFilter(stranger.tenant))] == ["run_2"]
+        assert [each.agent for each in await store.agents(stranger.tenant)] == [stranger]
+        assert await one(store, CancelRun(stranger.tenant, RunId("run_1"), NOW)) == CancelOutcome(None)
+
+    async def test_runs_are_listed_newest_first_and_filtered(self, store: Store) -> None:
+        await store.apply([submission(f"run_{at}", AGENT if at % 2 else OTHER) for at in range(6)])
+        await one(store, CancelRun(AGENT.tenant, RunId("run_3"), NOW))
+
+        async def listed(where: RunFilter) -> Sequence[str]:
+            return [run.run_id for run in await store.runs(where)]
+
+        tenant = AGENT.tenant
+        assert await listed(RunFilter(tenant, limit=2)) == ["run_5", "run_4"]
+        assert await listed(RunFilter(tenant, agent=AGENT)) == ["run_5", "run_3", "run_1"]
+        assert await listed(RunFilter(tenant, status=RunStatus.CANCELLED)) == ["run_3"]
+        fourth = await store.run(tenant, RunId("run_4"))
+        assert fourth is not None
+        assert await listed(RunFilter(tenant, before_seq=fourth.seq, limit=1)) == ["run_3"]
+
+    async def test_a_cancelled_queued_run_is_over(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+
+        outcome = await one(store, CancelRun(AGENT.tenant, RunId("run_1"), NOW))
+        again = await one(store, CancelRun(AGENT.tenant, RunId("run_1"), NOW + timedelta(hours=1)))
+
+        assert isinstance(outcome, CancelOutcome)
+        assert outcome.run is not None
+        assert (outcome.run.status, outcome.run.finished_at) == (RunStatus.CANCELLED, NOW)
+        assert outcome == again == CancelOutcome(await store.run(AGENT.tenant, RunId("run_1")))
+        kinds = [each.kind for each in await store.journal(AGENT.tenant, RunId("run_1"), after=1)]
+        assert kinds == [EntryKind.RUN_FINISHED]
+        assert await one(store, ClaimRun(AGENT, 1, NOW)) == NothingQueued()
+
+    async def test_a_running_run_gets_its_cancel_request_with_the_next_append(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
+
+        outcome = await one(store, CancelRun(AGENT.tenant, RunId("run_1"), NOW))
+        facts = entries(3, EntryKind.MODEL_REPLIED)
+
+        assert isinstance(outcome, CancelOutcome)
+        assert outcome.run is not None
+        assert (outcome.run.status, outcome.run.cancel_requested) == (RunStatus.RUNNING, True)
+        assert await one(store, AppendJournal(RunId("run_1"), AGENT, 1, facts)) == Appended(cancel_requested=True)
+
+    async def test_a_command_that_cannot_be_applied_fails_alone(self, store: Store) -> None:
+        outcomes = await store.apply(
+            [submission("run_1"), submission("run_2", payload=object()), submission("run_3", payload="\ud800")]
+        )
+
+        assert isinstance(outcomes[0], RunAccepted)
+        assert isinstance(outcomes[1], CommandFailed)
+        assert isinstance(outcomes[2], CommandFailed)
+        assert [run.run_id for run in await store.runs(RunFilter(AGENT.tenant))] == ["run_1"]
+
+    async def test_a_command_that_failed_leaves_no_trace_of_its_agent(self, store: Store) -> None:
+        assert isinstance(await one(store, submission("run_1", payload=object())), CommandFailed)
+
+        assert await store.agent(AGENT) is None
+        assert isinstance(await one(store, submission("run_1")), RunAccepted)
+
+
+class ActivationContract:
+    """Owning agents and executing their runs."""
+
+    async def test_each_activation_raises_the_epoch_once(self, store: Store) -> None:
+        outcomes = await store.apply([activation("act_1"), activation("act_1"), activation("act_2")])
+
+        assert outcomes == [AgentActivated(epoch, AgentState()) for epoch in (1, 1, 2)]
+
+    async def test_a_stale_activation_changes_nothing(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW), activation("act_2")])
+        facts = entries(3, EntryKind.MODEL_REPLIED)
+
+        outcomes = await store.apply(
+            [
+                ClaimRun(AGENT, 1, NOW),
+                AppendJournal(RunId("run_1"), AGENT, 1, facts),
+                ending("run_1"),
+                ReleaseAgent(AGENT, 1, AgentState(("stale",), 9), NOW),
+            ]
+        )
+
+        assert outcomes == [StaleEpoch(AGENT, 2)] * 4
+        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 2
+        record = await store.agent(AGENT)
+        assert record is not None
+        assert (record.epoch, record.activation_id, record.state) == (2, "act_2", AgentState())
+
+    async def test_an_agent_nobody_activated_is_nobodys(self, store: Store) -> None:
+        await one(store, submission("run_1"))
+
+        assert await one(store, ClaimRun(AGENT, 0, NOW)) == StaleEpoch(AGENT, 0)
+        assert await one(store, ClaimRun(OTHER, 1, NOW)) == StaleEpoch(OTHER, 0)
+        assert await store.agent(OTHER) is None
+
+    async def test_runs_are_claimed_in_order_one_at_a_time(self, store: Store) -> None:
+        await store.apply([*(submission(f"run_{at}") for at in range(3)), activation("act_1")])
+
+        first = await claimed(store)
+        again = await claimed(store)
+        finished = await one(store, ending("run_0"))
+
+        assert first.run.run_id == "run_0"
+        assert (first.run.status, first.run.started_at) == (RunStatus.RUNNING, NOW)
+        assert [each.kind for each in first.journal] == [EntryKind.RUN_QUEUED, EntryKind.RUN_STARTED]
+        assert again == first
+        assert list(first.journal) == (await store.journal(AGENT.tenant, RunId("run_0")))[:2]
+        assert isinstance(finished, RunFinished)
+        assert finished.next is not None
+        assert finished.next.run.run_id == "run_1"
+        assert finished.next.run == await store.run(AGENT.tenant, RunId("run_1"))
+
+    async def test_appended_facts_are_there_once(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
+        command = AppendJournal(RunId("run_1"), AGENT, 1, entries(3, EntryKind.PROMPT_BUILT, EntryKind.MODEL_REPLIED))
+
+        assert await store.apply([command, command]) == [Appended(), Appended()]
+        assert await one(store, command) == Appended()
+
+        journal = await store.journal(AGENT.tenant, RunId("run_1"))
+        assert [each.seq for each in journal] == [1, 2, 3, 4]
+        assert tuple(journal[2:]) == command.entries
+        assert await store.journal(AGENT.tenant, RunId("run_1"), after=3) == journal[3:]
+
+    async def test_facts_that_leave_a_gap_are_refused(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
+
+        outcome = await one(store, AppendJournal(RunId("run_1"), AGENT, 1, entries(4, EntryKind.MODEL_REPLIED)))
+
+        assert isinstance(outcome, CommandFailed)
+        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 2
+
+    async def test_an_interrupted_run_is_resumed_before_queued_ones(self, store: Store) -> None:
+        prompt = JournalEntry(3, EntryKind.PROMPT_BUILT, NOW, {"system": "h-1", "tools": "h-2", "user": "查"})
+        facts = (prompt, *entries(4, EntryKind.TOOL_FINISHED, EntryKind.TOOL_FINISHED))
+        blobs = {"h-1": "你是交易员\x00", "h-2": "[]", "h-3": "not named"}
+        await store.apply([submission("run_1"), submission("run_2"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
+        await store.apply([AppendJournal(RunId("run_1"), AGENT, 1, facts, blobs=blobs), activation("act_2")])
+
+        resumed = await claimed(store, epoch=2)
+        again = await claimed(store, epoch=2)
+
+        assert resumed.run.run_id == "run_1"
+        assert resumed.run.trigger.focus == "看看行情"
+        assert resumed.journal[2:5] == facts
+        assert resumed.journal[5] == JournalEntry(6, EntryKind.RUN_RESUMED, NOW, {"epoch": 2, "recorded_tool_calls": 2})
+        assert resumed.blobs == {"h-1": "你是交易员\x00", "h-2": "[]"}
+        assert again == resumed
+
+    async def test_a_finished_run_keeps_its_result_and_its_agents_state(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
+        error = RunError("model_refused", "密钥无效", retryable=False)
+        result = RunResult(RunStatus.FAILED, 2, 1, "文", ("recall",), 1_200, Usage(1, 2, 3, 0.5), "m", True, error)
+        command = replace(ending("run_1"), result=result)
+
+        first, again = await one(store, command), await one(store, command)
+
+        run, record = await store.run(AGENT.tenant, RunId("run_1")), await store.agent(AGENT)
+        assert first == again == RunFinished(None)
+        assert run is not None
+        assert (run.status, run.result, run.finished_at) == (RunStatus.FAILED, result, NOW)
+        assert record is not None
+        assert (record.state, record.running_run, record.queued_runs) == (command.state, None, 0)
+
+    async def test_the_end_of_a_run_applied_again_gives_the_same_next_run(self, store: Store) -> None:
+        await store.apply([submission("run_1"), submission("run_2"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
+
+        first, again = await one(store, ending("run_1")), await one(store, ending("run_1"))
+
+        assert isinstance(first, RunFinished)
+        assert first.next is not None
+        assert first == again
+
+    async def test_a_run_finished_without_claiming_leaves_the_next_queued(self, store: Store) -> None:
+        await store.apply([submission("run_1"), submission("run_2"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
+
+        assert await one(store, ending("run_1", claim_next=False)) == RunFinished(None)
+        assert await one(store, ReleaseAgent(AGENT, 1, AgentState(), NOW)) == Released(pending=True)
+
+    async def test_a_released_agent_has_no_owner_until_the_next_activation(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+        release = ReleaseAgent(AGENT, 1, AgentState(("saved",), 4), NOW)
+
+        assert await store.apply([release, release]) == [Released(pending=True)] * 2
+        assert await one(store, ClaimRun(AGENT, 1, NOW)) == StaleEpoch(AGENT, 1)
+        assert await one(store, activation("act_2")) == AgentActivated(2, AgentState(("saved",), 4))
+
+    async def test_a_whole_life_fits_one_batch(self, store: Store) -> None:
+        outcomes = await store.apply(
+            [
+                submission("run_1"),
+                submission("run_2"),
+                activation("act_1"),
+                ClaimRun(AGENT, 1, NOW),
+                AppendJournal(RunId("run_1"), AGENT, 1, entries(3, EntryKind.MODEL_REPLIED)),
+                ending("run_1", 4),
+                ending("run_2", 3),
+                ReleaseAgent(AGENT, 1, AgentState(), NOW),
+            ]
+        )
+
+        assert [type(outcome) for outcome in outcomes[5:]] == [RunFinished, RunFinished, Released]
+        runs = await store.runs(RunFilter(AGENT.tenant))
+        assert [run.status for run in runs] == [RunStatus.COMPLETED] * 2
+
+    async def test_agents_with_work_come_in_the_order_of_their_waiting(self, store: Store) -> None:
+        third = AgentRef.parse("trader:GOOG", TenantId("租户"))
+        await store.apply([submission("run_1", third), submission("run_2", OTHER), submission("run_3", AGENT)])
+        await store.apply(
+            [activation("act", third), ClaimRun(third, 1, NOW), CancelRun(OTHER.tenant, RunId("run_2"), NOW)]
+        )
+
+        assert await store.agents_with_work() == [third, AGENT]
+        assert await store.agents_with_work(limit=1) == [third]
+        record = await store.agent(third)
+        assert record is not None
+        assert record.running_run == "run_1"
+        assert [each.agent for each in await store.agents(AGENT.tenant)] == [AGENT, OTHER]
+
+
+class StoreContract(SubmissionContract, ActivationContract, ScheduleContract, LedgerContract):
+    """All that a Store promises to those who use it alone."""

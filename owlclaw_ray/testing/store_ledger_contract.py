@@ -1,0 +1,110 @@
+"""What every Store promises about the ledger, as tests."""
+# ruff: noqa: D102 - the names of the tests are the contract
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.ids import ActivationId, RecordId, RunId, TenantId
+from owlclaw_ray.ports.store import (
+    ActivateAgent,
+    AppendJournal,
+    AppendLedger,
+    CancelRun,
+    ClaimRun,
+    LedgerAppended,
+    LedgerFilter,
+    Store,
+    SubmitRun,
+)
+
+NOW = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
+AGENT = AgentRef.parse("trader:AAPL")
+OTHER = AgentRef.parse("trader:AAPL", TenantId("租户/二"))
+
+
+def record(number: int, agent: AgentRef = AGENT, kind: LedgerKind = LedgerKind.DECISION) -> LedgerRecord:
+    """Return a record; records of higher numbers are later."""
+    at = NOW + timedelta(microseconds=number)
+    data = {"z": 1.0, "a": ["理由\x00", {"y": None, "b": -0.0}], "n": number}
+    return LedgerRecord(
+        RecordId(f"rec_{number}"), agent.tenant, agent.agent_id, RunId(f"run_{number % 2}"), kind, at, data
+    )
+
+
+class LedgerContract:
+    """The ledger and its chains."""
+
+    async def test_records_come_back_in_order_with_their_chain(self, store: Store) -> None:
+        records = tuple(record(number) for number in range(5))
+
+        assert await store.apply([AppendLedger(records[:3]), AppendLedger(records[3:])]) == [LedgerAppended()] * 2
+
+        found = await store.ledger(LedgerFilter(AGENT.tenant))
+        assert tuple(each.record for each in found) == records
+        assert [each.position for each in found] == [1, 2, 3, 4, 5]
+        assert [each.previous_hash for each in found[1:]] == [each.hash for each in found[:-1]]
+        assert await store.verify_ledger(AGENT.tenant) == []
+
+    async def test_a_record_is_there_once(self, store: Store) -> None:
+        await store.apply([AppendLedger((record(1),)), AppendLedger((record(1), record(2)))])
+        await store.apply([AppendLedger((record(2), record(3)))])
+
+        assert [each.record for each in await store.ledger(LedgerFilter(AGENT.tenant))] == [
+            record(1),
+            record(2),
+            record(3),
+        ]
+        assert await store.verify_ledger(AGENT.tenant) == []
+
+    async def test_the_ledger_is_filtered(self, store: Store) -> None:
+        stranger = AgentRef.parse("watcher")
+        records = (record(1), record(2, kind=LedgerKind.RUN), record(3, stranger), record(4, OTHER))
+        await store.apply([AppendLedger(records)])
+
+        async def found(where: LedgerFilter) -> list[str]:
+            return [each.record.record_id for each in await store.ledger(where)]
+
+        assert await found(LedgerFilter(AGENT.tenant)) == ["rec_1", "rec_2", "rec_3"]
+        assert await found(LedgerFilter(AGENT.tenant, agent=AGENT)) == ["rec_1", "rec_2"]
+        assert await found(LedgerFilter(AGENT.tenant, run_id=RunId("run_1"))) == ["rec_1", "rec_3"]
+        assert await found(LedgerFilter(AGENT.tenant, kind=LedgerKind.RUN)) == ["rec_2"]
+        assert await found(LedgerFilter(AGENT.tenant, limit=1)) == ["rec_1"]
+        assert await found(LedgerFilter(AGENT.tenant, agent=OTHER)) == []
+
+    async def test_each_tenant_has_its_own_chain(self, store: Store) -> None:
+        await store.apply([AppendLedger((record(1), record(2, OTHER), record(3)))])
+
+        [strange] = await store.ledger(LedgerFilter(OTHER.tenant))
+        assert (strange.record, strange.position) == (record(2, OTHER), 1)
+        assert await store.verify_ledger(OTHER.tenant) == []
+
+    async def test_records_are_committed_with_their_journal_entries(self, store: Store) -> None:
+        run_id = RunId("run_1")
+        await store.apply(
+            [
+                SubmitRun(run_id, AGENT, Trigger(TriggerKind.API), NOW),
+                ActivateAgent(AGENT, ActivationId("act_1"), NOW),
+                ClaimRun(AGENT, 1, NOW),
+            ]
+        )
+        facts = (JournalEntry(3, EntryKind.MODEL_REPLIED, NOW, {}),)
+        command = AppendJournal(run_id, AGENT, 1, facts, (record(1), record(3)))
+
+        await store.apply([command, command])
+        await store.apply([command])
+
+        assert [each.record for each in await store.ledger(LedgerFilter(AGENT.tenant))] == [record(1), record(3)]
+
+    async def test_a_run_cancelled_in_the_queue_is_in_the_ledger(self, store: Store) -> None:
+        run_id = RunId("run_1")
+        await store.apply([SubmitRun(run_id, AGENT, Trigger(TriggerKind.API), NOW)])
+
+        await store.apply([CancelRun(AGENT.tenant, run_id, NOW)] * 2)
+
+        [ended] = await store.ledger(LedgerFilter(AGENT.tenant, run_id=run_id))
+        assert (ended.record.kind, ended.record.data["status"]) == (LedgerKind.RUN, "cancelled")

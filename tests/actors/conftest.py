@@ -1,0 +1,160 @@
+"""One Ray cluster, with Serve, for all tests of this folder; each test has agents of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+import yaml
+from ray import serve as ray_serve
+
+from actors.cluster import NAMESPACE, Cluster, start_ray
+from actors.plan import RuntimePlan, WorkerPlan
+from owlclaw_ray.app_loader import load_app
+from owlclaw_ray.client import SyncClient
+from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.identity.defaults import Defaults
+from serve.deployment import ingress
+from serve.loopback import free_ports
+from serve.planning import tool_definitions
+from tests.conftest import SCRATCH, TOOL_SLOTS
+
+APP = '''
+import os
+import time
+from pathlib import Path
+
+from owlclaw_ray import OwlClaw, ToolContext
+
+app = OwlClaw("trial")
+EFFECTS = Path(__file__).parent / "effects"
+
+
+@app.handler("act")
+def act(what: str, context: ToolContext) -> str:
+    """Leave a trace of every execution."""
+    with EFFECTS.open("a") as log:
+        log.write(f"{context.run_id} {context.call_id} {what}\\n")
+    return f"did {what}"
+
+
+@app.tool("look")
+def look(context: ToolContext) -> int:
+    with EFFECTS.open("a") as log:
+        log.write(f"{context.run_id} {context.call_id} look\\n")
+    return os.getpid()
+
+
+@app.handler("hang", timeout=1)
+def hang(context: ToolContext) -> str:
+    with EFFECTS.open("a") as log:
+        log.write(f"{context.run_id} {context.call_id} hang {os.getpid()}\\n")
+    time.sleep(3600)
+    return "never"
+
+
+@app.handler("patient")
+def patient(context: ToolContext) -> str:
+    """Runs until the test opens the gate."""
+    with EFFECTS.open("a") as log:
+        log.write(f"{context.run_id} {context.call_id} patient {os.getpid()}\\n")
+    while not (EFFECTS.parent / "gate").exists():
+        time.sleep(0.02)
+    return "the gate is open"
+
+
+@app.handler("raises")
+def raises() -> str:
+    raise ValueError("the printer is on fire")
+
+
+@app.state("machine")
+def machine() -> dict[str, float]:
+    return {"load": os.getloadavg()[0]}
+'''
+
+
+@dataclass
+class Trial:
+    """The running system and the folders that it works on."""
+
+    folder: Path
+    plan: RuntimePlan
+    client: SyncClient
+
+    def define(self, name: str, *turns: dict[str, object], **options: object) -> str:
+        """Write an agent whose script has these turns."""
+        folder = self.folder / "agents" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "SOUL.md").write_text("You are calm.")
+        (folder / "IDENTITY.md").write_text("# Trial\n\n## My Capabilities\n- look\n")
+        (folder / "script.yaml").write_text(yaml.safe_dump({"rules": [{"turns": list(turns)}]}))
+        (folder / "agent.yaml").write_text(yaml.safe_dump({"model": "scripted:script.yaml", **options}))
+        return name
+
+    def effects(self, run_id: str) -> list[list[str]]:
+        """Return what handlers left behind for a run: [call_id, word, …] each."""
+        log = self.folder / "effects"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [line.split()[1:] for line in lines if line.startswith(run_id)]
+
+    def processes(self, title: str) -> list[psutil.Process]:
+        """Return the Ray processes with that title, such as AgentActor."""
+        found = []
+        for process in psutil.Process(os.getpid()).children(recursive=True):
+            try:
+                if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{title}"):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def kill(self, title: str) -> None:
+        """Kill -9 every process with that title."""
+        for process in self.processes(title):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def calls(*named: tuple[str, dict[str, object]]) -> dict[str, object]:
+    """A script's turn that asks for tools."""
+    return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in named]}
+
+
+@pytest.fixture(scope="session")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    folder = tmp_path_factory.mktemp("trial")
+    (folder / "trial_app.py").write_text(APP)
+    (folder / "agents").mkdir()
+    (folder / "data").mkdir()
+    worker = WorkerPlan("trial_app:app", str(folder), str(folder / "data"), "none", NAMESPACE)
+    plan = RuntimePlan(
+        worker=worker,
+        agents_dir=str(folder / "agents"),
+        store_url=f"sqlite:///{folder}/data/owlclaw.db",
+        defaults=Defaults(),
+        placement=Placement(warm=1, most=6, idle=5.0, heartbeat=0.5, sweep=1.0),
+        tool_slots=TOOL_SLOTS,
+        max_concurrent_models=64,
+        model_retry=RetryPolicy(base=0.05),
+        catch_up_seconds=86_400,
+        drain_seconds=5,
+    )
+    start_ray(address=None, temp_dir=SCRATCH / "ray", num_cpus=2, tool_slots=TOOL_SLOTS)
+    cluster = Cluster(plan, tool_definitions(load_app("trial_app:app", folder)))
+    [port] = free_ports(1)
+    ray_serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})
+    cluster.wait_for_store()
+    ray_serve.run(ingress(plan, 1024 * 1024), name="owlclaw", route_prefix="/")
+    cluster.wait_for_agents()
+    with SyncClient(f"http://127.0.0.1:{port}", timeout=120) as client:
+        yield Trial(folder, plan, client)
+    cluster.stop()
+    ray_serve.shutdown()
+    ray.shutdown()

@@ -1,0 +1,165 @@
+import random
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
+from owlclaw_ray.errors import ToolTimeoutError
+from tests.adapters.lance.conftest import NOW, TRADER, LetterEmbedder, memory, recalled
+
+QUERY, BEST = "number3", "客户 number3"
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("healthy")
+    store = LanceMemory(folder, LetterEmbedder(), StoppedClock())
+    for number in range(9):
+        store.remember(TRADER, memory(number, f"客户 number{number}"))
+    store._place(TRADER).index._table._table.optimize()
+    store.remember(TRADER, memory("last", "客户 not optimized"))
+    return folder
+
+
+class StoppedClock:
+    """A clock for a fixture that outlives one test's."""
+
+    def now(self):
+        return NOW
+
+    def monotonic(self):
+        return 0.0
+
+    async def sleep(self, seconds):
+        raise AssertionError
+
+
+def damage(path, how):
+    data = path.read_bytes()
+    match how:
+        case "deleted":
+            path.unlink()
+        case "cut":
+            path.write_bytes(data[: len(data) // 2])
+        case "garbled":
+            path.write_bytes(random.Random(7).randbytes(len(data)))
+
+
+@pytest.mark.parametrize("how", ["deleted", "cut", "garbled"])
+@pytest.mark.parametrize("when", ["before it is opened", "while it is open"])
+@pytest.mark.parametrize("kind", ["*.manifest", "data/*.lance", "metadata.lance", "part_0_*.lance"])
+def test_a_damaged_index_is_made_again(healthy, tmp_path, how, when, kind):
+    folder = shutil.copytree(healthy, tmp_path / "copy")
+    store = LanceMemory(folder, LetterEmbedder(), StoppedClock())
+    if when == "while it is open":
+        recalled(store, "customer")
+    files = sorted((folder / "agents" / TRADER.folder / "index").glob(f"**/{kind}"))
+    assert files
+    for path in files:
+        damage(path, how)
+    assert recalled(store, QUERY)[0] == BEST
+    store.remember(TRADER, memory("new", "freshly added"))
+    assert recalled(store, "freshly")[0] == "freshly added"
+    assert len(recalled(store, QUERY, 100)) == 11
+
+
+def test_an_index_folder_that_vanishes_is_made_again(store, tmp_path):
+    store.remember(TRADER, memory("a", "likes tea"))
+    shutil.rmtree(tmp_path / "agents" / TRADER.folder / "index")
+    assert recalled(store, "tea") == ["likes tea"]
+
+
+def test_a_memory_that_was_stored_but_not_indexed_is_recalled(store, tmp_path, clock):
+    store.remember(TRADER, memory("a", "likes tea"))
+    index = tmp_path / "agents" / TRADER.folder / "index"
+    shutil.copytree(index, tmp_path / "before")
+    store.remember(TRADER, memory("b", "hates rain"))
+    shutil.rmtree(index)
+    shutil.copytree(tmp_path / "before", index)
+    assert recalled(LanceMemory(tmp_path, LetterEmbedder(), clock), "rain", 1) == ["hates rain"]
+
+
+def test_without_any_usable_index_memory_is_searched_word_by_word(store, tmp_path):
+    folder = tmp_path / "agents" / TRADER.folder
+    folder.mkdir(parents=True)
+    (folder / "index").write_text("a file where the folder should be")
+    store.remember(TRADER, memory("a", "客户喜欢绿茶", ("饮料",)))
+    assert store.remember(TRADER, memory("b", "the harbour closes at six")).memory_id == "mem_b"
+    found = store.recall(TRADER, "喜欢什么茶", 5)
+    assert [one.memory.content for one in found.memories] == ["客户喜欢绿茶"]
+    assert found.degraded
+    assert "the memory index is unusable" in found.reason
+    (folder / "index").unlink()
+    assert recalled(store, "harbour", 1) == ["the harbour closes at six"]
+
+
+def test_a_failing_embedder_degrades_recall_to_words_until_it_works_again(tmp_path, clock, embedder):
+    store = LanceMemory(tmp_path, embedder, clock)
+    embedder.broken = True
+    store.remember(TRADER, memory("a", "likes tea"))
+    found = store.recall(TRADER, "tea", 5)
+    assert [one.memory.content for one in found.memories] == ["likes tea"]
+    assert found.degraded
+    assert "model file is corrupt" in found.reason
+    embedder.broken = False
+    assert recalled(store, "tea") == ["likes tea"]
+    assert embedder.documents == ["likes tea"]
+
+
+def test_another_embedder_gets_its_own_vectors(tmp_path, clock, embedder):
+    LanceMemory(tmp_path, embedder, clock).remember(TRADER, memory("a", "likes tea"))
+    other = LetterEmbedder("other/model:v2", 8)
+    store = LanceMemory(tmp_path, other, clock)
+    assert recalled(store, "tea") == ["likes tea"]
+    assert other.documents == ["likes tea"]
+    assert recalled(store, "tea") == ["likes tea"]
+    assert other.documents == ["likes tea"]
+
+
+def test_catching_up_with_a_new_embedder_ends_when_its_time_is_up(tmp_path, clock):
+    words_only = LanceMemory(tmp_path, None, clock)
+    for number in range(20):
+        words_only.remember(TRADER, memory(number, f"fact number{number}"))
+
+    class SlowEmbedder(LetterEmbedder):
+        def embed_documents(self, texts):
+            clock._elapsed += 1.5
+            return super().embed_documents(texts)
+
+    slow = SlowEmbedder()
+    store = LanceMemory(tmp_path, slow, clock)
+    assert recalled(store, "number7", 1) == ["fact number7"]
+    assert len(slow.documents) == 16
+    assert recalled(store, "number7", 1) == ["fact number7"]
+    assert len(slow.documents) == 20
+
+
+def test_a_deadline_that_strikes_inside_the_index_is_no_damage():
+    for deadline in (ToolTimeoutError("late"), TimeoutError("late"), KeyboardInterrupt()):
+        with pytest.raises(type(deadline)), index_errors():
+            raise deadline
+    with pytest.raises(IndexUnusableError, match="ValueError: bad page"), index_errors():
+        raise ValueError("bad page")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.adapters.lance.conftest import TRADER, LetterEmbedder, memory
+from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.system_clock import SystemClock
+store = LanceMemory(Path(sys.argv[1]), LetterEmbedder(), SystemClock())
+for number in range(8):
+    store.remember(TRADER, memory(f"{sys.argv[2]}{number}", f"fact {sys.argv[2]}{number}"))
+    assert not store.recall(TRADER, "fact", 20).degraded
+"""
+
+
+def test_processes_that_write_and_read_at_once_agree_in_the_end(tmp_path, clock):
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "ab"]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    store = LanceMemory(tmp_path, LetterEmbedder(), clock)
+    assert len(recalled(store, "fact", 50)) == 16

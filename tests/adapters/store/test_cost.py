@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event
+
+from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.ports.store import (
+    AppendJournal,
+    AppendLedger,
+    CancelRun,
+    CancelSchedule,
+    ClaimRun,
+    CreateSchedule,
+    LedgerFilter,
+    ReleaseAgent,
+    RunFilter,
+)
+from owlclaw_ray.testing.store_contract import AGENT, NOW, activation, ending, entries, submission
+from owlclaw_ray.testing.store_ledger_contract import record
+from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
+
+
+@pytest.fixture
+async def sqlite_store(sqlite_url):
+    store = await open_store(sqlite_url, writer="keeper")
+    yield store
+    await store.close()
+
+
+@contextmanager
+def statements_of(store):
+    seen = []
+
+    def note(_connection, _cursor, statement, parameters, _context, many):
+        seen.append((statement, parameters[0] if many else parameters))
+
+    engine = store._database._engine
+    event.listen(engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def life_of(agent, at):
+    run_id, second = f"run_{at}_1", f"run_{at}_2"
+    facts = entries(3, EntryKind.PROMPT_BUILT, EntryKind.TOOL_FINISHED)
+    return [
+        submission(run_id, agent, key=f"key_{at}"),
+        submission(second, agent),
+        activation("act_1", agent),
+        ClaimRun(agent, 1, NOW),
+        AppendJournal(RunId(run_id), agent, 1, facts, (record(2 * at, agent),), {f"h_{at}": "text"}),
+        activation("act_2", agent),
+        ClaimRun(agent, 2, NOW),
+        ending(run_id, 6, epoch=2, agent=agent),
+        CancelRun(agent.tenant, RunId(second), NOW),
+        CreateSchedule(schedule(f"sch_{at}", agent), 9),
+        firing(f"sch_{at}", DUE, DUE + timedelta(minutes=5), queues=False),
+        CancelSchedule(agent, ScheduleId(f"sch_{at}"), NOW),
+        AppendLedger((record(2 * at + 1, agent),)),
+        ReleaseAgent(agent, 2, AgentState(), NOW),
+    ]
+
+
+async def test_a_large_batch_takes_no_more_statements_than_a_small_one(sqlite_store):
+    agents = [AgentRef.parse(f"trader:{at}") for at in range(31)]
+
+    with statements_of(sqlite_store) as small:
+        await sqlite_store.apply(life_of(agents[0], 0))
+    with statements_of(sqlite_store) as large:
+        await sqlite_store.apply([each for at in range(1, 31) for each in life_of(agents[at], at)])
+
+    assert len(large) <= len(small) <= 36
+
+
+async def plans_of(store, seen):
+    queries = dict(each for each in seen if not each[0].startswith("BEGIN"))
+
+    def explain(connection):
+        return [
+            (row.detail, statement)
+            for statement, parameters in queries.items()
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        ]
+
+    return await store._database.read(explain)
+
+
+def whole_tables(plans):
+    return [each for each in plans if each[0].startswith("SCAN") and "anon" not in each[0] and "json" not in each[0]]
+
+
+async def test_commands_read_neither_whole_tables_nor_past_runs(sqlite_store):
+    with statements_of(sqlite_store) as seen:
+        for command in life_of(AGENT, 1):
+            await sqlite_store.apply([command])
+
+    plans = await plans_of(sqlite_store, seen)
+
+    assert whole_tables(plans) == []
+    assert [each for each in plans if "runs_by" in each[0]] == []
+    assert any("runs_active" in detail for detail, _ in plans)
+
+
+async def test_queries_read_no_whole_tables(sqlite_store):
+    with statements_of(sqlite_store) as seen:
+        await sqlite_store.run(AGENT.tenant, RunId("run_0"))
+        await sqlite_store.runs(RunFilter(AGENT.tenant))
+        await sqlite_store.runs(RunFilter(AGENT.tenant, agent=AGENT))
+        await sqlite_store.runs(RunFilter(AGENT.tenant, status=RunStatus.FAILED))
+        await sqlite_store.journal(AGENT.tenant, RunId("run_0"))
+        await sqlite_store.schedules(AGENT)
+        await sqlite_store.ticks(ScheduleId("sch_1"))
+        for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_0")}, {"kind": LedgerKind.RUN}):
+            await sqlite_store.ledger(LedgerFilter(AGENT.tenant, **where))
+
+    plans = await plans_of(sqlite_store, seen)
+
+    assert whole_tables(plans) == []
+    assert [each for each in plans if "TEMP B-TREE" in each[0] and "schedule" not in each[1]] == []
+
+
+async def test_looking_for_work_reads_only_what_is_active(sqlite_store):
+    with statements_of(sqlite_store) as seen:
+        await sqlite_store.agents_with_work()
+        await sqlite_store.agents(AGENT.tenant)
+        await sqlite_store.due_schedules(NOW)
+        await sqlite_store.next_due()
+
+    plans = await plans_of(sqlite_store, seen)
+
+    used = {
+        index
+        for index in ("runs_active", "schedules_due", "agents_by_tenant", "runs_by")
+        for plan in plans
+        if index in plan[0]
+    }
+    assert used == {"runs_active", "schedules_due", "agents_by_tenant"}

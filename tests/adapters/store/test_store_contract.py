@@ -1,0 +1,5 @@
+from owlclaw_ray.testing.store_contract import StoreContract
+
+
+class TestSqlStore(StoreContract):
+    pass
