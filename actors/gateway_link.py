@@ -56,19 +56,24 @@ class GatewayLink:
                 return [None] * len(requests)
 
     async def _receive(self) -> None:
-        while self._pending:
-            try:
-                answers = await self._gateway.ask("receive", self._link, _LONG_POLL)
-            except RuntimeUnavailableError as error:
-                logger.warning(
-                    "the model gateway is being restarted; %d calls are sent again: %s", len(self._pending), error
-                )
-                await asyncio.sleep(_PAUSE)
-                await self._submit_batch([request for request, _ in self._pending.values()])
-                continue
-            for each in answers:
-                self._resolve(each.request_id, each.outcome)
-        self._receiver = None
+        try:
+            while self._pending:
+                await self._receive_batch()
+        finally:
+            self._receiver = None
+
+    async def _receive_batch(self) -> None:
+        """Resolve what is ready. What the gateway does not know any more is sent again; what it knows it ignores."""
+        try:
+            answers = await self._gateway.ask("receive", self._link, _LONG_POLL)
+        except RuntimeUnavailableError as error:
+            logger.warning("the model gateway is gone, %d calls are sent to the next: %s", len(self._pending), error)
+            await asyncio.sleep(_PAUSE)
+            answers = ()
+        if not answers:
+            await self._submit_batch([request for request, _ in self._pending.values()])
+        for each in answers:
+            self._resolve(each.request_id, each.outcome)
 
     def _resolve(self, request_id: RequestId, outcome: ModelReply | OwlClawError) -> None:
         _, answer = self._pending.pop(request_id, (None, None))

@@ -60,7 +60,7 @@ class Named:
 
     async def ask(self, method: str, *arguments: object) -> Any:
         """See `ask`; also RuntimeUnavailableError while no actor of that name exists."""
-        actor = self._actor or await asyncio.to_thread(self._find)
+        actor = self._actor if self._actor is not None else await asyncio.to_thread(self._find)
         try:
             return await ask(actor, method, *arguments)
         except RuntimeUnavailableError:
@@ -69,7 +69,7 @@ class Named:
 
     def ask_now(self, method: str, *arguments: object, seconds: float = 30.0) -> Any:
         """See `ask_now`."""
-        actor = self._actor or self._find()
+        actor = self._actor if self._actor is not None else self._find()
         try:
             return ask_now(actor, method, *arguments, seconds=seconds)
         except RuntimeUnavailableError:

@@ -167,7 +167,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce, stopping: t
         cluster.stop()
     finally:
         (settings.data_dir / PID_FILE).unlink(missing_ok=True)
-        ray_serve.shutdown()
+        ray_serve.shutdown()  # type: ignore[no-untyped-call]
         ray.shutdown()
     announce("stopped; runs, memories, schedules and ledger are in " + str(settings.data_dir))
     return 0

@@ -1,0 +1,1 @@
+"""Technologies behind the ports: one module or folder each, none importing another."""

@@ -72,7 +72,7 @@ class RunResult:
     tool_calls: int = 0
     final_text: str = ""
     tools_called: tuple[str, ...] = ()
-    """Canonical names in the order of the calls, repeats included."""
+    """Canonical names in the order in which the calls ended, repeats included."""
     duration_ms: int = 0
     usage: Usage = field(default_factory=Usage)
     model: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,12 +29,16 @@ class Batcher(Generic[Item, Result]):
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
         if len(self._senders) < self._at_once:
-            sender = asyncio.create_task(self._send())
-            self._senders.add(sender)
-            sender.add_done_callback(self._senders.discard)
+            self._senders.add(asyncio.create_task(self._send()))
         return await answer
 
     async def _send(self) -> None:
+        try:
+            await self._send_all()
+        finally:
+            self._senders.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    async def _send_all(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
             try:

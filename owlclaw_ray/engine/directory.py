@@ -46,6 +46,8 @@ class _Seat:
     """None for a spare one."""
     agents: set[AgentRef] = field(default_factory=set)
     idle: dict[AgentRef, float] = field(default_factory=dict)
+    releasing: bool = False
+    """A release is under way; it may wait long for the store."""
 
 
 class Directory:
@@ -135,20 +137,26 @@ class Directory:
         seat.idle = dict(status.idle)
         overdue = [agent for agent, seconds in seat.idle.items() if seconds >= self._placement.idle]
         if overdue:
-            await self._release(seat, overdue)
+            self._spawn_task(self._release(seat, overdue))
 
     async def _release(self, seat: _Seat, agents: Sequence[AgentRef]) -> None:
+        if seat.releasing:
+            return
+        seat.releasing = True
         try:
             gone = await seat.host.release(agents)
         except HostGoneError:
             self._bury(seat)
             return
+        finally:
+            seat.releasing = False
         for agent in gone:
             self._where.pop(agent, None)
             seat.agents.discard(agent)
             seat.idle.pop(agent, None)
         if not seat.agents:
             seat.isolation = None
+            await self._seat_waiting()
 
     def _place(self, agent: AgentRef) -> str | None:
         """Give the agent a host and return it; None if it has to wait for one."""
@@ -187,11 +195,7 @@ class Directory:
         ]
         if idle:
             _, agent, seat = max(idle, key=lambda each: each[0])
-            self._spawn_task(self._free(seat, agent))
-
-    async def _free(self, seat: _Seat, agent: AgentRef) -> None:
-        await self._release(seat, [agent])
-        await self._seat_waiting()
+            self._spawn_task(self._release(seat, [agent]))
 
     async def _deliver(self, seat_id: str, agents: Sequence[AgentRef]) -> None:
         """Wake the agents on their host, adopting those that it does not hold."""

@@ -296,7 +296,7 @@ class LedgerAppended:
 
 @dataclass(frozen=True, slots=True)
 class CommandFailed:
-    """This command could not be applied though the others of its transaction were. `message` says why."""
+    """The command could not be applied though the others of its transaction were. `message` says why."""
 
     message: str
 

@@ -7,10 +7,8 @@ processes and tools run in threads.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 
 from owlclaw_ray.adapters.lance_memory import LanceMemory
@@ -18,7 +16,7 @@ from owlclaw_ray.adapters.scripted.client import ScriptedClient
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.domain.agent import AgentRef, Isolation
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
@@ -59,6 +57,10 @@ from owlclaw_ray.tools.executor import LocalExecutor
 
 _WATCH_SECONDS = 30.0
 _DRAIN_SECONDS = 5.0
+
+
+def _no_jitter() -> float:
+    return 0.0
 
 
 class _CommittingStore:
@@ -239,7 +241,7 @@ async def in_process_runtime(
     `ids` the system's. Schedules fire when `runtime.scheduler.tick()` is called.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
-    data_dir.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
     store = await open_store(store_url or f"sqlite:///{data_dir}/owlclaw.db", writer="in-process")
     commits = GroupCommit(store)
     memory = LanceMemory(data_dir, None, clock)
@@ -248,7 +250,7 @@ async def in_process_runtime(
     )
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
     gateway = ModelGateway(
-        models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=random.Random(0).random
+        models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter
     )
     services = RunServices(
         models=gateway,

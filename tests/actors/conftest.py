@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil

@@ -77,3 +77,13 @@ async def test_a_caller_that_gives_up_does_not_disturb_the_others():
     recorder.gate.set()
 
     assert await patient == 10
+
+
+async def test_a_caller_that_asks_again_at_once_is_answered_again():
+    async def call(items):
+        return items
+
+    batcher = Batcher(call)
+
+    async with asyncio.timeout(5):
+        assert [await batcher(number) for number in range(10)] == list(range(10))

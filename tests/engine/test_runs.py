@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -165,7 +166,7 @@ async def test_fifty_triggers_of_one_agent_run_one_at_a_time_in_order(agents, tm
     assert most == 1
     assert [run.result.final_text for run in runs] == [str(number) for number in range(50)]
     in_order = sorted(runs, key=lambda run: run.seq)
-    assert all(a.finished_at <= b.started_at for a, b in zip(in_order, in_order[1:], strict=False))
+    assert all(a.finished_at <= b.started_at for a, b in pairwise(in_order))
 
 
 async def test_different_agents_run_in_parallel(agents, tmp_path):
@@ -241,7 +242,7 @@ async def test_call_ids_that_a_model_uses_again_do_not_confuse_its_calls(agents,
         records = await runtime.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.DECISION))
 
     assert run.result.tool_calls == 3
-    assert [each.record.data["reasoning"] for each in records] == ["one", "two", "three"]
+    assert sorted(each.record.data["reasoning"] for each in records) == ["one", "three", "two"]
 
 
 @pytest.mark.parametrize(
