@@ -5,7 +5,6 @@ Its process stays lean: no litellm, no LanceDB, no SQLAlchemy, no user code.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -27,17 +26,21 @@ from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.ports.clock import Clock
 
 _FRESH_SECONDS = 1.0
+_PAUSE = 0.2
 
 
 class RemoteDefinitions:
-    """Implements `Definitions`: asks the Directory, which watches the files, at most once a second for each definition."""
+    """Implements `Definitions`: asks the Directory, which watches the files, at most once a second for each definition.
+
+    While the Directory is being restarted the last known version serves, and who needs another one waits.
+    """
 
     def __init__(self, namespace: str, clock: Clock) -> None:
         self._directory, self._clock = Named(DIRECTORY, namespace), clock
         self._known: dict[str, tuple[AgentDefinition, float]] = {}
 
     async def get(self, name: str) -> AgentDefinition:
-        """See Definitions.get. While the Directory is being restarted the last known version serves."""
+        """See Definitions.get."""
         known, asked = self._known.get(name, (None, 0.0))
         now = self._clock.monotonic()
         if known is not None and now - asked < _FRESH_SECONDS:
@@ -45,9 +48,10 @@ class RemoteDefinitions:
         try:
             changed = await self._directory.ask("definition", name, known.version if known else "")
         except RuntimeUnavailableError:
-            if known is None:
-                raise
-            return known
+            if known is not None:
+                return known
+            await self._clock.sleep(_PAUSE)
+            return await self.get(name)
         current = cast("AgentDefinition", changed or known)
         self._known[name] = (current, now)
         return current
@@ -101,7 +105,3 @@ class AgentActor:
     async def drain(self, grace: float) -> None:
         """See AgentHost.drain."""
         await self._host.drain(grace)
-
-    async def modules(self) -> tuple[str, ...]:
-        """Return the top-level modules that this process has imported."""
-        return tuple(sorted({name.partition(".")[0] for name in sys.modules}))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 
-def ray_environment(tool_slots: int) -> dict[str, str]:
-    """Return what must be in the environment before Ray starts: measured settings for many short tasks, and silence."""
-    return {
+def ray_environment(tool_slots: int, *, alone: bool) -> dict[str, str]:
+    """Return what must be in the environment before Ray starts: measured settings for many short tasks, and silence.
+
+    `alone`: this node is the whole cluster, and Ray's processes keep to the loopback interface.
+    """
+    environment = {
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's name for "this node is alone": its processes keep to loopback
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
@@ -17,3 +19,6 @@ def ray_environment(tool_slots: int) -> dict[str, str]:
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "MALLOC_ARENA_MAX": "2",
     }
+    if alone:
+        environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's name for it
+    return environment

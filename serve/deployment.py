@@ -10,15 +10,21 @@ from actors.plan import RuntimePlan
 from actors.runtime import ray_runtime
 from owlclaw_ray.adapters.system_clock import SystemClock
 from serve.api import build_api
+from serve.loopback import keep_replica_on_loopback
 
 _SHUTDOWN_SECONDS = 2.0
 _REQUESTS_AT_ONCE = 2_000
 
 
-def ingress(plan: RuntimePlan, body_limit_bytes: int) -> Application:
-    """Return the application to run with Serve. The replica builds the API itself, so only the plan travels."""
+def ingress(plan: RuntimePlan, body_limit_bytes: int, *, alone: bool) -> Application:
+    """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
+
+    `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
+    """
 
     def api() -> FastAPI:
+        if alone:
+            keep_replica_on_loopback()
         return build_api(ray_runtime(plan), clock=SystemClock(), body_limit_bytes=body_limit_bytes)
 
     deployment = ray_serve.deployment(

@@ -120,7 +120,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce, stopping: t
     settings = prepared.settings
     slots = settings.tools.slots or 2 * (os.cpu_count() or 1)
     own_port = {"RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_ports(1)[0])}  # two runtimes would share the default
-    environment = ray_environment(slots) | haproxy_environment(scratch) | own_port
+    environment = ray_environment(slots, alone=settings.ray.address is None) | haproxy_environment(scratch) | own_port
     os.environ.update(environment)  # noqa: TID251 - Ray reads its settings from the environment only
     started = time.monotonic()
 
@@ -151,7 +151,9 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce, stopping: t
         )
         cluster.wait_for_store()
         announce(f"store open: {_shown(settings.store_url)}")
-        ray_serve.run(ingress(plan, http.body_limit_bytes), name="owlclaw", route_prefix="/")
+        ray_serve.run(
+            ingress(plan, http.body_limit_bytes, alone=settings.ray.address is None), name="owlclaw", route_prefix="/"
+        )
         cluster.wait_for_agents()
         url = f"http://{http.host}:{http.port}"
         _catch_signals(stopping)

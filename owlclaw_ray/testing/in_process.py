@@ -156,7 +156,9 @@ class LocalHost:
 class LocalPool:
     """Implements `HostPool` with objects."""
 
-    def __init__(self, services: RunServices, store: DurableStore, definitions: DefinitionFolder, ids: IdSource) -> None:
+    def __init__(
+        self, services: RunServices, store: DurableStore, definitions: DefinitionFolder, ids: IdSource
+    ) -> None:
         self._services, self._store, self._definitions, self._ids = services, store, definitions, ids
         self.hosts: dict[str, LocalHost] = {}
 
@@ -245,13 +247,9 @@ async def in_process_runtime(
     store = await open_store(store_url or f"sqlite:///{data_dir}/owlclaw.db", writer="in-process")
     commits = GroupCommit(store)
     memory = LanceMemory(data_dir, None, clock)
-    builtins = BuiltInTools(
-        schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock
-    )
+    builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
-    gateway = ModelGateway(
-        models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter
-    )
+    gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(app.registry, builtins, clock)),
@@ -283,7 +281,9 @@ async def in_process_runtime(
         ids=ids,
     )
     runtime.store, runtime.directory, runtime.pool = store, directory, pool
-    runtime.scheduler = Scheduler(store=_CommittingStore(store, commits), wake=dispatcher.wake, next_fire=next_fire, clock=clock)
+    runtime.scheduler = Scheduler(
+        store=_CommittingStore(store, commits), wake=dispatcher.wake, next_fire=next_fire, clock=clock
+    )
     await directory.start()
     try:
         yield runtime

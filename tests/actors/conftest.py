@@ -88,6 +88,7 @@ class Trial:
     folder: Path
     plan: RuntimePlan
     client: SyncClient
+    url: str
 
     def define(self, name: str, *turns: dict[str, object], **options: object) -> str:
         """Write an agent whose script has these turns."""
@@ -151,10 +152,11 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     [port] = free_ports(1)
     ray_serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})
     cluster.wait_for_store()
-    ray_serve.run(ingress(plan, 1024 * 1024), name="owlclaw", route_prefix="/")
+    ray_serve.run(ingress(plan, 1024 * 1024, alone=True), name="owlclaw", route_prefix="/")
     cluster.wait_for_agents()
-    with SyncClient(f"http://127.0.0.1:{port}", timeout=120) as client:
-        yield Trial(folder, plan, client)
+    url = f"http://127.0.0.1:{port}"
+    with SyncClient(url, timeout=120) as client:
+        yield Trial(folder, plan, client, url)
     cluster.stop()
     ray_serve.shutdown()
     ray.shutdown()

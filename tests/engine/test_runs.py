@@ -83,7 +83,9 @@ async def test_every_model_call_tool_call_decision_and_visibility_decision_is_in
 
 async def test_tool_results_reach_the_model_paired_by_id_in_its_own_order(agents, tmp_path):
     agents.define()
-    replies = iter([asks(("query_state", '{"state_name":"slow"}'), ("query_state", '{"state_name":"quick"}')), says("ok")])
+    replies = iter(
+        [asks(("query_state", '{"state_name":"slow"}'), ("query_state", '{"state_name":"quick"}')), says("ok")]
+    )
     model = Model(lambda _: next(replies))
     app = OwlClaw("app")
 

@@ -50,7 +50,10 @@ def test_a_one_time_schedule_fires_however_late_it_is():
 def test_of_missed_cron_times_the_last_fires_and_the_others_are_accounted_for():
     plan = plan_firing(every_minute(NOON), NOON + timedelta(minutes=10, seconds=30), next_fire, DAY)
 
-    assert [(tick.outcome, tick.count) for tick in plan.ticks] == [(TickOutcome.SKIPPED, 10), (TickOutcome.CAUGHT_UP, 1)]
+    assert [(tick.outcome, tick.count) for tick in plan.ticks] == [
+        (TickOutcome.SKIPPED, 10),
+        (TickOutcome.CAUGHT_UP, 1),
+    ]
     assert plan.next_fire_at == NOON + timedelta(minutes=11)
 
 
@@ -75,7 +78,9 @@ def test_cron_times_older_than_the_catch_up_window_are_skipped():
 def test_deciding_twice_is_deciding_once():
     late = NOON + timedelta(minutes=3)
 
-    assert plan_firing(every_minute(NOON), late, next_fire, DAY) == plan_firing(every_minute(NOON), late, next_fire, DAY)
+    assert plan_firing(every_minute(NOON), late, next_fire, DAY) == plan_firing(
+        every_minute(NOON), late, next_fire, DAY
+    )
 
 
 @given(st.integers(0, 3_000))

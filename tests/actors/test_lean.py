@@ -1,0 +1,17 @@
+import json
+import subprocess
+import sys
+
+SHOW = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+
+
+def modules_after(statement):
+    command = [sys.executable, "-c", f"{statement}; {SHOW}"]
+    return set(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+
+def test_an_agent_actor_loads_nothing_beyond_ray_but_the_engine_and_orjson():
+    added = modules_after("import actors.agent") - modules_after("import ray")
+
+    packages = {name.partition(".")[0] for name in added} - set(sys.stdlib_module_names)
+    assert packages == {"actors", "owlclaw_ray", "orjson"}
