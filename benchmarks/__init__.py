@@ -1,0 +1,1 @@
+"""Measurements, each with its baseline in the same run."""
