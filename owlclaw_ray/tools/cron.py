@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -43,6 +44,7 @@ class CronError(UserError, ValueError):
         return (type(self), (self.field, self.problem))
 
 
+@lru_cache(maxsize=1_024)
 def validate_cron(expression: str, timezone: str) -> None:
     """Raise CronError unless the expression has five good fields and fires some day, and the zone is an IANA name.
 

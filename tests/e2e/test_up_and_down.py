@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+
+def turn(*calls: tuple[str, dict[str, object]], **options: object) -> dict[str, object]:
+    return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in calls], **options}
+
+
+LOOKS = {
+    "when": {"trigger": "api"},
+    "turns": [
+        turn(("remember", {"content": "the disk fills on Fridays"})),
+        turn(("schedule_once", {"delay_seconds": 4, "focus": "look again"}), ("log_decision", {"reasoning": "because"})),
+        {"text": "done"},
+    ],
+}
+FOLLOWS_UP = {"when": {"trigger": "schedule_once"}, "turns": [{"text": "looked again at {{ trigger.focus }}"}]}
+SLOW = {"turns": [turn(("trial.act", {"what": "first"})), turn(("trial.act", {"what": "second"}), latency=20), {"text": "done"}]}
+
+
+def outcome(client, run_id):
+    for _ in client.events(run_id):
+        pass
+    return client.run(run_id, events=True)
+
+
+def test_after_ctrl_c_and_a_new_start_everything_is_there_and_what_fell_due_fires(installation):
+    installation.define("watch", LOOKS, FOLLOWS_UP)
+    installation.up()
+    with installation.client() as client:
+        first = client.submit("watch", {"x": 1}, wait=60)
+        records = len(client.ledger(agent="watch"))
+    assert installation.interrupt() == 0
+
+    installation.up()
+    with installation.client() as client:
+        followed_up = []
+        while not followed_up:
+            followed_up = [run for run in client.runs("watch")["runs"] if run["trigger"]["kind"] == "schedule_once"]
+        run = outcome(client, followed_up[0]["run_id"])
+
+        assert client.run(first["run_id"])["result"] == first["result"]
+        assert [memory["content"] for memory in client.memories("watch")] == ["the disk fills on Fridays"]
+        assert client.schedules("watch")[0]["status"] == "done"
+        assert len(client.ledger(agent="watch")) > records
+        assert run["result"]["final_text"] == "looked again at look again"
+    assert installation.interrupt() == 0
+
+
+def test_after_kill_minus_nine_of_everything_an_unfinished_run_ends_without_repeating_a_call(installation):
+    installation.define("slow", SLOW)
+    installation.up()
+    with installation.client() as client:
+        run_id = client.submit("slow")["run_id"]
+        for event in client.events(run_id):
+            if event["kind"] == "tool_finished":
+                break
+        waiting = client.submit("slow")["run_id"]
+    installation.kill_everything()
+
+    (installation.folder / "agents" / "slow" / "script.yaml").write_text(
+        (installation.folder / "agents" / "slow" / "script.yaml").read_text().replace("latency: 20", "latency: 0")
+    )
+    installation.up()
+    with installation.client() as client:
+        run, second = outcome(client, run_id), outcome(client, waiting)
+
+    effects = (installation.folder / "effects").read_text().splitlines()
+    assert run["status"] == second["status"] == "completed"
+    assert [line.split()[1] for line in effects if line.startswith(run_id)] == ["first", "second"]
+    assert "run_resumed" in [event["kind"] for event in run["events"]]
+    assert installation.interrupt() == 0
