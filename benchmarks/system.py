@@ -53,7 +53,9 @@ def running_system(agents: dict[str, dict[str, object]], **settings: object) -> 
         log = (folder / "up.log").open("w")
         started = time.monotonic()
         command = [sys.executable, "-m", "serve.cli", "up"]
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+        )
         url = f"http://127.0.0.1:{port}"
         try:
             _wait_until_ready(url, process, folder / "up.log")

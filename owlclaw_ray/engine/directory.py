@@ -16,6 +16,7 @@ from typing import Any
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.engine.host_pool import Host, HostGoneError, HostPool
+from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import RunStore
@@ -69,14 +70,17 @@ class Directory:
         self._waiting: dict[AgentRef, None] = {}
         self._spawning = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._swept = self._closed = False
 
     async def start(self) -> None:
-        """Learn the living hosts, fill the warm pool, look for work left behind, and keep all three up."""
+        """Learn the living hosts and look for work left behind, again and again.
+
+        Spare hosts are made from the first sweep on: until then the processor belongs to those who are starting too.
+        """
         for host in await self._pool.living():
             self._seats[host.host_id] = _Seat(host)
         await self.heartbeat()
-        self._refill()
+        self._spawn_task(self._attempt(self.take_over))
         self._spawn_task(self._every(self._placement.heartbeat, self.heartbeat))
         self._spawn_task(self._every(self._placement.sweep, self.sweep))
 
@@ -118,9 +122,15 @@ class Directory:
         await self._seat_waiting()
         self._refill()
 
-    async def sweep(self) -> None:
-        """Wake every agent that has queued or unfinished runs."""
+    async def take_over(self) -> None:
+        """Wake every agent that has queued or unfinished runs, wherever it was before."""
         await self.wake(await self._store.agents_with_work())
+
+    async def sweep(self) -> None:
+        """Take over what nobody holds, and keep the warm pool full."""
+        await self.take_over()
+        self._swept = True
+        self._refill()
 
     async def _check(self, seat: _Seat) -> None:
         try:
@@ -226,14 +236,16 @@ class Directory:
         self._spawn_task(self._pool.kill(seat.host))
         self._refill()
         if seat.agents:
-            self._spawn_task(self.sweep())
+            self._spawn_task(self._attempt(self.take_over))
 
     def _refill(self) -> None:
         """Keep `warm` spare hosts, and one for each agent that waits, as far as the limit allows."""
         if self._closed:
             return
         spare = sum(seat.isolation is None for seat in self._seats.values())
-        wanted = self._hosts_wanted_by(self._waiting) + self._placement.warm - spare - self._spawning
+        wanted = (
+            self._hosts_wanted_by(self._waiting) + (self._placement.warm if self._swept else 0) - spare - self._spawning
+        )
         room = self._placement.most - len(self._seats) - self._spawning
         for _ in range(min(wanted, room)):
             self._spawning += 1
@@ -261,10 +273,15 @@ class Directory:
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await self._clock.sleep(seconds)
-            try:
-                await work()
-            except Exception:
-                logger.exception("the Directory's %s failed; it is tried again", getattr(work, "__name__", "work"))
+            await self._attempt(work)
+
+    async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except RetryableError as error:
+            logger.warning("the Directory tries again later: %s", error)
+        except Exception:
+            logger.exception("the Directory's work failed; it is tried again later")
 
     def _spawn_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -17,7 +17,7 @@ from owlclaw_ray.client import SyncClient
 from serve.loopback import free_ports
 
 READY = "ready in"
-APP = '''
+APP = """
 import time
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def act(what: str, context: ToolContext) -> str:
     with (Path(__file__).parent / "effects").open("a") as log:
         log.write(f"{context.run_id} {what}\\n")
     return f"did {what}"
-'''
+"""
 
 
 class Installation:

@@ -13,12 +13,20 @@ LOOKS = {
     "when": {"trigger": "api"},
     "turns": [
         turn(("remember", {"content": "the disk fills on Fridays"})),
-        turn(("schedule_once", {"delay_seconds": 4, "focus": "look again"}), ("log_decision", {"reasoning": "because"})),
+        turn(
+            ("schedule_once", {"delay_seconds": 4, "focus": "look again"}), ("log_decision", {"reasoning": "because"})
+        ),
         {"text": "done"},
     ],
 }
 FOLLOWS_UP = {"when": {"trigger": "schedule_once"}, "turns": [{"text": "looked again at {{ trigger.focus }}"}]}
-SLOW = {"turns": [turn(("trial.act", {"what": "first"})), turn(("trial.act", {"what": "second"}), latency=20), {"text": "done"}]}
+SLOW = {
+    "turns": [
+        turn(("trial.act", {"what": "first"})),
+        turn(("trial.act", {"what": "second"}), latency=20),
+        {"text": "done"},
+    ]
+}
 
 
 def outcome(client, run_id):
