@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ray
 
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, ROOT, SCHEDULER, Named, ask_now, make
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, ROOT, SCHEDULER, Named, ask_now, make, tell
 from actors.root import RootActor
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -61,11 +61,13 @@ class Cluster:
         self._part(DIRECTORY).ask_now("hosts", seconds=_STORE_SECONDS)
         self._part(GATEWAY).ask_now("ready", seconds=_STORE_SECONDS)
 
-    def warm(self, *, models: bool) -> None:
-        """Begin to load what the first calls will need; returns at once."""
-        self._root.warm_tools.remote()
-        if models:
-            ray.get_actor(GATEWAY, namespace=self._plan.namespace).warm.remote()
+    def warm_tools(self) -> None:
+        """Begin to load what the first tool calls will need; returns at once."""
+        tell(self._root, "warm_tools")
+
+    def warm_models(self, models: Sequence[str]) -> dict[str, str]:
+        """Load what calls of real models need; return which of these lack a key, with the environment variables to set."""
+        return cast("dict[str, str]", self._part(GATEWAY).ask_now("warm", models, seconds=_STORE_SECONDS))
 
     def stop(self) -> None:
         """Fire no more schedules, let runs end within the plan's grace (the rest resume at the next start), close the store."""

@@ -44,9 +44,14 @@ class ModelGatewayActor:
         """Stop these calls."""
         self._box(link).cancel(request_ids)
 
-    async def warm(self) -> None:
-        """Import litellm now, beside everything else, instead of with the first call."""
+    async def warm(self, models: Sequence[str]) -> dict[str, str]:
+        """Import litellm now, beside everything else, instead of with the first call.
+
+        Return which of these models lack a key, each with the environment variables to set.
+        """
         await asyncio.to_thread(self._litellm.warm)
+        missing = {model: self._litellm.missing_key(model) for model in models}
+        return {model: variables for model, variables in missing.items() if variables is not None}
 
     async def ready(self) -> bool:
         """Return as soon as calls are taken."""

@@ -28,6 +28,11 @@ def make(kind: type[Any], *arguments: object, **options: object) -> ActorHandle[
     return actor
 
 
+def tell(actor: ActorHandle[Any], method: str) -> None:
+    """Have the actor do something without waiting for it, or hearing how it went."""
+    getattr(actor, method).remote()
+
+
 async def ask(actor: ActorHandle[Any], method: str, *arguments: object) -> Any:
     """Return what the actor's method returns, and raise what it raises.
 

@@ -10,8 +10,8 @@ import argparse
 import asyncio
 import itertools
 import time
-from urllib.request import urlopen
 
+import httpx
 import orjson
 
 from benchmarks.load import post_for
@@ -24,8 +24,8 @@ def unfinished(system: RunningSystem) -> int:
     """Return how many runs are queued or running, up to a page of each."""
     count = 0
     for status in ("queued", "running"):
-        with urlopen(f"{system.url}/v1/runs?status={status}&limit=1", timeout=30) as response:
-            count += len(orjson.loads(response.read())["runs"])
+        page = httpx.get(f"{system.url}/v1/runs", params={"status": status, "limit": 1}, timeout=30)
+        count += len(page.json()["runs"])
     return count
 
 

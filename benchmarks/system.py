@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.request import urlopen
 
+import httpx
 import psutil
 
 from serve.loopback import free_ports
@@ -53,9 +52,7 @@ def running_system(agents: dict[str, dict[str, object]], **settings: object) -> 
         log = (folder / "up.log").open("w")
         started = time.monotonic()
         command = [sys.executable, "-m", "serve.cli", "up"]
-        process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, env=os.environ | {"PYTHONUNBUFFERED": "1"}
-        )
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
         url = f"http://127.0.0.1:{port}"
         try:
             _wait_until_ready(url, process, folder / "up.log")
@@ -79,9 +76,9 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
         if process.poll() is not None:
             raise RuntimeError(f"owlclaw up ended with {process.returncode}:\n{log.read_text()}")
         try:
-            with urlopen(f"{url}/readyz", timeout=2) as response:
-                if response.status == 200:
-                    return
-        except OSError:
-            time.sleep(0.1)
+            if httpx.get(f"{url}/readyz", timeout=2).is_success:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
     raise RuntimeError(f"owlclaw up was not ready after {READY_SECONDS:.0f} s:\n{log.read_text()}")

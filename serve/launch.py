@@ -53,9 +53,10 @@ class Preparation:
         return tuple(each.name for each in self.definitions if each.model.chain[0].startswith("scripted:"))
 
     @property
-    def uses_models(self) -> bool:
-        """Whether any definition may ask a real model."""
-        return any(not model.startswith("scripted:") for each in self.definitions for model in each.model.chain)
+    def real_models(self) -> tuple[str, ...]:
+        """Names of all models that are no scripts, fallbacks included."""
+        named = {model for each in self.definitions for model in each.model.chain}
+        return tuple(sorted(model for model in named if not model.startswith("scripted:")))
 
 
 def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
@@ -103,6 +104,8 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
     try:
         with _ray_aside(ray_log):
             return _serve(prepared, scratch, aloud, stopping)
+    except ConfigurationError:
+        raise
     except Exception:
         _keep_logs(logs)
         announce(f"failed; see {ray_log} and the logs in {logs}")
@@ -163,7 +166,10 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce, stopping: t
             announce(
                 f"note: {', '.join(prepared.scripted)} answered by a script, not by a model (see agent.yaml: model)"
             )
-        cluster.warm(models=prepared.uses_models)
+        cluster.warm_tools()
+        if prepared.real_models:
+            for model, variables in cluster.warm_models(prepared.real_models).items():
+                announce(f"warning: {model} has no key: set {variables} and start again (owlclaw doctor checks it)")
         stopping.wait()
         announce(f"stopping: runs may end within {DRAIN_SECONDS:.0f} s, what is left resumes at the next start …")
         cluster.stop()

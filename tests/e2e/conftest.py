@@ -34,6 +34,11 @@ def act(what: str, context: ToolContext) -> str:
 """
 
 
+def _environment() -> dict[str, str]:
+    """Return what a user's shell would have: nothing that these tests set for Ray."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}  # noqa: TID251
+
+
 class Installation:
     """A folder with an application, and the runtime that serves it."""
 
@@ -62,7 +67,7 @@ class Installation:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={key: value for key, value in os.environ.items() if not key.startswith("RAY_")},
+            env=_environment(),
             start_new_session=True,
         )
         assert self.process.stdout is not None
