@@ -25,11 +25,10 @@ class DirectoryActor:
         from owlclaw_ray.identity.folder import DefinitionFolder
 
         self._definitions = DefinitionFolder(Path(plan.agents_dir), plan.defaults)
-        self._isolation: dict[str, Isolation] = {}
         self._directory = Directory(
             pool=RootedPool(plan.namespace, plan.placement.heartbeat * _PATIENCE_IN_HEARTBEATS),
             store=KeeperClient(plan.namespace),
-            isolation_of=lambda name: self._isolation.get(name, Isolation.DEDICATED),
+            isolation_of=self._isolation_of,
             placement=plan.placement,
             clock=SystemClock(),
         )
@@ -38,8 +37,6 @@ class DirectoryActor:
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """See Directory.wake."""
         await self._started
-        for name in {agent.definition for agent in agents}:
-            await self._learn_isolation(name)
         return await self._directory.wake(agents)
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
@@ -50,7 +47,6 @@ class DirectoryActor:
     async def definition(self, name: str, known_version: str) -> AgentDefinition | None:
         """Return the present definition, or None if it is the known version; raises what is wrong with it."""
         definition = await self._definitions.get(name)
-        self._isolation[name] = definition.isolation
         return None if definition.version == known_version else definition
 
     async def hosts(self) -> dict[str, int]:
@@ -62,9 +58,9 @@ class DirectoryActor:
         """See Directory.stop."""
         await self._directory.stop(grace)
 
-    async def _learn_isolation(self, name: str) -> None:
-        """Note how the definition wants its agents placed; a broken one gets a host all the same, where its run fails and says why."""
+    def _isolation_of(self, name: str) -> Isolation:
+        """Return how the definition wants its agents placed; a broken one gets a host too, where its runs fail and say why."""
         try:
-            self._isolation[name] = (await self._definitions.get(name)).isolation
+            return self._definitions.load(name).isolation
         except OwlClawError:
-            self._isolation.pop(name, None)
+            return Isolation.DEDICATED

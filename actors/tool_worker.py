@@ -20,9 +20,10 @@ from owlclaw_ray.app_loader import load_app
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ports.memory import Embedder
 from owlclaw_ray.ports.store import (
+    CancelRun,
     CancelSchedule,
     CommandFailed,
     CreateSchedule,
@@ -52,14 +53,18 @@ class KeeperSchedules:
             raise StoreUnavailableError(f"the schedule was not stored: {outcome}")
         return outcome
 
-    def cancel(self, agent: AgentRef, schedule_id: ScheduleId) -> ScheduleCancelled:
+    def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
         """See Schedules.cancel."""
-        outcome = self._apply(CancelSchedule(agent, schedule_id, SystemClock().now()))
+        now = SystemClock().now()
+        outcome = self._apply(CancelSchedule(agent, schedule_id, now))
         if not isinstance(outcome, ScheduleCancelled):
             raise StoreUnavailableError(f"the schedule was not cancelled: {outcome}")
+        for run_id in outcome.running:
+            if run_id != caller_run:
+                self._apply(CancelRun(agent.tenant, run_id, now))
         return outcome
 
-    def _apply(self, command: CreateSchedule | CancelSchedule) -> Outcome:
+    def _apply(self, command: CreateSchedule | CancelSchedule | CancelRun) -> Outcome:
         outcome: Outcome = self._keeper.ask_now("apply", [command])[0]
         if isinstance(outcome, CommandFailed):
             raise StoreUnavailableError(outcome.message)

@@ -8,7 +8,7 @@ import logging
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.engine.conversation import Conversation
-from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.durable import CommandRefusedError, DurableStore
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunLoop, RunServices
 from owlclaw_ray.errors import OwlClawError, StaleEpochError
@@ -125,22 +125,41 @@ class Activation:
                 return None
 
     async def _execute(self, claimed: RunClaimed) -> RunClaimed | None:
-        run = claimed.run
+        self._current = (claimed.run.run_id, None)
+        try:
+            journal = self._journal_of(claimed)
+            try:
+                return await self._finish(claimed, journal, await self._result_of(claimed, journal))
+            except CommandRefusedError as error:
+                return await self._give_up(claimed, error)
+            finally:
+                journal.abandon()
+        finally:
+            self._current = None
+            self._cancelled.discard(claimed.run.run_id)
+
+    def _journal_of(self, claimed: RunClaimed) -> RunJournal:
         conversation = Conversation()
         conversation.restore(claimed.journal, claimed.blobs)
         clock = self._services.clock
-        journal = RunJournal(run, self.epoch, conversation=conversation, store=self._store, clock=clock)
-        self._current = (run.run_id, None)
-        try:
-            result = await self._result_of(claimed, journal)
-            state = self.state.after_run(outcome_line(result, run.trigger.kind.value))
-            following = await journal.finish(result, state, claim_next=not self._draining)
-            self.state = state
-        finally:
-            journal.abandon()
-            self._current = None
-            self._cancelled.discard(run.run_id)
+        return RunJournal(claimed.run, self.epoch, conversation=conversation, store=self._store, clock=clock)
+
+    async def _finish(self, claimed: RunClaimed, journal: RunJournal, result: RunResult) -> RunClaimed | None:
+        state = self.state.after_run(outcome_line(result, claimed.run.trigger.kind.value))
+        following = await journal.finish(result, state, claim_next=not self._draining)
+        self.state = state
         return following
+
+    async def _give_up(self, claimed: RunClaimed, error: CommandRefusedError) -> RunClaimed | None:
+        """End a run whose facts the store refuses: what is committed stays, and the run fails instead of coming back for ever."""
+        logger.error("the store refuses what run %s would write: %s", claimed.run.run_id, error)
+        again = await self._claim()
+        if again is None:
+            return None
+        result = RunResult(
+            RunStatus.FAILED, error=RunError("internal_error", f"the store refused its journal: {error}")
+        )
+        return await self._finish(again, self._journal_of(again), result)
 
     async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> RunResult:
         run = claimed.run

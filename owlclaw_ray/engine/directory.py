@@ -85,7 +85,7 @@ class Directory:
         self._spawn_task(self._every(self._placement.sweep, self.sweep))
 
     async def stop(self, grace: float) -> None:
-        """Drain every host; place nothing any more."""
+        """Drain every host. Nothing is placed or woken any more: what is queued waits for the next start."""
         self._closed = True
         for task in tuple(self._tasks):
             task.cancel()
@@ -93,6 +93,8 @@ class Directory:
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """Have each agent look for its runs, wherever it is or will be; return the hosts of those that have one now."""
+        if self._closed:
+            return {}
         at_home: dict[str, list[AgentRef]] = {}
         for agent in dict.fromkeys(agents):
             seat_id = self._where.get(agent) or self._place(agent)

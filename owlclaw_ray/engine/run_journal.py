@@ -14,6 +14,7 @@ from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.entries import run_finished
+from owlclaw_ray.engine.storable import storable
 from owlclaw_ray.errors import OwlClawError, StaleEpochError
 from owlclaw_ray.ids import RecordId, derived_id
 from owlclaw_ray.ports.clock import Clock
@@ -45,7 +46,7 @@ class RunJournal:
 
     def record(self, kind: EntryKind, data: JsonObject) -> None:
         """Add a fact. It is durable after the next commit, or FLUSH_AFTER seconds later at the latest, store permitting."""
-        entry = JournalEntry(self.conversation.last_seq + 1, kind, self._clock.now(), data)
+        entry = JournalEntry(self.conversation.last_seq + 1, kind, self._clock.now(), storable(data))
         self.conversation.apply(entry, self._blobs)
         self._entries.append(entry)
         if self._flusher is None:
@@ -56,7 +57,9 @@ class RunJournal:
         record_id = RecordId(derived_id("rec", self._run.run_id, kind.value, key))
         agent = self._run.agent
         self._ledger.append(
-            LedgerRecord(record_id, agent.tenant, agent.agent_id, self._run.run_id, kind, self._clock.now(), data)
+            LedgerRecord(
+                record_id, agent.tenant, agent.agent_id, self._run.run_id, kind, self._clock.now(), storable(data)
+            )
         )
 
     def audit_all(self, records: Sequence[LedgerRecord]) -> None:

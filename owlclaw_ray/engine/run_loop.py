@@ -86,6 +86,7 @@ class RunLoop:
         except asyncio.CancelledError:
             if not self._cancelled:
                 raise
+            self._journal.record(EntryKind.CANCEL_REQUESTED, {})
             result = self._result(RunStatus.CANCELLED)
         except TimeoutError:
             message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"

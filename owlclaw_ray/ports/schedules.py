@@ -6,7 +6,7 @@ from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Schedule
-from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ports.store import ScheduleCancelled, ScheduleCreated, TooManySchedules
 
 
@@ -17,6 +17,9 @@ class Schedules(Protocol):
         """Store the schedule unless its id is there already (the first is returned) or the agent has `limit` active ones."""
         ...
 
-    def cancel(self, agent: AgentRef, schedule_id: ScheduleId) -> ScheduleCancelled:
-        """Cancel the agent's own schedule. See ScheduleCancelled for the cases."""
+    def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
+        """Cancel the agent's own schedule, and the runs of its firings that are not over, except the caller's own run.
+
+        See ScheduleCancelled for the cases.
+        """
         ...

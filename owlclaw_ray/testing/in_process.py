@@ -40,6 +40,7 @@ from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.models import ModelClient
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import (
+    CancelRun,
     CancelSchedule,
     Command,
     CreateSchedule,
@@ -96,10 +97,14 @@ class LoopSchedules:
         assert isinstance(outcome, ScheduleCreated | TooManySchedules)
         return outcome
 
-    def cancel(self, agent: AgentRef, schedule_id: ScheduleId) -> ScheduleCancelled:
+    def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
         """See Schedules.cancel."""
-        outcome = self._apply(CancelSchedule(agent, schedule_id, self._clock.now()))
+        now = self._clock.now()
+        outcome = self._apply(CancelSchedule(agent, schedule_id, now))
         assert isinstance(outcome, ScheduleCancelled)
+        for run_id in outcome.running:
+            if run_id != caller_run:
+                self._apply(CancelRun(agent.tenant, run_id, now))
         return outcome
 
     def _apply(self, command: Command) -> Outcome:

@@ -79,7 +79,7 @@ class SchedulingTools:
 
     def cancel_schedule(self, arguments: CancelSchedule, caller: Caller) -> Answer:
         """Cancel a schedule of the caller's agent. That there is none to cancel is an answer, not an error."""
-        outcome = self._schedules.cancel(caller.agent, ScheduleId(arguments.schedule_id))
+        outcome = self._schedules.cancel(caller.agent, ScheduleId(arguments.schedule_id), caller.run_id)
         return Answer(
             {"cancelled": outcome.cancelled, "schedule_id": outcome.schedule_id, "message": outcome.message},
         )

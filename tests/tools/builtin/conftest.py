@@ -35,7 +35,7 @@ class MemorySchedules:
         self.stored[schedule.schedule_id] = schedule
         return ScheduleCreated(schedule)
 
-    def cancel(self, agent, schedule_id):
+    def cancel(self, agent, schedule_id, caller_run):
         known = self.stored.get(schedule_id)
         if known is None or known.agent != agent:
             return ScheduleCancelled(
