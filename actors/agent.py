@@ -11,6 +11,7 @@ from typing import cast
 
 from actors.gateway_link import GatewayLink
 from actors.keeper_client import KeeperClient
+from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, Named
 from actors.tool_task import TaskToolRunner
@@ -61,6 +62,7 @@ class AgentActor:
     """A thin shell around AgentHost."""
 
     def __init__(self, host_id: str, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
+        configure(plan.worker.log)
         clock = SystemClock()
         agents = plan.data_dir / "agents"
         services = RunServices(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from actors.hosts import RootedPool
 from actors.keeper_client import KeeperClient
+from actors.logs import configure
 from actors.plan import RuntimePlan
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
@@ -24,6 +25,7 @@ class DirectoryActor:
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.identity.folder import DefinitionFolder
 
+        configure(plan.worker.log)
         self._definitions = DefinitionFolder(Path(plan.agents_dir), plan.defaults)
         self._directory = Directory(
             pool=RootedPool(plan.namespace, plan.placement.heartbeat * _PATIENCE_IN_HEARTBEATS),

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+from actors.logs import configure
 from actors.plan import RuntimePlan
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
@@ -36,6 +37,7 @@ class KeeperActor:
     """Opens the store when it is first asked, and again after a failure to open."""
 
     def __init__(self, plan: RuntimePlan) -> None:
+        configure(plan.worker.log)
         self._plan = plan
         self._opening = asyncio.Lock()
         self._store: Store | None = None

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+from actors.logs import configure
 from actors.plan import RuntimePlan
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.model import ModelRequest
@@ -21,6 +22,7 @@ class ModelGatewayActor:
         from owlclaw_ray.adapters.litellm_client import LiteLLMClient
         from owlclaw_ray.adapters.scripted.client import ScriptedClient
 
+        configure(plan.worker.log)
         clock = SystemClock()
         self._litellm = LiteLLMClient()
         self._models = ModelGateway(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from actors.logs import LogPlan
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
@@ -21,6 +22,7 @@ class WorkerPlan:
     embedder: str
     """`auto`, `none` or `local`."""
     namespace: str
+    log: LogPlan = field(default_factory=LogPlan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from ray.actor import ActorHandle
 from actors.agent import AgentActor
 from actors.directory import DirectoryActor
 from actors.keeper import KeeperActor
+from actors.logs import configure
 from actors.model_gateway import ModelGatewayActor
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, make
@@ -30,6 +31,7 @@ class RootActor:
     """Makes the parts of its node in __init__, so that a restart needs nobody's help."""
 
     def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
+        configure(plan.worker.log)
         self._plan, self._tools = plan, tuple(tools)
         self._ids = RandomIds()
         self._hosts: dict[str, ActorHandle[Any]] = {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from actors.keeper_client import KeeperClient
+from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, Named
 from owlclaw_ray.adapters.system_clock import SystemClock
@@ -19,6 +20,7 @@ class SchedulerActor:
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.tools.cron import next_fire
 
+        configure(plan.worker.log)
         self._directory = Named(DIRECTORY, plan.namespace)
         self._scheduler = Scheduler(
             store=KeeperClient(plan.namespace),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from actors.logs import configure
 from actors.plan import WorkerPlan
 from actors.remote import KEEPER, Named
 from owlclaw_ray.adapters.lance_memory import LanceMemory
@@ -113,6 +114,7 @@ def _worker(plan: WorkerPlan) -> _Worker:
 
 
 def _make_worker(plan: WorkerPlan) -> _Worker:
+    configure(plan.log)
     clock = SystemClock()
     app = load_app(plan.app_path, Path(plan.app_folder)) if plan.app_path else OwlClaw("owlclaw")
     memory = LanceMemory(Path(plan.data_dir), _embedder(plan.embedder), clock)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import structlog
+import logging
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.problems import unexpected
 
-log = structlog.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LastResort:
@@ -31,7 +32,7 @@ class LastResort:
         try:
             await self._app(scope, receive, watched_send)
         except Exception:
-            log.exception("request_failed", method=scope["method"], path=scope["path"])
+            logger.exception("%s %s failed", scope["method"], scope["path"])
             if started:
                 raise
             await unexpected().response(scope["path"])(scope, receive, send)

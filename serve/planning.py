@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from actors.cluster import NAMESPACE
+from actors.logs import LogPlan
 from actors.plan import RuntimePlan, WorkerPlan
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -22,6 +23,7 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
             data_dir=str(settings.data_dir),
             embedder=settings.memory.embedder,
             namespace=NAMESPACE,
+            log=LogPlan(settings.log.level, settings.log.format),
         ),
         agents_dir=str(settings.agents_dir),
         store_url=settings.store_url,
