@@ -152,7 +152,7 @@ class Story:
             )
             console().print(note, style="yellow")
         else:
-            _say(f"The model is {agent['model']}: what the agent does is the model's own decision.")
+            console().print(f"\n   The model is {agent['model']}: what the agent does is the model's own decision.")
 
     async def _submit(self, body: JsonObject) -> str:
         _say(f"body: {orjson.dumps(body).decode()}")

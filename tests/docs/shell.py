@@ -1,0 +1,78 @@
+"""Command lines of the documents, checked without running them; requests of curl are sent to a server of the test."""
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import httpx
+import typer
+
+from owlclaw_ray.settings import load_settings
+from serve.cli.entry import build_cli
+from tests.docs.snippets import ROOT
+
+DOCUMENTED_URL = "http://127.0.0.1:8700"
+_ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=\S*")
+_EXTRAS = re.compile(r"\.\[([\w-]+)\]")
+
+
+def commands(text):
+    """Return the words of each command of a shell snippet; lines that end in a backslash go on."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def without_assignments(words):
+    """Return the variables that stand before a command, and the command."""
+    count = next((number for number, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
+    return dict(word.split("=", 1) for word in words[:count]), words[count:]
+
+
+def check_owlclaw(arguments):
+    """Raise an error if the real command line would not take the arguments."""
+    name, *rest = arguments
+    typer.main.get_command(build_cli()).commands[name].make_context(name, rest).close()
+
+
+def check_settings(variables, folder):
+    """Raise ConfigurationError if the variables are no good settings."""
+    load_settings(folder, variables)
+
+
+def check_make(targets):
+    """Assert that the Makefile has the targets."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE) for target in targets), targets
+
+
+def check_pip(arguments):
+    """Assert that it installs this project with extras that it has."""
+    extra = _EXTRAS.search(arguments[-1])
+    assert extra
+    assert f"\n{extra[1]} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def send(arguments, server, run_id):
+    """Do what curl would do, at the test's server; RUN_ID stands for a run that is there. Return the response."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("-X", dest="method")
+    parser.add_argument("-H", dest="headers", action="append", default=[])
+    parser.add_argument("-d", dest="data")
+    parser.add_argument("-N", action="store_true")
+    parser.add_argument("-i", action="store_true")
+    parser.add_argument("url")
+    given = parser.parse_args(arguments)
+    assert given.url.startswith(DOCUMENTED_URL)
+    return httpx.request(
+        given.method or ("POST" if given.data else "GET"),
+        given.url.replace(DOCUMENTED_URL, server).replace("RUN_ID", run_id),
+        headers=dict(header.split(": ", 1) for header in given.headers),
+        content=given.data,
+        timeout=10,
+    )
+
+
+def known_elsewhere(words):
+    """Return whether it is a command of the shell that needs no check."""
+    return words[0] in {"cd", "export"} or words == [".", str(Path(".venv", "bin", "activate"))]

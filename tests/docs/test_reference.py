@@ -1,0 +1,107 @@
+"""The tables and paths of the documents say what the code says."""
+
+import re
+from importlib.metadata import metadata
+
+import pytest
+import typer
+
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.identity.agent_file import AgentFile
+from owlclaw_ray.identity.loading import MAX_BYTES
+from owlclaw_ray.skills.frontmatter import Extension
+from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
+from owlclaw_ray.tools.builtin import BuiltInTools
+from owlclaw_ray.tools.json_result import MAX_RESULT_BYTES
+from serve.cli.entry import build_cli
+from serve.launch import DRAIN_SECONDS, LOGS, PID_FILE, RAY_LOG
+from serve.problems import _RULES, unexpected
+from tests.docs.settings_rows import setting_rows, shown
+from tests.docs.snippets import DOCUMENTS, ROOT, code, table
+
+_PATH = re.compile(r"`((?:actors|docs|examples|owlclaw_ray|serve|tests)/[\w./-]*)`")
+_LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def prose(document):
+    return " ".join((ROOT / document).read_text(encoding="utf-8").split())
+
+
+def test_every_setting_is_documented_with_its_variable_and_its_default():
+    rows = [(code(key), code(variable), default) for key, variable, default, _ in table("docs/configuration.md", "key")]
+    assert rows == setting_rows()
+    assert all(meaning for *_, meaning in table("docs/configuration.md", "key"))
+
+
+def test_every_key_of_an_agent_file_is_documented_with_its_default():
+    documented = {code(key): default for key, default, _ in table("docs/agents.md", "key")}
+    assert documented.keys() == AgentFile.model_fields.keys()
+    for name, info in AgentFile.model_fields.items():
+        default = info.get_default(call_default_factory=True)
+        inherits = default is None or name == "limits"
+        assert inherits or documented[name] == shown(default)
+
+
+def test_every_key_of_a_skill_is_documented():
+    rows = table("docs/agents.md", "key of `owlclaw`")
+    keys = [key for cell, _ in rows for key in re.findall(r"`(\w+)`", cell)]
+    assert set(keys) == set(Extension.model_fields)
+    triggers = next(meaning for cell, meaning in rows if cell == "`trigger`")
+    assert re.findall(r"`(\w+)`", triggers) == [kind.value for kind in TriggerKind]
+
+
+def test_every_route_is_documented(api):
+    documented = {(method, code(path)) for method, path, _ in table("docs/http-api.md", "method")}
+    paths = api.openapi()["paths"]
+    assert documented == {(method.upper(), path) for path, methods in paths.items() for method in methods}
+
+
+def test_every_problem_is_documented_with_its_status():
+    documented = {(int(status), code(kind)) for status, kind, _ in table("docs/http-api.md", "status", "kind")}
+    elsewhere = {(404, "unknown-path"), (405, "wrong-method"), (unexpected().status, unexpected().kind)}
+    assert documented == {(rule.status, rule.kind) for rule in _RULES.values()} | elsewhere
+
+
+def test_every_status_event_and_ledger_kind_is_documented():
+    statuses = [code(status) for status, _ in table("docs/http-api.md", "status", "")]
+    assert statuses == [status.value for status in RunStatus]
+    events = [code(kind) for kind, _ in table("docs/http-api.md", "event")]
+    assert events == [kind.value for kind in EntryKind]
+    (kinds,) = re.findall(r"Kinds of ledger records are (.*?)\.", prose("docs/http-api.md"))
+    assert re.findall(r"`(\w+)`", kinds) == [kind.value for kind in LedgerKind]
+
+
+def test_every_command_is_documented():
+    documented = [code(command).removeprefix("owlclaw ") for command, _ in table("docs/operations.md", "command")]
+    assert sorted(documented) == sorted(typer.main.get_command(build_cli()).commands)
+
+
+def test_every_built_in_tool_is_documented():
+    documented = [code(tool) for tool, _ in table("README.md", "tool")]
+    assert documented == [each.name for each in BuiltInTools.definitions()]
+
+
+def test_limits_are_those_of_the_code():
+    agents, operations = prose("docs/agents.md"), prose("docs/operations.md")
+    assert agents.count(f"At most {MAX_BYTES // 1024} KiB.") == 2
+    assert f"At most {MAX_SKILL_BYTES // 1024} KiB." in agents
+    assert f"Over {MAX_RESULT_BYTES // 1024} KiB they are cut" in agents
+    assert f"get {DRAIN_SECONDS:.0f} seconds to end" in operations
+    assert all(f"`{name}`" in operations for name in (LOGS, PID_FILE, RAY_LOG))
+
+
+def test_extras_that_are_documented_exist():
+    assert "local-embeddings" in metadata("owlclaw-ray").get_all("Provides-Extra")
+    assert "`local-embeddings`" in prose("README.md")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(document):
+    text = document.read_text(encoding="utf-8")
+    links = [target for target in _LINK.findall(text) if not target.startswith("https://")]
+    missing = [target for target in links if not (document.parent / target).exists()]
+    missing += [path for path in _PATH.findall(text) if not (ROOT / path).exists()]
+    assert not missing

@@ -1,0 +1,107 @@
+"""Every example in README.md and docs/ runs, or is read by what reads it in earnest."""
+
+import pytest
+
+from owlclaw_ray.adapters.scripted.library import ScriptLibrary
+from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.client import SyncClient
+from owlclaw_ray.configuration.yaml_document import read_yaml
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.identity.agent_file import AgentFile
+from owlclaw_ray.memory.markdown import parse
+from owlclaw_ray.settings import load_settings
+from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.wire import Accepted
+from serve.launch import prepare
+from tests.docs import shell
+from tests.docs.snippets import snippets
+
+
+def test_every_snippet_is_of_a_kind_that_is_checked_here():
+    assert {each.language for each in snippets()} <= {"python", "yaml", "sh", "json", "markdown", "text"}
+
+
+@pytest.mark.parametrize("snippet", snippets("python"), ids=str)
+def test_python_runs(snippet, server):
+    module = {"__name__": "snippet"}
+    source = snippet.text.replace(shell.DOCUMENTED_URL, server)
+    exec(compile(source, str(snippet), "exec"), module)
+    app = module.get("app")
+    if isinstance(app, OwlClaw):
+        assert app.registry.definitions()
+        for state in app.registry.states():
+            app.registry.query(state, AgentRef.parse("assistant"))
+
+
+@pytest.mark.parametrize("snippet", snippets("yaml"), ids=str)
+def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
+    document = read_yaml(snippet.text, str(snippet))
+    if snippet.file.endswith("owlclaw.yaml"):
+        (tmp_path / "owlclaw.yaml").write_text(snippet.text, encoding="utf-8")
+        load_settings(tmp_path, {})
+    elif snippet.file.endswith("agent.yaml"):
+        AgentFile.model_validate(document.data)
+    else:
+        assert "rules" in document.data
+        (tmp_path / "script.yaml").write_text(snippet.text, encoding="utf-8")
+        ScriptLibrary().script("scripted:script.yaml", str(tmp_path))
+
+
+@pytest.mark.parametrize("snippet", snippets("json"), ids=str)
+def test_json_has_the_keys_that_the_api_sends(snippet):
+    document = read_yaml(snippet.text, str(snippet)).data
+    assert document.keys() == Accepted.__annotations__.keys()
+
+
+@pytest.mark.parametrize("snippet", [each for each in snippets("markdown") if not each.file], ids=str)
+def test_markdown_without_a_file_is_a_memory(snippet):
+    document = parse(snippet.text.encode(), ManualClock().now())
+    assert len(document.memories) == 1
+    assert not document.torn
+
+
+@pytest.mark.parametrize("snippet", snippets("sh"), ids=str)
+def test_commands_are_taken_by_the_real_command_line(snippet, server, tmp_path):
+    with SyncClient(server) as client:
+        run_id = client.submit("assistant")["run_id"]
+    for words in shell.commands(snippet.text):
+        variables, command = shell.without_assignments(words)
+        shell.check_settings(variables, tmp_path)
+        match command:
+            case ["owlclaw", *arguments]:
+                shell.check_owlclaw(arguments)
+            case ["make", *targets]:
+                shell.check_make(targets)
+            case ["curl", *arguments]:
+                response = shell.send(arguments, server, run_id)
+                assert response.is_success, response.text
+            case ["pip", "install", *arguments]:
+                shell.check_pip(arguments)
+            case _:
+                assert shell.known_elsewhere(command), f"{snippet}: nothing checks {command}"
+
+
+@pytest.mark.usefixtures("forgetting_modules")
+async def test_the_agent_that_the_documents_build_runs(tmp_path):
+    for each in snippets():
+        if each.mark and each.mark[0] == "file":
+            path = tmp_path / each.mark[1]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(each.text, encoding="utf-8")
+    prepared = prepare(tmp_path, {})
+    (definition,) = prepared.definitions
+    assert (definition.name, definition.warnings, prepared.broken) == ("shopkeeper", (), ())
+    assert [skill.name for skill in definition.skills] == ["restock"]
+
+    settings = prepared.settings
+    async with in_process_runtime(
+        agents_dir=settings.agents_dir, data_dir=settings.data_dir, app=prepared.app
+    ) as runtime:
+        run = await runtime.trigger("shopkeeper", focus="stock")
+        memories = await runtime.memories(run.agent)
+
+    assert (run.status, run.result.final_text) == (RunStatus.COMPLETED, "Ordered 18 apples.")
+    assert set(run.result.tools_called) == {"query_state", "shop.reorder", "remember", "log_decision"}
+    assert [memory.content for memory in memories] == ["Ordered 18 apples."]
