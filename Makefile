@@ -1,5 +1,7 @@
 # Two commands for a newcomer: `make demo` and `make test`. Both work from a fresh clone with Python 3.11 or newer.
-PYTHON ?= $(shell command -v python3.12 || command -v python3.11 || command -v python3)
+NEW_ENOUGH = 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13; do \
+  $$python -c $(NEW_ENOUGH) 2>/dev/null && { command -v $$python; break; }; done)
 VENV ?= .venv
 BIN = $(VENV)/bin
 
@@ -25,7 +27,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	@test -n "$(PYTHON)" && $(PYTHON) -c $(NEW_ENOUGH) \
 	  || { echo "OwlClaw needs Python 3.11 or newer; name one with: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
