@@ -37,11 +37,12 @@ def haproxy_environment(folder: Path) -> dict[str, str]:
     script = folder / "haproxy-loopback"
     script.write_text(_SCRIPT.format(binary=shlex.quote(get_haproxy_binary())))
     script.chmod(0o755)
-    statistics, metrics = free_ports(2)
+    statistics, metrics, fallback = free_ports(3)
     return {
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(script),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(statistics),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback),  # two runtimes would share the default, and their requests
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a.sock"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+import anyio
+import anyio.lowlevel
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from owlclaw_ray.client.asynchronous import DEFAULT_URL, Client
@@ -42,14 +45,31 @@ class _BlockingIterator(Generic[_P, _T]):
             try:
                 while True:
                     try:
-                        item = owner.portal.call(items.__anext__)
+                        item = _next(owner.portal, items)
                     except StopAsyncIteration:
                         return
                     yield item
             finally:
-                owner.portal.call(items.aclose)
+                owner.portal.call(_close, items)
 
         return update_wrapper(iterate, self._method)
+
+
+def _next(portal: BlockingPortal, items: AsyncGenerator[_T]) -> _T:
+    """Return the next item. An interruption (Ctrl-C) of the wait ends the step under way too."""
+    step: Future[_T] = portal.start_task_soon(items.__anext__)
+    try:
+        return step.result()
+    except BaseException:
+        step.cancel()
+        raise
+
+
+async def _close(items: AsyncGenerator[Any]) -> None:
+    """Close the generator once its cancelled step has ended."""
+    while getattr(items, "ag_running", False):
+        await anyio.lowlevel.checkpoint()
+    await items.aclose()
 
 
 class SyncClient:

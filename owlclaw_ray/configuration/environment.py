@@ -14,7 +14,7 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import Problem
 
 PREFIX = "OWLCLAW_"
-NOT_SETTINGS = frozenset({"OWLCLAW_URL", "OWLCLAW_FOLDER"})
+NOT_SETTINGS = frozenset({"OWLCLAW_URL"})
 """Variables of the command line and the client."""
 _TEST_PREFIX = "OWLCLAW_TEST_"
 

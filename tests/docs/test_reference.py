@@ -17,7 +17,8 @@ from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.json_result import MAX_RESULT_BYTES
 from serve.cli.entry import build_cli
-from serve.launch import DRAIN_SECONDS, LOGS, PID_FILE, RAY_LOG
+from serve.launch import DRAIN_SECONDS, LOGS, RAY_LOG
+from serve.pid_file import NAME as PID_FILE
 from serve.problems import _RULES, unexpected
 from tests.docs.settings_rows import setting_rows, shown
 from tests.docs.snippets import DOCUMENTS, ROOT, code, table

@@ -14,7 +14,7 @@ from owlclaw_ray.settings import load_settings
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.wire import Accepted
-from serve.launch import prepare
+from serve.preflight import prepare
 from tests.docs import shell
 from tests.docs.snippets import snippets
 

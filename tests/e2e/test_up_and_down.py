@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -81,3 +84,33 @@ def test_after_kill_minus_nine_of_everything_an_unfinished_run_ends_without_repe
     assert [line.split()[1] for line in effects if line.startswith(run_id)] == ["first", "second"]
     assert "run_resumed" in [event["kind"] for event in run["events"]]
     assert installation.interrupt() == 0
+
+
+def test_a_second_runtime_for_the_same_data_is_refused_and_sigterm_ends_a_start(installation, tmp_path):
+    installation.define("watch", {"turns": [{"text": "done"}]})
+    installation.up()
+    first = installation.process
+
+    second = subprocess.run(
+        [sys.executable, "-m", "serve.cli", "up"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert second.returncode == 1
+    assert f"in use by process {first.pid}" in second.stderr
+    with installation.client() as client:
+        assert client.submit("watch", wait=60)["status"] == "completed"
+    assert installation.interrupt() == 0
+
+    starting = subprocess.Popen(
+        [sys.executable, "-m", "serve.cli", "up"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in starting.stdout:
+        if "Ray is up" in line:
+            break
+    starting.terminate()
+    _, said = starting.communicate(timeout=90)
+    assert starting.returncode in {1, 130}
+    assert "Traceback" not in said

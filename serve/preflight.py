@@ -1,0 +1,102 @@
+"""Everything that can be wrong before Ray starts, checked: settings, application, definitions, port, data folder."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.app_loader import load_app
+from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
+from owlclaw_ray.settings import Settings, load_settings
+from serve import pid_file
+
+_LOCK = "owlclaw.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Everything that can be wrong without Ray, checked."""
+
+    settings: Settings
+    app: OwlClaw
+    definitions: tuple[AgentDefinition, ...]
+    broken: tuple[DefinitionError, ...]
+    """Definitions that cannot be used; the others can."""
+
+    @property
+    def scripted(self) -> tuple[str, ...]:
+        """Names of definitions that a script and no model answers."""
+        return tuple(each.name for each in self.definitions if each.model.chain[0].startswith("scripted:"))
+
+    @property
+    def real_models(self) -> tuple[str, ...]:
+        """Names of all models that are no scripts, fallbacks included."""
+        named = {model for each in self.definitions for model in each.model.chain}
+        return tuple(sorted(model for model in named if not model.startswith("scripted:")))
+
+
+def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
+    """Load and check settings, application and definitions; raises ConfigurationError with what is wrong."""
+    from owlclaw_ray.identity.folder import DefinitionFolder
+
+    settings = load_settings(folder, environ)
+    app = load_app(settings.app, settings.folder) if settings.app else OwlClaw("owlclaw")
+    source = DefinitionFolder(settings.agents_dir, settings.defaults)
+    definitions, broken = [], []
+    for name in source.names():
+        try:
+            definitions.append(source.load(name))
+        except DefinitionError as error:
+            broken.append(error)
+    if not definitions:
+        what = "none of its definitions can be used" if broken else "it holds no agent definition"
+        problems = [problem for error in broken for problem in error.problems]
+        fix = "make one with: owlclaw init"
+        raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
+    return Preparation(settings, app, tuple(definitions), tuple(broken))
+
+
+def check_port(settings: Settings) -> None:
+    """Raise ConfigurationError if the HTTP port cannot be listened on."""
+    http = settings.http
+    with socket.socket(socket.AF_INET6 if ":" in http.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((http.host, http.port))
+        except OSError as error:
+            fix = "stop what listens there (owlclaw down, if it is a runtime of this folder), or set OWLCLAW_HTTP__PORT"
+            what = f"{http.host}:{http.port} cannot be listened on: {error.strerror}"
+            raise ConfigurationError([Problem("http.port", what, fix)]) from error
+
+
+def check_data_dir(settings: Settings) -> None:
+    """Make the data folder; raise ConfigurationError if it cannot be written."""
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=settings.data_dir):
+            pass
+    except OSError as error:
+        what = f"{settings.data_dir} cannot be written: {error.strerror}"
+        fix = "make it writable, or set OWLCLAW_DATA_DIR to a folder that is"
+        raise ConfigurationError([Problem("data_dir", what, fix)]) from error
+
+
+@contextmanager
+def sole_use(data_dir: Path) -> Iterator[None]:
+    """Hold the data folder for this process; raise ConfigurationError if another runtime holds it. A dead one holds nothing."""
+    with (data_dir / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            other = pid_file.read(data_dir)
+            who = f"process {other.pid} at {other.url}" if other else "another process, which is starting"
+            fix = "stop it with: owlclaw down, or set OWLCLAW_DATA_DIR to another folder"
+            raise ConfigurationError([Problem("data_dir", f"{data_dir} is in use by {who}", fix)]) from error
+        yield
