@@ -45,9 +45,10 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
         _tell_findings(prepared, announce)
         scratch = Path(tempfile.mkdtemp(prefix="owl-", dir=_SHORT_TEMP if Path(_SHORT_TEMP).is_dir() else None))
         ray_log, logs = data_dir / RAY_LOG, data_dir / LOGS
+        aloud = partial(_aloud, sys.stdout, announce)
         try:
             with ray_output.aside(ray_log):
-                return _serve(prepared, scratch, partial(_aloud, sys.stdout, announce))
+                return _serve(prepared, scratch, aloud)
         except ConfigurationError:
             raise
         except Exception:
