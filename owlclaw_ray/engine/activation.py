@@ -8,7 +8,7 @@ import logging
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.engine.conversation import Conversation
-from owlclaw_ray.engine.durable import CommandRefusedError, DurableStore
+from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunLoop, RunServices
 from owlclaw_ray.errors import OwlClawError, StaleEpochError
@@ -127,20 +127,25 @@ class Activation:
     async def _execute(self, claimed: RunClaimed) -> RunClaimed | None:
         self._current = (claimed.run.run_id, None)
         try:
-            journal = self._journal_of(claimed)
-            try:
-                return await self._finish(claimed, journal, await self._result_of(claimed, journal))
-            except CommandRefusedError as error:
-                return await self._give_up(claimed, error)
-            finally:
-                journal.abandon()
+            return await self._run_to_its_end(claimed)
+        except StaleEpochError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must end, not come back for ever
+            return await self._give_up(claimed, error)
         finally:
             self._current = None
             self._cancelled.discard(claimed.run.run_id)
 
-    def _journal_of(self, claimed: RunClaimed) -> RunJournal:
+    async def _run_to_its_end(self, claimed: RunClaimed) -> RunClaimed | None:
         conversation = Conversation()
         conversation.restore(claimed.journal, claimed.blobs)
+        journal = self._journal(claimed, conversation)
+        try:
+            return await self._finish(claimed, journal, await self._result_of(claimed, journal))
+        finally:
+            journal.abandon()
+
+    def _journal(self, claimed: RunClaimed, conversation: Conversation) -> RunJournal:
         clock = self._services.clock
         return RunJournal(claimed.run, self.epoch, conversation=conversation, store=self._store, clock=clock)
 
@@ -150,16 +155,16 @@ class Activation:
         self.state = state
         return following
 
-    async def _give_up(self, claimed: RunClaimed, error: CommandRefusedError) -> RunClaimed | None:
-        """End a run whose facts the store refuses: what is committed stays, and the run fails instead of coming back for ever."""
-        logger.error("the store refuses what run %s would write: %s", claimed.run.run_id, error)
+    async def _give_up(self, claimed: RunClaimed, error: Exception) -> RunClaimed | None:
+        """End a run that can neither go on nor be written down: what is committed stays, and the run fails."""
+        logger.error("run %s of %s is given up", claimed.run.run_id, self.agent, exc_info=error)
         again = await self._claim()
         if again is None:
             return None
-        result = RunResult(
-            RunStatus.FAILED, error=RunError("internal_error", f"the store refused its journal: {error}")
-        )
-        return await self._finish(again, self._journal_of(again), result)
+        message = f"internal error: {type(error).__name__}: {error}"
+        result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
+        conversation = Conversation(last_seq=again.journal[-1].seq)
+        return await self._finish(again, self._journal(again, conversation), result)
 
     async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> RunResult:
         run = claimed.run

@@ -123,6 +123,7 @@ class Directory:
         await asyncio.gather(*(self._check(seat) for seat in tuple(self._seats.values())))
         await self._seat_waiting()
         self._refill()
+        self._shrink()
 
     async def take_over(self) -> None:
         """Wake every agent that has queued or unfinished runs, wherever it was before."""
@@ -252,6 +253,13 @@ class Directory:
         for _ in range(min(wanted, room)):
             self._spawning += 1
             self._spawn_task(self._spawn())
+
+    def _shrink(self) -> None:
+        """End one of the spare hosts that are more than the warm pool, to give its memory back."""
+        spare = [seat for seat in self._seats.values() if seat.isolation is None]
+        if len(spare) > self._placement.warm and not self._waiting and self._swept and not self._closed:
+            del self._seats[spare[-1].host.host_id]
+            self._spawn_task(self._pool.kill(spare[-1].host))
 
     def _hosts_wanted_by(self, agents: Iterable[AgentRef]) -> int:
         dedicated = sum(self._isolation_of(agent.definition) is Isolation.DEDICATED for agent in agents)

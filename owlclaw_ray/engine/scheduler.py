@@ -152,7 +152,11 @@ class Scheduler:
             return 0
         commands = []
         for schedule in due:
-            plan = plan_firing(schedule, now, self._next_fire, self._catch_up)
+            try:
+                plan = plan_firing(schedule, now, self._next_fire, self._catch_up)
+            except Exception:
+                logger.exception("schedule %s of %s cannot fire", schedule.schedule_id, schedule.agent)
+                continue
             expected = schedule.next_fire_at or now
             commands.append(FireSchedule(schedule.schedule_id, expected, plan.ticks, plan.next_fire_at, plan.run))
         outcomes = await self._store.apply(commands)
@@ -175,4 +179,4 @@ class Scheduler:
             delay = self._poll
             if upcoming is not None:
                 delay = min(delay, (upcoming - self._clock.now()).total_seconds())
-            await self._clock.sleep(max(delay, 0.01))
+            await self._clock.sleep(max(delay, 0.05))
