@@ -196,6 +196,7 @@ class UntellableError(Exception):
         (UntellableError(), "UntellableError"),
         (ValueError("\ud800"), "ValueError: ?"),
     ],
+    ids=["exit", "cancelled", "generator exit", "no text", "half a character"],
 )
 def test_whatever_a_handler_raises_is_contained(app, executor, error, message):
     @app.handler("sync")
