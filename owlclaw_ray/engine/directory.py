@@ -47,8 +47,8 @@ class _Seat:
     """None for a spare one."""
     agents: set[AgentRef] = field(default_factory=set)
     idle: dict[AgentRef, float] = field(default_factory=dict)
-    releasing: bool = False
-    """A release is under way; it may wait long for the store."""
+    leaving: set[AgentRef] = field(default_factory=set)
+    """Agents whose release is under way (it may wait long for the store): whoever wakes one waits for its end."""
 
 
 class Directory:
@@ -97,7 +97,7 @@ class Directory:
             return {}
         at_home: dict[str, list[AgentRef]] = {}
         for agent in dict.fromkeys(agents):
-            seat_id = self._where.get(agent) or self._place(agent)
+            seat_id = self._home_of(agent) or self._place(agent)
             if seat_id is not None:
                 at_home.setdefault(seat_id, []).append(agent)
         await asyncio.gather(*(self._deliver(seat_id, residents) for seat_id, residents in at_home.items()))
@@ -153,26 +153,40 @@ class Directory:
             self._spawn_task(self._release(seat, overdue))
 
     async def _release(self, seat: _Seat, agents: Sequence[AgentRef]) -> None:
-        if seat.releasing:
+        if seat.leaving:
             return
-        seat.releasing = True
+        seat.leaving.update(agents)
         try:
             gone = await seat.host.release(agents)
         except HostGoneError:
             self._bury(seat)
             return
         finally:
-            seat.releasing = False
+            seat.leaving.clear()
         for agent in gone:
             self._where.pop(agent, None)
             seat.agents.discard(agent)
             seat.idle.pop(agent, None)
         if not seat.agents:
             seat.isolation = None
-            await self._seat_waiting()
+        await self._seat_waiting()
+
+    def _home_of(self, agent: AgentRef) -> str | None:
+        """Return the agent's host, unless the agent is just leaving it."""
+        seat = self._seats.get(self._where.get(agent, ""))
+        if seat is None:
+            self._where.pop(agent, None)
+            return None
+        if agent in seat.leaving:
+            return None
+        self._waiting.pop(agent, None)
+        return seat.host.host_id
 
     def _place(self, agent: AgentRef) -> str | None:
-        """Give the agent a host and return it; None if it has to wait for one."""
+        """Give the agent a host and return it; None if it has to wait for one, or for its release from another."""
+        if agent in self._where:
+            self._waiting[agent] = None
+            return None
         isolation = self._isolation_of(agent.definition)
         seat = self._free_seat(isolation)
         if seat is None:

@@ -36,14 +36,26 @@ class AgentHost:
     def __init__(self, *, store: DurableStore, definitions: Definitions, services: RunServices, ids: IdSource) -> None:
         self._store, self._definitions, self._services, self._ids = store, definitions, services, ids
         self._activations: dict[AgentRef, Activation] = {}
+        self._adopting: set[AgentRef] = set()
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
-        """Activate these agents, whoever owned them before, and look for their runs. Those already here are only woken."""
-        new = [agent for agent in agents if not self._live(agent)]
+        """Activate these agents, whoever owned them before, and look for their runs. Those already here are only woken.
+
+        One that another call is activating already is left to that call, which wakes it.
+        """
+        new = [agent for agent in agents if not self._live(agent) and agent not in self._adopting]
+        self._adopting.update(new)
+        try:
+            await self._activate(new)
+        finally:
+            self._adopting.difference_update(new)
+        self.wake(agents)
+
+    async def _activate(self, agents: Sequence[AgentRef]) -> None:
         now = self._services.clock.now()
-        commands = [ActivateAgent(agent, ActivationId(self._ids.make("act")), now) for agent in new]
+        commands = [ActivateAgent(agent, ActivationId(self._ids.make("act")), now) for agent in agents]
         outcomes = await self._store.apply_all(commands) if commands else ()
-        for agent, outcome in zip(new, outcomes, strict=True):
+        for agent, outcome in zip(agents, outcomes, strict=True):
             if isinstance(outcome, AgentActivated):
                 self._activations[agent] = Activation(
                     agent,
@@ -53,12 +65,13 @@ class AgentHost:
                     definitions=self._definitions,
                     services=self._services,
                 )
-        self.wake(agents)
 
     def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """Have these agents look for runs; return those that are not here."""
         strangers = []
         for agent in agents:
+            if agent in self._adopting:
+                continue
             activation = self._activations.get(agent)
             if activation is None or activation.lost:
                 strangers.append(agent)
@@ -81,7 +94,8 @@ class AgentHost:
             if activation is not None:
                 del self._activations[agent]
                 await activation.release()
-            gone.append(agent)
+            if agent not in self._activations and agent not in self._adopting:
+                gone.append(agent)
         return tuple(gone)
 
     def status(self) -> HostStatus:

@@ -1,0 +1,90 @@
+"""Wakes that cross with activations and passivations."""
+
+from __future__ import annotations
+
+import asyncio
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.ports.store import ActivateAgent, ReleaseAgent
+from owlclaw_ray.testing.in_process import in_process_runtime
+from tests.engine.conftest import Model, says
+
+WATCH = AgentRef.parse("watch")
+
+
+class SlowStore:
+    """A store whose answers to one kind of command wait for a gate."""
+
+    def __init__(self, store, kind):
+        self.store, self.kind = store, kind
+        self.reached, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def apply(self, commands):
+        outcomes = await self.store.apply(commands)
+        if any(isinstance(command, self.kind) for command in commands):
+            self.reached.set()
+            await self.gate.wait()
+        return outcomes
+
+
+def slow_down(runtime, kind):
+    durable = runtime.pool._store
+    durable._store = SlowStore(durable._store, kind)
+    return durable._store
+
+
+async def test_an_agent_that_is_woken_while_it_is_activated_is_activated_once(agents, tmp_path):
+    agents.define()
+    model = Model(lambda _: says("ok"))
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model]) as runtime:
+        store = slow_down(runtime, ActivateAgent)
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
+        await store.reached.wait()
+        sweeps = [asyncio.create_task(runtime.directory.take_over()) for _ in range(3)]
+        await asyncio.sleep(0)
+        store.gate.set()
+        await asyncio.gather(*sweeps)
+        run = await runtime.outcome(accepted)
+        record = await runtime.store.agent(WATCH)
+
+    assert run.status is RunStatus.COMPLETED
+    assert record.epoch == 1
+    assert len(model.requests) == 1
+
+
+async def test_an_agent_that_is_woken_while_it_is_passivated_runs_at_one_place(agents, tmp_path):
+    agents.define()
+    asked = asyncio.Event()
+    gate = asyncio.Event()
+
+    async def decide(request):
+        if request.trigger.payload == "second":
+            asked.set()
+            await gate.wait()
+        return says("ok")
+
+    model = Model(decide)
+    placement = Placement(warm=2, idle=0.0, heartbeat=3600, sweep=3600)
+    async with in_process_runtime(
+        agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model], placement=placement
+    ) as runtime:
+        await runtime.trigger("watch", "first")
+        store = slow_down(runtime, ReleaseAgent)
+        while not store.reached.is_set():
+            await runtime.directory.heartbeat()
+            await asyncio.sleep(0)
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API, "second"))
+        store.gate.set()
+        await asked.wait()
+        for _ in range(3):
+            await runtime.directory.take_over()
+        gate.set()
+        run = await runtime.outcome(accepted)
+        record = await runtime.store.agent(WATCH)
+
+    assert run.status is RunStatus.COMPLETED
+    assert record.epoch == 2
+    assert len(model.requests) == 2
