@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from actors.plan import RuntimePlan
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.engine.directory import Directory
-from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 
 _PATIENCE_IN_HEARTBEATS = 5
+_PAUSE = 0.5
+
+logger = logging.getLogger(__name__)
 
 
 class DirectoryActor:
@@ -34,7 +38,15 @@ class DirectoryActor:
             placement=plan.placement,
             clock=SystemClock(),
         )
-        self._started = asyncio.create_task(self._directory.start())
+        self._started = asyncio.create_task(self._start())
+
+    async def _start(self) -> None:
+        while True:
+            try:
+                return await self._directory.start()
+            except RuntimeUnavailableError as error:
+                logger.warning("the Directory waits for its root: %s", error)
+                await asyncio.sleep(_PAUSE)
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """See Directory.wake."""

@@ -16,6 +16,8 @@ from owlclaw_ray.engine.host_pool import Host, HostGoneError
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 
+_BIRTH_SECONDS = 60.0
+
 
 class ActorHost:
     """Implements `Host` over an AgentActor."""
@@ -72,8 +74,14 @@ class RootedPool:
     async def spawn(self) -> Host:
         """See HostPool.spawn."""
         host_id, actor = await self._root.ask("spawn_host")
-        await ask(actor, "identify")
-        return ActorHost(host_id, actor, self._patience)
+        host = ActorHost(host_id, actor, self._patience)
+        try:
+            async with asyncio.timeout(_BIRTH_SECONDS):
+                await ask(actor, "identify")
+        except (TimeoutError, RuntimeUnavailableError) as error:
+            await self.kill(host)
+            raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
+        return host
 
     async def living(self) -> Sequence[Host]:
         """See HostPool.living."""

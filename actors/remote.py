@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from owlclaw_ray.errors import RuntimeUnavailableError
 
@@ -42,7 +42,7 @@ async def ask(actor: ActorHandle[Any], method: str, *arguments: object) -> Any:
         return await getattr(actor, method).remote(*arguments)
     except RayTaskError as error:
         raise error.cause from None
-    except RayActorError as error:
+    except RayError as error:
         raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 
 
@@ -52,7 +52,7 @@ def ask_now(actor: ActorHandle[Any], method: str, *arguments: object, seconds: f
         return ray.get(getattr(actor, method).remote(*arguments), timeout=seconds)
     except RayTaskError as error:
         raise error.cause from None
-    except (RayActorError, GetTimeoutError) as error:
+    except RayError as error:
         raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 
 

@@ -16,6 +16,7 @@ from ray.exceptions import RayError, RayTaskError
 from actors.plan import WorkerPlan
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 
@@ -90,7 +91,7 @@ class TaskToolRunner:
             ray.cancel(reference, force=True)
             raise
         except RayTaskError as error:
-            return [_failed(each, f"the tool worker cannot start: {error.cause}") for each in invocations]
+            return [_failed(each, error.cause) for each in invocations]
         except RayError as error:
             raise WorkerDiedError(type(error).__name__) from error
         return outcomes
@@ -109,5 +110,15 @@ class TaskToolRunner:
         return ToolOutcome(ToolResult(invocation.call_id, error=error), round(elapsed * 1_000))
 
 
-def _failed(invocation: ToolInvocation, message: str) -> ToolOutcome:
-    return ToolOutcome(ToolResult(invocation.call_id, error=ToolError("execution_failed", message)), 0)
+def _failed(invocation: ToolInvocation, cause: BaseException) -> ToolOutcome:
+    """Return the outcome of a call whose worker could not start, or failed around it."""
+    if isinstance(cause, ConfigurationError):
+        error = ToolError("execution_failed", f"the tool worker cannot start: {cause}")
+    elif invocation.effect is Effect.ONCE:
+        message = (
+            f"the tool worker failed: {type(cause).__name__}. It may or may not have acted: check before you repeat it."
+        )
+        error = ToolError("uncertain", message)
+    else:
+        error = ToolError("execution_failed", f"the tool worker failed: {type(cause).__name__}: {cause}")
+    return ToolOutcome(ToolResult(invocation.call_id, error=error), 0)

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TextIO
 
 from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from serve import ray_output
 from serve.pid_file import NAME, PidFile
 from serve.preflight import Preparation, check_data_dir, check_port, prepare, sole_use
@@ -93,10 +93,12 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     if alone:
         ray_output.link_logs(settings.data_dir / LOGS, temp_dir)
     announce("starting Ray …")
-    _interrupt_on_sigterm()
+    interrupted = _stop_on_signals()
     try:
         start_ray(address=settings.ray.address, temp_dir=temp_dir, num_cpus=settings.ray.num_cpus, tool_slots=slots)
-        _interrupt_on_sigterm()
+        _interrupt_on_signals()
+        if interrupted.is_set():
+            raise KeyboardInterrupt
         announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
         plan = plan_of(settings, slots, DRAIN_SECONDS)
         cluster = Cluster(plan, tool_definitions(prepared.app))
@@ -134,9 +136,15 @@ def _warm(
     if prepared.scripted:
         announce(f"note: {', '.join(prepared.scripted)} answered by a script, not by a model (see agent.yaml: model)")
     tools()
-    if prepared.real_models:
-        for model, variables in models(prepared.real_models).items():
-            announce(f"warning: {model} has no key: set {variables} and start again (owlclaw doctor checks it)")
+    if not prepared.real_models:
+        return
+    try:
+        keyless = models(prepared.real_models)
+    except RuntimeUnavailableError as error:
+        announce(f"warning: whether the models have keys is not known: {error}")
+        return
+    for model, variables in keyless.items():
+        announce(f"warning: {model} has no key: set {variables} and start again (owlclaw doctor checks it)")
 
 
 def _aloud(stdout: TextIO, announce: Announce, line: str) -> None:
@@ -148,12 +156,13 @@ def _quiet() -> dict[str, object]:
     return {"log_level": "WARNING", "enable_access_log": False}
 
 
-def _interrupt_on_sigterm() -> None:
-    """Have SIGTERM do what Ctrl-C does while the runtime starts. Ray sets a handler of its own, so this is called again after."""
+def _interrupt_on_signals() -> None:
+    """Have SIGINT and SIGTERM interrupt the start from now on; while Ray itself starts, that would crash it."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
 
 

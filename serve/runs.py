@@ -79,7 +79,9 @@ class Runs:
         agent: Annotated[str | None, Query(description="Only this agent's.", examples=["assistant"])] = None,
         status: Annotated[RunStatus | None, Query(description="Only runs in this state.")] = None,
         limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
-        before: Annotated[int | None, Query(ge=1, description="Only runs with a lower seq: `next_before`.")] = None,
+        before: Annotated[
+            int | None, Query(ge=1, le=2**63 - 1, description="Only runs with a lower seq: `next_before`.")
+        ] = None,
     ) -> Response:
         """Return a page of runs; `next_before` leads to the next page."""
         tenant = tenant_of(request)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.durable import DurableStore
@@ -15,6 +16,9 @@ from owlclaw_ray.errors import OwlClawError, StaleEpochError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.store import ClaimRun, ReleaseAgent, Released, RunClaimed, StaleEpoch
+
+MOST_RESUMES = 20
+"""How often a run is taken up again before it counts as what kills its hosts."""
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +172,10 @@ class Activation:
 
     async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> RunResult:
         run = claimed.run
+        resumed = sum(entry.kind is EntryKind.RUN_RESUMED for entry in claimed.journal)
+        if resumed > MOST_RESUMES:
+            message = f"the run was interrupted {resumed} times; its host dies of it, or the machine does"
+            return RunResult(RunStatus.FAILED, error=RunError("interrupted_too_often", message))
         try:
             definition = await self._definitions.get(self.agent.definition)
         except OwlClawError as error:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
-from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.errors import ModelRefusedError, OwlClawError
 from owlclaw_ray.ids import RequestId
 from owlclaw_ray.ports.models import Models
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,11 @@ class ReplyBox:
             outcome: ModelReply | OwlClawError = await self._models.complete(request)
         except OwlClawError as error:
             outcome = error
+        except BaseException as error:
+            if request.request_id not in self._calls:
+                raise
+            logger.exception("the model call %s failed in a way that no client should", request.request_id)
+            outcome = ModelRefusedError(f"internal error: {type(error).__name__}: {error}")
         self._calls.pop(request.request_id, None)
         self._answers.append(Answer(request.request_id, outcome))
         self._ready.set()

@@ -15,7 +15,7 @@ from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.entries import run_finished
 from owlclaw_ray.engine.storable import storable
-from owlclaw_ray.errors import OwlClawError, StaleEpochError
+from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.ids import RecordId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import Appended, AppendJournal, FinishRun, RunClaimed, RunFinished
@@ -34,7 +34,7 @@ class RunJournal:
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
         self._blobs: dict[str, str] = {}
-        self._failure: OwlClawError | None = None
+        self._failure: Exception | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
 
@@ -129,7 +129,7 @@ class RunJournal:
         self._flusher = None
         try:
             await self._append()
-        except OwlClawError as error:
+        except Exception as error:  # noqa: BLE001 - the next commit raises it
             self._failure = error
 
     def _raise_failure(self) -> None:
