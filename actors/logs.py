@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import logging
-import sys
 from dataclasses import dataclass
+from typing import TextIO
 
 _OURS = ("owlclaw_ray", "actors", "serve")
 
@@ -17,6 +16,14 @@ class LogPlan:
     level: str = "info"
     format: str = "text"
     """`text`, or `json`: one object a line."""
+
+
+class Utf8Handler(logging.StreamHandler[TextIO]):
+    """Writes half characters (lone surrogates) as escapes: a stream would refuse them, and take the process with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return super().format(record).encode("utf-8", "backslashreplace").decode()
 
 
 def configure(plan: LogPlan) -> None:
@@ -33,9 +40,7 @@ def configure(plan: LogPlan) -> None:
     ]
     if plan.format == "json":
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr.reconfigure(errors="backslashreplace")
-    handler = logging.StreamHandler()
+    handler = Utf8Handler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]

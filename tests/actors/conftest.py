@@ -75,6 +75,19 @@ def raises() -> str:
     raise ValueError("the printer is on fire")
 
 
+@app.handler("half")
+def half() -> str:
+    raise ValueError("half a character: \\ud800")
+
+
+@app.handler("deep")
+def deep() -> list:
+    nested = []
+    for _ in range(3000):
+        nested = [nested]
+    return nested
+
+
 @app.state("machine")
 def machine() -> dict[str, float]:
     return {"load": os.getloadavg()[0]}

@@ -40,3 +40,12 @@ def test_text_logs_say_level_and_message_and_keep_to_the_level(capsys):
     assert "not this" not in said
     assert "warning" in said
     assert "but this" in said
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_half_characters_are_logged_as_escapes(capfdbinary, form):
+    configure(LogPlan("info", form))
+
+    logging.getLogger("owlclaw_ray.tools").error("half: %s", "\ud800")
+
+    assert b"half: " in capfdbinary.readouterr().err

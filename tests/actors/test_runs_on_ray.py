@@ -105,6 +105,17 @@ def test_a_handler_that_raises_is_information_for_the_model(trial):
     assert "the printer is on fire" in finished["data"]["error"]["message"]
 
 
+@pytest.mark.parametrize("tool", ["trial.half", "trial.deep"])
+def test_a_handler_whose_failure_is_hard_to_tell_is_a_failure_and_not_a_dead_worker(trial, tool):
+    agent = trial.define(tool.replace(".", "-"), calls((tool, {})), DONE)
+
+    run = finish(trial, trial.client.submit(agent)["run_id"])
+
+    finished = next(event for event in run["events"] if event["kind"] == "tool_finished")
+    assert run["status"] == "completed"
+    assert finished["data"]["error"]["type"] == "execution_failed"
+
+
 def test_cancelling_a_run_kills_its_tool(trial):
     agent = trial.define("cancelled", calls(("trial.patient", {})), DONE)
     run_id = trial.client.submit(agent)["run_id"]
