@@ -2,6 +2,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.ray
+
 SHOW = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 
 
