@@ -1,4 +1,4 @@
-"""The only place that calls `.remote()`: asking actors, and what their deaths mean to the one who asks.
+"""The only place that makes and calls actors, and what their deaths mean to the one who asks. (Tasks: `tool_task`.)
 
 A Ray error is no proof that the call did not happen. Everything asked through here is therefore safe to ask again.
 """
