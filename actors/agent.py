@@ -5,13 +5,16 @@ Its process stays lean: no litellm, no LanceDB, no SQLAlchemy, no user code.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from actors.gateway_link import GatewayLink
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
+from actors.nodes import used_memory
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, Named
 from actors.tool_task import TaskToolRunner
@@ -78,11 +81,6 @@ class AgentActor:
             services=services,
             ids=RandomIds(),
         )
-        self._host_id = host_id
-
-    async def identify(self) -> str:
-        """Return the host id: the actor answers."""
-        return self._host_id
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See AgentHost.adopt."""
@@ -100,9 +98,21 @@ class AgentActor:
         """See AgentHost.release."""
         return await self._host.release(agents)
 
-    async def status(self) -> HostStatus:
+    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """See AgentHost.hand_over."""
+        return await self._host.hand_over(agents)
+
+    async def status(self, most: int) -> HostStatus:
         """See AgentHost.status."""
-        return self._host.status()
+        return replace(self._host.status(most), memory=used_memory())
+
+    async def hosted(self) -> tuple[AgentRef, ...]:
+        """See AgentHost.hosted."""
+        return self._host.hosted()
+
+    async def linger(self) -> None:
+        """Never return: whoever waits for it learns of this process's end at once."""
+        await asyncio.Event().wait()
 
     async def drain(self, grace: float) -> None:
         """See AgentHost.drain."""

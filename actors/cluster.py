@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import ray
+from ray.actor import ActorHandle
 
+from actors.nodes import living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, ROOT, SCHEDULER, Named, ask_now, make, tell
-from actors.root import RootActor
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, ROOT, SCHEDULER, Named, ask_now, find, kill, tell
+from actors.root import make_root
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 
 NAMESPACE = "owlclaw"
 _STORE_SECONDS = 120.0
 _STOP_MARGIN = 15.0
+_PAUSE = 0.5
+
+logger = logging.getLogger(__name__)
 
 
 def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, tool_slots: int) -> None:
@@ -41,15 +48,8 @@ class Cluster:
 
     def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
         self._plan = plan
-        self._root = make(
-            RootActor,
-            plan,
-            tuple(tools),
-            name=ROOT,
-            namespace=plan.namespace,
-            lifetime="detached",
-            max_restarts=-1,
-        )
+        self._end_earlier()
+        self._root = make_root(plan, tools)
 
     def wait_for_store(self) -> None:
         """Return once the store is open; raises what is wrong with it."""
@@ -72,16 +72,35 @@ class Cluster:
     def stop(self) -> None:
         """Fire no more schedules, let runs end within the plan's grace (the rest resume at the next start), close the store."""
         grace = self._plan.drain_seconds
-        for name, method, arguments in (
-            (SCHEDULER, "stop", ()),
-            (DIRECTORY, "stop", (grace,)),
-            (KEEPER, "stop", ()),
-        ):
+        nodes = [node.node_id for node in living_nodes()]
+        roots = [Named(ROOT, self._plan.namespace, node) for node in nodes]
+        keepers = [Named(KEEPER, self._plan.namespace, node) for node in nodes]
+        self._ask_each(roots, "retire")
+        self._ask_each([self._part(SCHEDULER)], "stop")
+        self._ask_each([self._part(DIRECTORY)], "stop", grace)
+        self._ask_each(keepers, "stop")
+        for root in self._roots():
+            kill(root)
+
+    def _end_earlier(self) -> None:
+        """Stop a runtime that outlived the process which started it, as it can on a cluster that was there before."""
+        end = time.monotonic() + _STORE_SECONDS
+        while self._roots():
+            self.stop()
+            if time.monotonic() > end:
+                raise RuntimeUnavailableError("the Ray cluster has a runtime already, and it cannot be stopped")
+            time.sleep(_PAUSE)
+
+    def _roots(self) -> list[ActorHandle[Any]]:
+        found = [find(ROOT, self._plan.namespace, node.node_id) for node in living_nodes()]
+        return [root for root in found if root is not None]
+
+    def _ask_each(self, parts: Sequence[Named], method: str, *arguments: object) -> None:
+        for part in parts:
             try:
-                self._part(name).ask_now(method, *arguments, seconds=grace + _STOP_MARGIN)
-            except RuntimeUnavailableError:
-                continue
-        ray.kill(self._root, no_restart=True)
+                part.ask_now(method, *arguments, seconds=self._plan.drain_seconds + _STOP_MARGIN)
+            except RuntimeUnavailableError as error:
+                logger.warning("the %s was not told to stop: %s", part.name, error)
 
     def _part(self, name: str) -> Named:
         return Named(name, self._plan.namespace)

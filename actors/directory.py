@@ -6,8 +6,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from actors.hosts import RootedPool
+from ray.actor import ActorHandle
+
+from actors.hosts import ActorHost, RootedPool
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.plan import RuntimePlan
@@ -17,8 +20,9 @@ from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 
-_PATIENCE_IN_HEARTBEATS = 5
+_PATIENCE_IN_HEARTBEATS = 3
 _PAUSE = 0.5
+_FRESH_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +35,14 @@ class DirectoryActor:
 
         configure(plan.worker.log)
         self._definitions = DefinitionFolder(Path(plan.agents_dir), plan.defaults)
+        self._clock = SystemClock()
+        self._isolations: dict[str, tuple[Isolation, float]] = {}
         self._directory = Directory(
             pool=RootedPool(plan.namespace, plan.placement.heartbeat * _PATIENCE_IN_HEARTBEATS),
             store=KeeperClient(plan.namespace),
             isolation_of=self._isolation_of,
             placement=plan.placement,
-            clock=SystemClock(),
+            clock=self._clock,
         )
         self._started = asyncio.create_task(self._start())
 
@@ -52,6 +58,11 @@ class DirectoryActor:
         """See Directory.wake."""
         await self._started
         return await self._directory.wake(agents)
+
+    async def handle(self, host_id: str) -> ActorHandle[Any] | None:
+        """Return the actor of a host, for those who wake its agents themselves; None if it is gone."""
+        host = self._directory.host(host_id)
+        return host.actor if isinstance(host, ActorHost) else None
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """See Directory.cancel."""
@@ -74,7 +85,12 @@ class DirectoryActor:
 
     def _isolation_of(self, name: str) -> Isolation:
         """Return how the definition wants its agents placed; a broken one gets a host too, where its runs fail and say why."""
-        try:
-            return self._definitions.load(name).isolation
-        except OwlClawError:
-            return Isolation.DEDICATED
+        isolation, looked = self._isolations.get(name, (Isolation.DEDICATED, -_FRESH_SECONDS))
+        now = self._clock.monotonic()
+        if now - looked >= _FRESH_SECONDS:
+            try:
+                isolation = self._definitions.load(name).isolation
+            except OwlClawError:
+                isolation = Isolation.DEDICATED
+            self._isolations[name] = (isolation, now)
+        return isolation

@@ -1,22 +1,24 @@
-"""Actor hosts for the Directory: made by the root, reached through their handles."""
+"""Actor hosts for the Directory: made by the roots, reached through their handles."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-import ray
 from ray.actor import ActorHandle
 
-from actors.remote import ROOT, Named, ask
+from actors.nodes import living_nodes
+from actors.remote import ROOT, Named, ask, find
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.host import HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 
-_BIRTH_SECONDS = 60.0
+logger = logging.getLogger(__name__)
 
 
 class ActorHost:
@@ -46,13 +48,37 @@ class ActorHost:
         """See Host.release."""
         return cast("tuple[AgentRef, ...]", await self._ask("release", agents))
 
-    async def status(self) -> HostStatus:
+    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """See Host.hand_over."""
+        return cast("tuple[AgentRef, ...]", await self._ask("hand_over", agents))
+
+    async def status(self, most: int) -> HostStatus:
         """See Host.status."""
         try:
             async with asyncio.timeout(self._patience):
-                return cast("HostStatus", await self._ask("status"))
+                return cast("HostStatus", await self._ask("status", most))
         except TimeoutError as error:
             raise HostGoneError(f"{self._host_id} did not answer within {self._patience:g} s") from error
+
+    async def hosted(self) -> tuple[AgentRef, ...]:
+        """See Host.hosted."""
+        return cast("tuple[AgentRef, ...]", await self._ask("hosted"))
+
+    async def ended(self) -> None:
+        """See Host.ended. A call that never returns breaks with the process; a broken call alone is no proof of its end."""
+        while True:
+            try:
+                await ask(self.actor, "linger")
+            except RuntimeUnavailableError:
+                if not await self._lives():
+                    return
+
+    async def _lives(self) -> bool:
+        try:
+            await self.status(0)
+        except HostGoneError:
+            return False
+        return True
 
     async def drain(self, grace: float) -> None:
         """See Host.drain."""
@@ -66,30 +92,57 @@ class ActorHost:
 
 
 class RootedPool:
-    """Implements `HostPool`: the node's root owns the actors, so that their tool tasks share warm workers."""
+    """Implements `HostPool`: the roots of the nodes own the actors, so that a node's tool tasks share warm workers."""
 
     def __init__(self, namespace: str, patience: float) -> None:
-        self._root, self._patience = Named(ROOT, namespace), patience
+        self._namespace, self._patience = namespace, patience
+        self._roots: dict[str, Named] = {}
+        self._homes: dict[str, str] = {}
+
+    @property
+    def nodes(self) -> int:
+        """See HostPool.nodes."""
+        return max(1, len(self._roots))
 
     async def spawn(self) -> Host:
-        """See HostPool.spawn."""
-        host_id, actor = await self._root.ask("spawn_host")
-        host = ActorHost(host_id, actor, self._patience)
-        try:
-            async with asyncio.timeout(_BIRTH_SECONDS):
-                await ask(actor, "identify")
-        except (TimeoutError, RuntimeUnavailableError) as error:
-            await self.kill(host)
-            raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
-        return host
+        """See HostPool.spawn. The node with the fewest hosts gets it."""
+        await self._find_roots()
+        hosts = Counter(self._homes.values())
+        node_id = min(self._roots, key=lambda node: hosts[node])
+        host_id, actor = await self._roots[node_id].ask("spawn_host")
+        self._homes[host_id] = node_id
+        return ActorHost(host_id, actor, self._patience)
 
     async def living(self) -> Sequence[Host]:
-        """See HostPool.living."""
-        hosts = await self._root.ask("hosts")
-        return [ActorHost(host_id, actor, self._patience) for host_id, actor in hosts]
+        """See HostPool.living. Hosts of a root that does not answer are dead or die with it."""
+        await self._find_roots()
+        found = await asyncio.gather(*(self._hosts_of(node_id) for node_id in self._roots))
+        return [host for hosts in found for host in hosts]
 
     async def kill(self, host: Host) -> None:
         """See HostPool.kill."""
-        if isinstance(host, ActorHost):
-            ray.kill(host.actor, no_restart=True)
-        await self._root.ask("forget_host", host.host_id)
+        root = self._roots.get(self._homes.pop(host.host_id, ""))
+        if root is not None:
+            try:
+                await root.ask("end_host", host.host_id)
+            except RuntimeUnavailableError as error:
+                logger.info("host %s ended with its root: %s", host.host_id, error)
+
+    async def _hosts_of(self, node_id: str) -> list[Host]:
+        try:
+            hosts = await self._roots[node_id].ask("hosts")
+        except RuntimeUnavailableError as error:
+            logger.warning("the root of node %s does not answer: %s", node_id, error)
+            return []
+        self._homes.update((host_id, node_id) for host_id, _ in hosts)
+        return [ActorHost(host_id, actor, self._patience) for host_id, actor in hosts]
+
+    async def _find_roots(self) -> None:
+        """Note the roots of living nodes; raises RuntimeUnavailableError if there is none."""
+        found = await asyncio.to_thread(self._nodes_with_root)
+        self._roots = {node: self._roots.get(node) or Named(ROOT, self._namespace, node) for node in found}
+        if not self._roots:
+            raise RuntimeUnavailableError("no node has a root")
+
+    def _nodes_with_root(self) -> list[str]:
+        return [node.node_id for node in living_nodes() if find(ROOT, self._namespace, node.node_id) is not None]

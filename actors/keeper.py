@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Sequence
 from typing import Any
 
 from actors.logs import configure
+from actors.nodes import writer_name
 from actors.plan import RuntimePlan
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
@@ -79,6 +79,6 @@ class KeeperActor:
         if self._store is None or self._commits is None:
             async with self._opening:
                 if self._store is None or self._commits is None:
-                    self._store = await open_store(self._plan.store_url, writer=f"keeper@{socket.gethostname()}")
+                    self._store = await open_store(self._plan.store_url, writer=await asyncio.to_thread(writer_name))
                     self._commits = GroupCommit(self._store)
         return self._store, self._commits

@@ -6,24 +6,48 @@ A Ray error is no proof that the call did not happen. Everything asked through h
 from __future__ import annotations
 
 import asyncio
+import os
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from owlclaw_ray.errors import RuntimeUnavailableError
 
-KEEPER, DIRECTORY, GATEWAY, SCHEDULER, ROOT = "keeper", "directory", "gateway", "scheduler", "root"
+ROOT, KEEPER, GATEWAY = "root", "keeper", "gateway"
+"""Parts that every node has of its own."""
+DIRECTORY, SCHEDULER = "directory", "scheduler"
+"""Parts of which the whole cluster has one."""
+_OF_A_NODE = frozenset({ROOT, KEEPER, GATEWAY})
 
 CALLS_AT_ONCE = 10_000
 """Concurrent calls of an actor: most of them only wait."""
 
 
-def make(kind: type[Any], *arguments: object, **options: object) -> ActorHandle[Any]:
-    """Return a new actor of that class, which takes no CPU from Ray's accounts. It may not answer yet."""
+def here() -> str:
+    """Return the id of the node that this process runs on."""
+    node_id: str = ray.get_runtime_context().get_node_id()
+    return node_id
+
+
+def full_name(part: str, node_id: str = "") -> str:
+    """Return what a part is called in Ray; the part of this node unless another one is named."""
+    return f"{part}@{node_id or here()}" if part in _OF_A_NODE else part
+
+
+def make(kind: type[Any], *arguments: object, node_id: str = "", **options: object) -> ActorHandle[Any]:
+    """Return a new actor of that class on that node (this one by default), which takes no CPU from Ray's accounts.
+
+    It may not answer yet.
+    """
+    place = NodeAffinitySchedulingStrategy(node_id or here(), soft=False)
     actor: ActorHandle[Any] = (
-        ray.remote(kind).options(num_cpus=0, max_concurrency=CALLS_AT_ONCE, **options).remote(*arguments)
+        ray.remote(kind)
+        .options(num_cpus=0, max_concurrency=CALLS_AT_ONCE, scheduling_strategy=place, **options)
+        .remote(*arguments)
     )
     return actor
 
@@ -31,6 +55,29 @@ def make(kind: type[Any], *arguments: object, **options: object) -> ActorHandle[
 def tell(actor: ActorHandle[Any], method: str) -> None:
     """Have the actor do something without waiting for it, or hearing how it went."""
     getattr(actor, method).remote()
+
+
+def kill(actor: ActorHandle[Any]) -> None:
+    """End the actor's process for good; harmless for a dead one."""
+    ray.kill(actor, no_restart=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an actor's process is."""
+
+    node_id: str
+    pid: int
+
+
+async def whereabouts(actor: ActorHandle[Any]) -> Whereabouts:
+    """Return where the actor is, from its own event loop: whoever gets an answer knows that it is not stuck."""
+    found: Whereabouts = await ask(actor, "__ray_call__", _own_whereabouts)
+    return found
+
+
+def _own_whereabouts(_actor: object) -> Whereabouts:
+    return Whereabouts(here(), os.getpid())
 
 
 async def ask(actor: ActorHandle[Any], method: str, *arguments: object) -> Any:
@@ -50,17 +97,28 @@ def ask_now(actor: ActorHandle[Any], method: str, *arguments: object, seconds: f
     """Do as `ask`, from code that is not asynchronous (a tool worker, the process that starts the runtime)."""
     try:
         return ray.get(getattr(actor, method).remote(*arguments), timeout=seconds)
+    except GetTimeoutError as error:
+        raise RuntimeUnavailableError(f"{method}: no answer within {seconds:g} s") from error
     except RayTaskError as error:
         raise error.cause from None
     except RayError as error:
         raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 
 
-class Named:
-    """A named actor, found when first needed, and found anew when it died with its root."""
+def find(part: str, namespace: str, node_id: str = "") -> ActorHandle[Any] | None:
+    """Return the actor of that name, or None. It blocks: call it in a thread."""
+    try:
+        actor: ActorHandle[Any] = ray.get_actor(full_name(part, node_id), namespace=namespace)
+    except ValueError:
+        return None
+    return actor
 
-    def __init__(self, name: str, namespace: str) -> None:
-        self.name, self._namespace = name, namespace
+
+class Named:
+    """A named part, found when first needed, and found anew when it died with its root; this node's, unless another is named."""
+
+    def __init__(self, name: str, namespace: str, node_id: str = "") -> None:
+        self.name, self._namespace, self._node_id = name, namespace, node_id
         self._actor: ActorHandle[Any] | None = None
 
     async def ask(self, method: str, *arguments: object) -> Any:
@@ -82,9 +140,8 @@ class Named:
             raise
 
     def _find(self) -> ActorHandle[Any]:
-        try:
-            actor = ray.get_actor(self.name, namespace=self._namespace)
-        except ValueError as error:
-            raise RuntimeUnavailableError(f"the {self.name} is not there yet") from error
+        actor = find(self.name, self._namespace, self._node_id)
+        if actor is None:
+            raise RuntimeUnavailableError(f"the {self.name} is not there yet")
         self._actor = actor
         return actor

@@ -3,13 +3,20 @@
 Ray ties a node's task workers to the root detached actor of their last task: agents that are children of one root share warm tool
 workers, agents that are detached themselves do not. The root's children die with it, so a restarted root makes them anew and
 all state comes from the store.
+
+Roots also see to it that the cluster has everything: each makes a root on a node that has none, and a Directory and a
+Scheduler when there is none (their node died). Names in Ray are unique, so of several that try, one does it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import psutil
 from ray.actor import ActorHandle
 
 from actors.agent import AgentActor
@@ -17,14 +24,38 @@ from actors.directory import DirectoryActor
 from actors.keeper import KeeperActor
 from actors.logs import configure
 from actors.model_gateway import ModelGatewayActor
+from actors.nodes import living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, make
+from actors.remote import (
+    DIRECTORY,
+    GATEWAY,
+    KEEPER,
+    ROOT,
+    SCHEDULER,
+    Whereabouts,
+    find,
+    full_name,
+    here,
+    kill,
+    make,
+    whereabouts,
+)
 from actors.scheduler import SchedulerActor
 from actors.tool_task import warm_tools
 from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 
 _WARM_HOLD = 0.2
+_BIRTH_SECONDS = 60.0
+_LOOK_EVERY = 2.0
+_PATIENCE = 8.0
+"""Seconds that a part may take for a sign of life."""
+_MOST_MISSES = 2
+"""How often in a row it may give none before it is killed."""
+_SHARED_PARTS = {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor}
+
+logger = logging.getLogger(__name__)
 
 
 class RootActor:
@@ -35,31 +66,128 @@ class RootActor:
         self._plan, self._tools = plan, tuple(tools)
         self._ids = RandomIds()
         self._hosts: dict[str, ActorHandle[Any]] = {}
-        self._parts = [
-            self._part(KEEPER, KeeperActor),
-            self._part(DIRECTORY, DirectoryActor),
-            self._part(GATEWAY, ModelGatewayActor),
-            self._part(SCHEDULER, SchedulerActor),
-        ]
+        self._processes: dict[str, psutil.Process] = {}
+        self._missed: Counter[str] = Counter()
+        self._parts = {
+            KEEPER: self._part(KEEPER, KeeperActor),
+            **{name: self._part(name, kind) for name, kind in _SHARED_PARTS.items()},
+            GATEWAY: self._part(GATEWAY, ModelGatewayActor),
+        }
+        self._upkeep = asyncio.create_task(self._keep_up())
 
     async def spawn_host(self) -> tuple[str, ActorHandle[Any]]:
-        """Return a new agent actor, which may not answer yet."""
+        """Return a new agent actor as soon as it answers; raises RuntimeUnavailableError if it does not come to life."""
         host_id = self._ids.make("host")
-        self._hosts[host_id] = make(AgentActor, host_id, self._plan, self._tools, max_restarts=0)
-        return host_id, self._hosts[host_id]
+        actor = self._hosts[host_id] = make(AgentActor, host_id, self._plan, self._tools, max_restarts=0)
+        try:
+            async with asyncio.timeout(_BIRTH_SECONDS):
+                self._note_process(host_id, await whereabouts(actor))
+        except (TimeoutError, RuntimeUnavailableError) as error:
+            await self.end_host(host_id)
+            raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
+        return host_id, actor
 
     async def hosts(self) -> Sequence[tuple[str, ActorHandle[Any]]]:
-        """Return all agent actors, dead ones included until somebody forgets them."""
+        """Return all agent actors, dead ones included until somebody ends them."""
         return tuple(self._hosts.items())
 
-    async def forget_host(self, host_id: str) -> None:
-        """Give up the handle of a dead actor."""
-        self._hosts.pop(host_id, None)
+    async def end_host(self, host_id: str) -> None:
+        """Kill an agent actor, even one that hears nothing any more, and give up its handle; harmless for a dead one."""
+        actor = self._hosts.pop(host_id, None)
+        if actor is not None:
+            kill(actor)
+            self._kill_process(host_id)
 
     async def warm_tools(self) -> None:
         """Have every tool slot import what calls need."""
         for _ in range(self._plan.tool_slots):
             warm_tools.remote(self._plan.worker, _WARM_HOLD)
 
+    async def retire(self) -> None:
+        """Make nothing new any more: the runtime is being stopped."""
+        self._upkeep.cancel()
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            try:
+                await asyncio.gather(*(self._watch_over(name) for name in self._parts))
+                await self._complete_parts()
+                await self._complete_nodes()
+            except Exception:
+                logger.exception("the root's round failed; the next one begins in %g s", _LOOK_EVERY)
+
+    async def _watch_over(self, name: str) -> None:
+        """Kill a part that lives and does not answer, so that Ray starts it again; the dead are Ray's own concern."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                self._note_process(name, await whereabouts(self._parts[name]))
+        except RuntimeUnavailableError:
+            self._missed[name] = 0
+        except TimeoutError:
+            self._missed[name] += 1
+            if self._missed[name] >= _MOST_MISSES and name in self._processes:
+                logger.warning("the %s has not answered %d times in a row; it is killed", name, _MOST_MISSES)
+                self._kill_process(name)
+        else:
+            self._missed[name] = 0
+
+    async def _complete_parts(self) -> None:
+        for name, kind in _SHARED_PARTS.items():
+            if await asyncio.to_thread(find, name, self._plan.namespace) is None:
+                logger.warning("the cluster has no %s; this root makes one", name)
+                self._parts[name] = self._part(name, kind)
+
+    async def _complete_nodes(self) -> None:
+        nodes = await asyncio.to_thread(living_nodes)
+        if self._plan.store_url.startswith("sqlite"):
+            if len(nodes) > 1:
+                logger.error(
+                    "%d more nodes are left idle: SQLite serves one; set store_url to PostgreSQL", len(nodes) - 1
+                )
+            return
+        for node in nodes:
+            if await asyncio.to_thread(find, ROOT, self._plan.namespace, node.node_id) is None:
+                make_root(self._plan, self._tools, node.node_id)
+
     def _part(self, name: str, kind: type[Any]) -> ActorHandle[Any]:
-        return make(kind, self._plan, name=name, namespace=self._plan.namespace, max_restarts=-1, max_task_retries=0)
+        return make(
+            kind,
+            self._plan,
+            name=full_name(name),
+            namespace=self._plan.namespace,
+            get_if_exists=True,
+            max_restarts=-1,
+            max_task_retries=0,
+        )
+
+    def _note_process(self, name: str, where: Whereabouts) -> None:
+        """Remember the process behind a name, if it is one of this machine."""
+        known = self._processes.get(name)
+        if where.node_id == here() and (known is None or known.pid != where.pid):
+            self._processes[name] = psutil.Process(where.pid)
+
+    def _kill_process(self, name: str) -> None:
+        """Kill the process behind a name; psutil makes sure that its number does not belong to another one by now."""
+        process = self._processes.pop(name, None)
+        if process is None:
+            return
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            return
+
+
+def make_root(plan: RuntimePlan, tools: Sequence[ToolDefinition], node_id: str = "") -> ActorHandle[Any]:
+    """Return the root of that node, or of this one, made if it is not there."""
+    return make(
+        RootActor,
+        plan,
+        tuple(tools),
+        node_id=node_id,
+        name=full_name(ROOT, node_id),
+        namespace=plan.namespace,
+        lifetime="detached",
+        get_if_exists=True,
+        max_restarts=-1,
+    )

@@ -6,10 +6,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from ray.actor import ActorHandle
 
 from actors.keeper_client import KeeperClient
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
@@ -21,21 +24,29 @@ from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.ports.runtime import Health
 
 _HEALTH_SECONDS = 3.0
+_WAKE_SECONDS = 3.0
+"""How long a host may take to answer a wake before the Directory is asked instead."""
+_MOST_HOMES = 100_000
 _PROBES = {KEEPER: "ready", DIRECTORY: "hosts", GATEWAY: "ready", SCHEDULER: "ready"}
 
 logger = logging.getLogger(__name__)
 
 
 class DirectoryDispatcher:
-    """Implements `Dispatcher`: wakes of all requests in this process leave in one message."""
+    """Implements `Dispatcher`: wakes of all requests in this process leave in one message to each host.
+
+    Where an agent is, is remembered; a host that does not have it any more says so, and the Directory is asked again.
+    """
 
     def __init__(self, namespace: str) -> None:
         self._directory = Named(DIRECTORY, namespace)
-        self._wakes: Batcher[AgentRef, None] = Batcher(self._wake_batch)
+        self._unknown: Batcher[AgentRef, None] = Batcher(self._wake_through_directory)
+        self._homes: dict[AgentRef, str] = {}
+        self._hosts: dict[str, HostWaker] = {}
 
     async def wake(self, agents: Sequence[AgentRef]) -> None:
         """See Dispatcher.wake. A wake that does not get through is made good by the Directory's sweep."""
-        await asyncio.gather(*(self._wakes(agent) for agent in agents))
+        await asyncio.gather(*(self._wake(agent) for agent in agents))
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
         """See Dispatcher.cancel. The run also learns it with its next commit."""
@@ -44,12 +55,49 @@ class DirectoryDispatcher:
         except RuntimeUnavailableError as error:
             logger.warning("the cancellation of %s waits for the run's next step: %s", run_id, error)
 
-    async def _wake_batch(self, agents: Sequence[AgentRef]) -> Sequence[None]:
+    async def _wake(self, agent: AgentRef) -> None:
+        host = self._hosts.get(self._homes.get(agent, ""))
+        if host is None or not await host.wake(agent):
+            await self._unknown(agent)
+
+    async def _wake_through_directory(self, agents: Sequence[AgentRef]) -> Sequence[None]:
         try:
-            await self._directory.ask("wake", tuple(dict.fromkeys(agents)))
+            await self._learn(await self._directory.ask("wake", tuple(dict.fromkeys(agents))))
         except RuntimeUnavailableError as error:
             logger.warning("%d agents are woken by the next sweep: %s", len(agents), error)
         return [None] * len(agents)
+
+    async def _learn(self, homes: dict[AgentRef, str]) -> None:
+        for host_id in set(homes.values()) - self._hosts.keys():
+            actor = await self._directory.ask("handle", host_id)
+            if actor is not None:
+                self._hosts[host_id] = HostWaker(actor)
+        if len(self._homes) + len(homes) > _MOST_HOMES:
+            self._homes.clear()
+        self._homes.update(homes)
+        self._hosts = {host_id: host for host_id, host in self._hosts.items() if not host.gone}
+
+
+class HostWaker:
+    """Wakes agents on one host."""
+
+    def __init__(self, actor: ActorHandle[Any]) -> None:
+        self.gone = False
+        self._actor = actor
+        self._wakes: Batcher[AgentRef, bool] = Batcher(self._wake_batch)
+
+    async def wake(self, agent: AgentRef) -> bool:
+        """Return whether the agent is there, and woken."""
+        return not self.gone and await self._wakes(agent)
+
+    async def _wake_batch(self, agents: Sequence[AgentRef]) -> Sequence[bool]:
+        try:
+            async with asyncio.timeout(_WAKE_SECONDS):
+                strangers = set(await ask(self._actor, "wake", tuple(dict.fromkeys(agents))))
+        except (RuntimeUnavailableError, TimeoutError):
+            self.gone = True
+            return [False] * len(agents)
+        return [agent not in strangers for agent in agents]
 
 
 class PartsHealth:

@@ -65,6 +65,8 @@ class ActorSettings(_Section):
     """After so long without a run an agent is passivated."""
     heartbeat_seconds: Seconds = 2.0
     """How often each actor's life is checked."""
+    memory_limit: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """The used share of a node's memory above which idle agents are passivated at once, and no actor is made ahead."""
 
     @model_validator(mode="after")
     def _warm_within_max(self) -> Self:

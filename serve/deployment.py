@@ -17,7 +17,7 @@ _SHUTDOWN_SECONDS = 2.0
 _REQUESTS_AT_ONCE = 2_000
 
 
-def ingress(plan: RuntimePlan, body_limit_bytes: int, *, alone: bool) -> Application:
+def ingress(plan: RuntimePlan, body_limit_bytes: int, *, alone: bool, replicas: int = 1) -> Application:
     """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
 
     `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
@@ -31,7 +31,7 @@ def ingress(plan: RuntimePlan, body_limit_bytes: int, *, alone: bool) -> Applica
 
     deployment = ray_serve.deployment(
         name="ingress",
-        num_replicas=1,
+        num_replicas=replicas,
         max_ongoing_requests=_REQUESTS_AT_ONCE,
         graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
         ray_actor_options={"num_cpus": 0},

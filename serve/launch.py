@@ -86,6 +86,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     from ray import serve as ray_serve
 
     from actors.cluster import Cluster, start_ray
+    from actors.nodes import check_nodes
     from serve.deployment import ingress
     from serve.planning import plan_of, tool_definitions
 
@@ -99,6 +100,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         _interrupt_on_signals()
         if interrupted.is_set():
             raise KeyboardInterrupt
+        nodes = check_nodes(settings.store_url)
         announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
         plan = plan_of(settings, slots, DRAIN_SECONDS)
         cluster = Cluster(plan, tool_definitions(prepared.app))
@@ -108,7 +110,9 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         )
         cluster.wait_for_store()
         announce(f"store open: {_shown(settings.store_url)}")
-        ray_serve.run(ingress(plan, http.body_limit_bytes, alone=alone), name="owlclaw", route_prefix="/")
+        ray_serve.run(
+            ingress(plan, http.body_limit_bytes, alone=alone, replicas=nodes), name="owlclaw", route_prefix="/"
+        )
         cluster.wait_for_agents()
         stopping = _stop_on_signals()
         url = f"http://{http.host}:{http.port}"

@@ -34,6 +34,7 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
             agents_per_actor=actors.agents_per_actor,
             idle=actors.idle_seconds,
             heartbeat=actors.heartbeat_seconds,
+            memory_limit=actors.memory_limit,
         ),
         tool_slots=tool_slots,
         max_concurrent_models=models.max_concurrent,

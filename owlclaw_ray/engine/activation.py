@@ -88,6 +88,13 @@ class Activation:
             await asyncio.wait({task})
         return finished
 
+    async def step_down(self) -> None:
+        """Let the present run end, however long it takes, take no other, and give the agent up."""
+        self._draining = True
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        await self.release()
+
     async def release(self) -> bool:
         """Give the agent up, its state saved. Return whether it has runs waiting, so that it should be activated again."""
         if self.lost:

@@ -10,23 +10,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.engine.host_pool import Host, HostGoneError, HostPool
+from owlclaw_ray.engine.seating import Seat, Seating
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import RunStore
+
+IDLE_TOLD = 1_000
+"""How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
+_TURN = 3
+"""Heartbeats that an agent keeps a host of its own while others wait for one."""
+
+_Leaving = Callable[[Sequence[AgentRef]], Awaitable[tuple[AgentRef, ...]]]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How many hosts, and when agents leave them. Times in seconds."""
+    """How many hosts a node has, and when agents leave them. Times in seconds."""
 
     warm: int = 2
     """Hosts made ahead of need."""
@@ -36,19 +45,8 @@ class Placement:
     idle: float = 60.0
     heartbeat: float = 1.0
     sweep: float = 5.0
-
-
-@dataclass(slots=True)
-class _Seat:
-    """A host and what the Directory believes of it."""
-
-    host: Host
-    isolation: Isolation | None = None
-    """None for a spare one."""
-    agents: set[AgentRef] = field(default_factory=set)
-    idle: dict[AgentRef, float] = field(default_factory=dict)
-    leaving: set[AgentRef] = field(default_factory=set)
-    """Agents whose release is under way (it may wait long for the store): whoever wakes one waits for its end."""
+    memory_limit: float = 0.9
+    """The used share of a node's memory above which its idle agents are passivated at once, and no host is made ahead."""
 
 
 class Directory:
@@ -65,9 +63,8 @@ class Directory:
     ) -> None:
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock = placement, clock
-        self._seats: dict[str, _Seat] = {}
-        self._where: dict[AgentRef, str] = {}
-        self._waiting: dict[AgentRef, None] = {}
+        self._seating = Seating(placement.agents_per_actor)
+        self._waiting: dict[AgentRef, Isolation] = {}
         self._spawning = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept = self._closed = False
@@ -78,10 +75,10 @@ class Directory:
         Spare hosts are made from the first sweep on: until then the processor belongs to those who are starting too.
         """
         for host in await self._pool.living():
-            self._seats[host.host_id] = _Seat(host)
-        await self.heartbeat()
+            self._welcome(host)
+        await asyncio.gather(*(self._ask_who_is_there(seat) for seat in self._seating))
         self._spawn_task(self._attempt(self.take_over))
-        self._spawn_task(self._every(self._placement.heartbeat, self.heartbeat))
+        self._spawn_task(self._every(self._placement.heartbeat, self._beat))
         self._spawn_task(self._every(self._placement.sweep, self.sweep))
 
     async def stop(self, grace: float) -> None:
@@ -89,23 +86,33 @@ class Directory:
         self._closed = True
         for task in tuple(self._tasks):
             task.cancel()
-        await asyncio.gather(*(self._drain(seat.host, grace) for seat in self._seats.values()))
+        await asyncio.gather(*(self._drain(seat.host, grace) for seat in self._seating))
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
-        """Have each agent look for its runs, wherever it is or will be; return the hosts of those that have one now."""
+        """Have each agent look for its runs, wherever it is or will be; return the hosts of those that have one now.
+
+        The hosts are told in the background: one that does not answer delays nobody else's agents.
+        """
         if self._closed:
             return {}
-        at_home: dict[str, list[AgentRef]] = {}
+        homes: dict[AgentRef, str] = {}
+        at_home: dict[str, tuple[Seat, list[AgentRef]]] = {}
+        full: set[Isolation] = set()
         for agent in dict.fromkeys(agents):
-            seat_id = self._home_of(agent) or self._place(agent)
-            if seat_id is not None:
-                at_home.setdefault(seat_id, []).append(agent)
-        await asyncio.gather(*(self._deliver(seat_id, residents) for seat_id, residents in at_home.items()))
-        return {agent: self._where[agent] for agent in agents if agent in self._where}
+            seat = self._seat_for(agent, full)
+            if seat is not None:
+                homes[agent] = seat.host.host_id
+                at_home.setdefault(seat.host.host_id, (seat, []))[1].append(agent)
+        for seat, residents in at_home.values():
+            self._spawn_task(self._deliver(seat, residents))
+        if full:
+            self._refill()
+            self._make_room()
+        return homes
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """Tell the agent's host to end the run; return whether it was there."""
-        seat = self._seats.get(self._where.get(agent, ""))
+        seat = self._seating.seat_of(agent)
         if seat is None:
             return False
         try:
@@ -114,16 +121,18 @@ class Directory:
             self._bury(seat)
             return False
 
+    def host(self, host_id: str) -> Host | None:
+        """Return a host by its id; None if it is gone."""
+        return next((seat.host for seat in self._seating if seat.host.host_id == host_id), None)
+
     def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""
-        return {host_id: len(seat.agents) for host_id, seat in self._seats.items()}
+        return self._seating.counts()
 
     async def heartbeat(self) -> None:
         """Ask every host for its status: bury those that do not answer, passivate agents that are idle for long."""
-        await asyncio.gather(*(self._check(seat) for seat in tuple(self._seats.values())))
-        await self._seat_waiting()
-        self._refill()
-        self._shrink()
+        await asyncio.gather(*(self._check(seat) for seat in self._seating))
+        await self._tidy()
 
     async def take_over(self) -> None:
         """Wake every agent that has queued or unfinished runs, wherever it was before."""
@@ -135,121 +144,121 @@ class Directory:
         self._swept = True
         self._refill()
 
-    async def _check(self, seat: _Seat) -> None:
+    async def _beat(self) -> None:
+        """Do as `heartbeat`, without waiting for hosts that are slow to answer."""
+        for seat in self._seating:
+            self._spawn_task(self._check(seat))
+        await self._tidy()
+
+    async def _tidy(self) -> None:
+        await self._seat_waiting()
+        self._refill()
+        self._shrink()
+
+    async def _check(self, seat: Seat) -> None:
+        if seat.being_checked:
+            return
+        seat.being_checked = True
         try:
-            status = await seat.host.status()
+            status = await seat.host.status(IDLE_TOLD)
         except HostGoneError:
             self._bury(seat)
             return
-        reported = set(status.hosted)
-        for agent in reported - seat.agents:
-            self._where.setdefault(agent, seat.host.host_id)
-        seat.agents = {agent for agent in seat.agents | reported if self._where.get(agent) == seat.host.host_id}
-        if seat.agents and seat.isolation is None:
-            seat.isolation = self._isolation_of(next(iter(seat.agents)).definition)
-        seat.idle = dict(status.idle)
-        overdue = [agent for agent, seconds in seat.idle.items() if seconds >= self._placement.idle]
+        finally:
+            seat.being_checked = False
+        if self._seating.note(seat, status) and not seat.coming:
+            await self._ask_who_is_there(seat)
+        limit = 0.0 if self._pressed(seat) else self._placement.idle
+        overdue = [agent for agent, seconds in seat.idle.items() if seconds >= limit]
         if overdue:
-            self._spawn_task(self._release(seat, overdue))
+            self._spawn_task(self._vacate(seat, overdue, seat.host.release))
 
-    async def _release(self, seat: _Seat, agents: Sequence[AgentRef]) -> None:
+    async def _ask_who_is_there(self, seat: Seat) -> None:
+        before = seat.agents - seat.coming - seat.leaving
+        try:
+            hosted = await seat.host.hosted()
+        except HostGoneError:
+            self._bury(seat)
+            return
+        isolation = self._isolation_of(hosted[0].definition) if hosted else None
+        self._seating.learn(seat, before, hosted, isolation)
+
+    async def _vacate(self, seat: Seat, agents: Sequence[AgentRef], leave: _Leaving) -> None:
+        """Have agents leave their host; those that are woken meanwhile wait for it."""
         if seat.leaving:
             return
         seat.leaving.update(agents)
         try:
-            gone = await seat.host.release(agents)
+            gone = await leave(agents)
         except HostGoneError:
             self._bury(seat)
             return
         finally:
             seat.leaving.clear()
-        for agent in gone:
-            self._where.pop(agent, None)
-            seat.agents.discard(agent)
-            seat.idle.pop(agent, None)
-        if not seat.agents:
-            seat.isolation = None
+        self._seating.left(seat, gone)
         await self._seat_waiting()
 
-    def _home_of(self, agent: AgentRef) -> str | None:
-        """Return the agent's host, unless the agent is just leaving it."""
-        seat = self._seats.get(self._where.get(agent, ""))
-        if seat is None:
-            self._where.pop(agent, None)
-            return None
-        if agent in seat.leaving:
-            return None
-        self._waiting.pop(agent, None)
-        return seat.host.host_id
+    async def _pass_on(self, seat: Seat, agent: AgentRef) -> None:
+        """Take its host from an agent that others wait behind; it waits for its next turn itself."""
+        await self._vacate(seat, [agent], seat.host.hand_over)
+        await self.wake([agent])
 
-    def _place(self, agent: AgentRef) -> str | None:
-        """Give the agent a host and return it; None if it has to wait for one, or for its release from another."""
-        if agent in self._where:
-            self._waiting[agent] = None
-            return None
-        isolation = self._isolation_of(agent.definition)
-        seat = self._free_seat(isolation)
-        if seat is None:
-            self._waiting[agent] = None
-            self._refill()
-            self._make_room()
-            return None
-        self._waiting.pop(agent, None)
-        seat.isolation = isolation
-        seat.agents.add(agent)
-        self._where[agent] = seat.host.host_id
-        return seat.host.host_id
+    def _seat_for(self, agent: AgentRef, full: set[Isolation]) -> Seat | None:
+        """Return the agent's host, a new one if it has none; None if it has to wait for one, or for its release from another.
 
-    def _free_seat(self, isolation: Isolation) -> _Seat | None:
-        if isolation is Isolation.SHARED:
-            capacity = self._placement.agents_per_actor
-            shared = [
-                each for each in self._seats.values() if each.isolation is isolation and len(each.agents) < capacity
-            ]
-            if shared:
-                return min(shared, key=lambda each: len(each.agents))
-        return next((each for each in self._seats.values() if each.isolation is None), None)
+        `full` collects the kinds of hosts that have no place left.
+        """
+        seat = self._seating.seat_of(agent)
+        if seat is not None and agent not in seat.leaving:
+            self._waiting.pop(agent, None)
+            return seat
+        isolation = self._waiting.get(agent) or self._isolation_of(agent.definition)
+        if seat is None and isolation not in full:
+            placed = self._seating.place(agent, isolation)
+            if placed is not None:
+                self._waiting.pop(agent, None)
+                return placed
+            full.add(isolation)
+        self._waiting[agent] = isolation
+        return None
 
-    def _make_room(self) -> None:
-        """Passivate the agent that is idle longest, if that frees a host which could not be made."""
-        if len(self._seats) + self._spawning < self._placement.most:
-            return
-        idle = [
-            (seconds, agent, seat)
-            for seat in self._seats.values()
-            if seat.isolation is Isolation.DEDICATED
-            for agent, seconds in seat.idle.items()
-        ]
-        if idle:
-            _, agent, seat = max(idle, key=lambda each: each[0])
-            self._spawn_task(self._release(seat, [agent]))
-
-    async def _deliver(self, seat_id: str, agents: Sequence[AgentRef]) -> None:
+    async def _deliver(self, seat: Seat, agents: Sequence[AgentRef]) -> None:
         """Wake the agents on their host, adopting those that it does not hold."""
-        seat = self._seats.get(seat_id)
-        if seat is None:
-            return
         try:
             strangers = await seat.host.wake(agents)
             if strangers:
                 await seat.host.adopt(strangers)
         except HostGoneError:
             self._bury(seat)
-            self._waiting.update(dict.fromkeys(agents))
-            self._spawn_task(self._seat_waiting())
+            await self.wake(agents)
+        finally:
+            seat.coming.difference_update(agents)
 
     async def _seat_waiting(self) -> None:
-        if self._waiting and not self._closed:
+        if self._waiting:
             await self.wake(tuple(self._waiting))
 
-    def _bury(self, seat: _Seat) -> None:
+    def _make_room(self) -> None:
+        """For agents that wait though no host can be made any more: passivate the idle, or else take turns."""
+        if self._room() > 0:
+            return
+        for isolation, number in self._homeless().items():
+            idle = self._seating.least_missed(isolation, number)
+            for seat, agents in idle:
+                self._spawn_task(self._vacate(seat, agents, seat.host.release))
+            if not idle:
+                for seat, agent in self._seating.longest_served(number, least_checks=_TURN):
+                    self._spawn_task(self._pass_on(seat, agent))
+
+    def _homeless(self) -> Counter[Isolation]:
+        """Return how many agents wait for a host, by its kind; those that wait for their release only are not counted."""
+        return Counter(isolation for agent, isolation in self._waiting.items() if self._seating.seat_of(agent) is None)
+
+    def _bury(self, seat: Seat) -> None:
         """Forget a dead host and look for its agents' work at once."""
-        if self._seats.pop(seat.host.host_id, None) is None:
+        if self._closed or not self._seating.remove(seat):
             return
         logger.warning("host %s is gone; its %d agents are taken over", seat.host.host_id, len(seat.agents))
-        for agent in seat.agents:
-            if self._where.get(agent) == seat.host.host_id:
-                del self._where[agent]
         self._spawn_task(self._pool.kill(seat.host))
         self._refill()
         if seat.agents:
@@ -259,34 +268,50 @@ class Directory:
         """Keep `warm` spare hosts, and one for each agent that waits, as far as the limit allows."""
         if self._closed:
             return
-        spare = sum(seat.isolation is None for seat in self._seats.values())
-        wanted = (
-            self._hosts_wanted_by(self._waiting) + (self._placement.warm if self._swept else 0) - spare - self._spawning
-        )
-        room = self._placement.most - len(self._seats) - self._spawning
-        for _ in range(min(wanted, room)):
+        ahead = 0
+        if self._swept and not any(self._pressed(seat) for seat in self._seating):
+            ahead = self._placement.warm * self._pool.nodes
+        spare = len(self._seating.spare())
+        wanted = self._hosts_wanted() + ahead - spare - self._spawning
+        for _ in range(min(wanted, self._room())):
             self._spawning += 1
             self._spawn_task(self._spawn())
 
     def _shrink(self) -> None:
         """End one of the spare hosts that are more than the warm pool, to give its memory back."""
-        spare = [seat for seat in self._seats.values() if seat.isolation is None]
-        if len(spare) > self._placement.warm and not self._waiting and self._swept and not self._closed:
-            del self._seats[spare[-1].host.host_id]
-            self._spawn_task(self._pool.kill(spare[-1].host))
+        if self._waiting or not self._swept or self._closed:
+            return
+        spare = self._seating.spare()
+        pressed = [seat for seat in spare if self._pressed(seat)]
+        surplus = pressed or (spare if len(spare) > self._placement.warm * self._pool.nodes else [])
+        if surplus and self._seating.remove(surplus[-1]):
+            self._spawn_task(self._pool.kill(surplus[-1].host))
 
-    def _hosts_wanted_by(self, agents: Iterable[AgentRef]) -> int:
-        dedicated = sum(self._isolation_of(agent.definition) is Isolation.DEDICATED for agent in agents)
-        shared = len(self._waiting) - dedicated
-        return dedicated + -(-shared // self._placement.agents_per_actor)
+    def _hosts_wanted(self) -> int:
+        """Return how many hosts the agents that wait would fill."""
+        homeless = self._homeless()
+        return homeless[Isolation.DEDICATED] + -(-homeless[Isolation.SHARED] // self._placement.agents_per_actor)
+
+    def _room(self) -> int:
+        return self._placement.most * self._pool.nodes - len(self._seating) - self._spawning
+
+    def _pressed(self, seat: Seat) -> bool:
+        return seat.memory > self._placement.memory_limit
 
     async def _spawn(self) -> None:
         try:
             host = await self._pool.spawn()
-            self._seats[host.host_id] = _Seat(host)
         finally:
             self._spawning -= 1
+        self._welcome(host)
         await self._seat_waiting()
+
+    def _welcome(self, host: Host) -> None:
+        self._spawn_task(self._mourn(self._seating.add(host)))
+
+    async def _mourn(self, seat: Seat) -> None:
+        await seat.host.ended()
+        self._bury(seat)
 
     async def _drain(self, host: Host, grace: float) -> None:
         try:

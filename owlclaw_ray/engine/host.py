@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
+from operator import itemgetter
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.activation import Activation
@@ -22,9 +24,12 @@ logger = logging.getLogger(__name__)
 class HostStatus:
     """What a host tells the Directory with each heartbeat."""
 
-    hosted: tuple[AgentRef, ...]
-    idle: tuple[tuple[AgentRef, float], ...]
-    """Agents without work, each with the seconds since its last."""
+    agents: int
+    """How many are here."""
+    idle: tuple[tuple[AgentRef, float], ...] = ()
+    """Those without work for longest, the longest first, each with the seconds since its last."""
+    memory: float = 0.0
+    """The used share of the machine's memory, from 0 to 1."""
 
 
 class AgentHost:
@@ -86,25 +91,42 @@ class AgentHost:
 
     async def release(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """Give up those of these agents that have no work; return the ones that are no longer here."""
-        gone = []
+        resting = {}
         for agent in agents:
             activation = self._activations.get(agent)
-            if activation is not None and activation.busy:
-                continue
-            if activation is not None:
-                del self._activations[agent]
-                await activation.release()
-            if agent not in self._activations and agent not in self._adopting:
-                gone.append(agent)
-        return tuple(gone)
+            if activation is not None and not activation.busy:
+                resting[agent] = self._activations.pop(agent)
+        await asyncio.gather(*(activation.release() for activation in resting.values()))
+        return tuple(agent for agent in agents if agent not in self._activations and agent not in self._adopting)
 
-    def status(self) -> HostStatus:
-        """Return who is here; activations that lost their agent are dropped on the way."""
+    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """Give up these agents, each after its present run; return the ones that are no longer here."""
+        gone = await asyncio.gather(*(self._hand_over(agent) for agent in agents))
+        return tuple(agent for agent, is_gone in zip(agents, gone, strict=True) if is_gone)
+
+    async def _hand_over(self, agent: AgentRef) -> bool:
+        activation = self._activations.get(agent)
+        if activation is not None:
+            await activation.step_down()
+            if self._activations.get(agent) is activation:
+                del self._activations[agent]
+        return agent not in self._activations and agent not in self._adopting
+
+    def status(self, most: int) -> HostStatus:
+        """Return how many agents are here, and those idle for longest, up to so many.
+
+        Activations that lost their agent are dropped on the way.
+        """
         for agent in [agent for agent, each in self._activations.items() if each.lost and not each.busy]:
             del self._activations[agent]
+        resting = ((agent, each.idle_since) for agent, each in self._activations.items() if not each.busy)
         now = self._services.clock.monotonic()
-        idle = tuple((agent, now - each.idle_since) for agent, each in self._activations.items() if not each.busy)
-        return HostStatus(tuple(self._activations), idle)
+        idle = tuple((agent, now - since) for agent, since in nsmallest(most, resting, key=itemgetter(1)))
+        return HostStatus(len(self._activations), idle)
+
+    def hosted(self) -> tuple[AgentRef, ...]:
+        """Return all agents that are here."""
+        return tuple(self._activations)
 
     async def drain(self, grace: float) -> None:
         """Take no more runs, let present ones end within `grace` seconds, save all state. The host is of no use afterwards."""

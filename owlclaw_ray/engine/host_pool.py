@@ -38,8 +38,20 @@ class Host(Protocol):
         """See AgentHost.release."""
         ...
 
-    async def status(self) -> HostStatus:
+    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """See AgentHost.hand_over."""
+        ...
+
+    async def status(self, most: int) -> HostStatus:
         """See AgentHost.status; a host that does not answer within its heartbeat limit raises HostGoneError."""
+        ...
+
+    async def hosted(self) -> tuple[AgentRef, ...]:
+        """See AgentHost.hosted."""
+        ...
+
+    async def ended(self) -> None:
+        """Return as soon as the host's process is dead; for a living one, never."""
         ...
 
     async def drain(self, grace: float) -> None:
@@ -49,6 +61,11 @@ class Host(Protocol):
 
 class HostPool(Protocol):
     """Makes and ends hosts."""
+
+    @property
+    def nodes(self) -> int:
+        """On how many machines hosts can be made, as far as is known; at least 1."""
+        ...
 
     async def spawn(self) -> Host:
         """Return a new host that answers; takes seconds."""

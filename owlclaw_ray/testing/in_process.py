@@ -116,7 +116,7 @@ class LocalHost:
 
     def __init__(self, host_id: str, host: AgentHost) -> None:
         self._host_id, self._host = host_id, host
-        self._dead = False
+        self._dead = asyncio.Event()
 
     @property
     def host_id(self) -> str:
@@ -139,9 +139,21 @@ class LocalHost:
         """See Host.release."""
         return await self._alive().release(agents)
 
-    async def status(self) -> HostStatus:
+    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+        """See Host.hand_over."""
+        return await self._alive().hand_over(agents)
+
+    async def status(self, most: int) -> HostStatus:
         """See Host.status."""
-        return self._alive().status()
+        return self._alive().status(most)
+
+    async def hosted(self) -> tuple[AgentRef, ...]:
+        """See Host.hosted."""
+        return self._alive().hosted()
+
+    async def ended(self) -> None:
+        """See Host.ended."""
+        await self._dead.wait()
 
     async def drain(self, grace: float) -> None:
         """See Host.drain."""
@@ -149,11 +161,11 @@ class LocalHost:
 
     async def crash(self) -> None:
         """Stop wherever it is, as a killed process would: runs under way are left as the store has them."""
-        self._dead = True
+        self._dead.set()
         await self._host.drain(0)
 
     def _alive(self) -> AgentHost:
-        if self._dead:
+        if self._dead.is_set():
             raise HostGoneError(self._host_id)
         return self._host
 
@@ -166,6 +178,11 @@ class LocalPool:
     ) -> None:
         self._services, self._store, self._definitions, self._ids = services, store, definitions, ids
         self.hosts: dict[str, LocalHost] = {}
+
+    @property
+    def nodes(self) -> int:
+        """See HostPool.nodes."""
+        return 1
 
     async def spawn(self) -> Host:
         """See HostPool.spawn."""

@@ -137,7 +137,7 @@ async def test_an_activation_that_lost_its_agent_stops_and_writes_nothing_more(a
         now = SystemClock().now()
         await runtime.store.apply([ActivateAgent(WATCH, ActivationId("act_of_somebody_else"), now)])
         gate.set()
-        while any(status.hosted for status in [await host.status() for host in runtime.pool.hosts.values()]):
+        while any(status.agents for status in [await host.status(0) for host in runtime.pool.hosts.values()]):
             await asyncio.sleep(0)
         run = await runtime.run(DEFAULT_TENANT, accepted.run_id)
 

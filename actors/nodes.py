@@ -1,0 +1,84 @@
+"""The machines of the Ray cluster, and what must hold of them before a runtime starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import ray
+
+from actors.remote import here
+from owlclaw_ray.errors import ConfigurationError, Problem
+
+_TOOL_RESOURCES = frozenset({"tool_slots"})
+"""What every node must offer."""
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A living machine of the cluster."""
+
+    node_id: str
+    host: str
+    resources: frozenset[str]
+
+
+def living_nodes() -> tuple[Node, ...]:
+    """Return the machines that are there now, by id. It blocks."""
+    return tuple(
+        Node(each["NodeID"], each["NodeManagerHostname"], frozenset(each["Resources"]))
+        for each in sorted(ray.nodes(), key=lambda node: str(node["NodeID"]))  # type: ignore[no-untyped-call]
+        if each["Alive"]
+    )
+
+
+def writer_name() -> str:
+    """Return the name of the ledger chains that this node's Keeper writes: the machine's, as long as it has one Ray node only."""
+    own = next(node for node in living_nodes() if node.node_id == here())
+    alone = sum(node.host == own.host for node in living_nodes()) == 1
+    return f"keeper@{own.host}" if alone else f"keeper@{own.host}-{own.node_id[:8]}"
+
+
+def check_nodes(store_url: str) -> int:
+    """Return the number of machines; raises ConfigurationError if a runtime with this store cannot work on them."""
+    nodes, problems = living_nodes(), []
+    if len(nodes) > 1 and store_url.startswith("sqlite"):
+        what = f"is an SQLite file, and the Ray cluster has {len(nodes)} nodes: only one machine can write it"
+        fix = "set it to postgresql://user:password@host/database"
+        problems.append(Problem("store_url", what, fix))
+    for node in nodes:
+        missing = sorted(_TOOL_RESOURCES - node.resources)
+        if missing:
+            offer = ", ".join(f'"{name}": 4' for name in sorted(_TOOL_RESOURCES))
+            what = f"node {node.host} does not offer {', '.join(missing)}, without which no tool can run there"
+            problems.append(Problem("ray.address", what, f"start it with: ray start --resources='{{{offer}}}' …"))
+    if problems:
+        raise ConfigurationError(problems)
+    return len(nodes)
+
+
+def used_memory() -> float:
+    """Return the used share, from 0 to 1, of the memory that this machine, or this container, has."""
+    machine = psutil.virtual_memory()
+    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    if limit is not None and used is not None and limit < machine.total:
+        return max(0.0, used - _reclaimable()) / limit
+    return float(machine.percent) / 100
+
+
+def _reclaimable() -> float:
+    """Return the bytes of the container's page cache that the kernel gives back when they are needed."""
+    try:
+        lines = (_CGROUP / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return float(next((line.split()[1] for line in lines if line.startswith("inactive_file ")), 0))
+
+
+def _number(path: Path) -> float | None:
+    try:
+        return float(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,163 @@
+"""Who sits where: the Directory's picture of hosts and agents, and the choices it makes from it. Nothing here waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from owlclaw_ray.domain.agent import AgentRef, Isolation
+from owlclaw_ray.engine.host import HostStatus
+from owlclaw_ray.engine.host_pool import Host
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A host and what the Directory believes of it."""
+
+    host: Host
+    isolation: Isolation | None = None
+    """None for a spare one."""
+    agents: set[AgentRef] = field(default_factory=set)
+    coming: set[AgentRef] = field(default_factory=set)
+    """Agents on their way to the host, which may not know them yet."""
+    idle: dict[AgentRef, float] = field(default_factory=dict)
+    """Those of its agents that are idle longest, the longest first, with the seconds."""
+    leaving: set[AgentRef] = field(default_factory=set)
+    """Agents whose release is under way (it may wait long for the store): whoever wakes one waits for its end."""
+    memory: float = 0.0
+    """The used share of its node's memory."""
+    checks: int = 0
+    """Checks since its present agents began to come."""
+    being_checked: bool = False
+
+
+class Seating:
+    """The seats of all hosts, and the seat of each agent."""
+
+    def __init__(self, agents_per_actor: int) -> None:
+        self._capacity = agents_per_actor
+        self._seats: dict[str, Seat] = {}
+        self._where: dict[AgentRef, Seat] = {}
+
+    def __iter__(self) -> Iterator[Seat]:
+        return iter(tuple(self._seats.values()))
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    def add(self, host: Host) -> Seat:
+        """Return the new host's seat, which is spare."""
+        seat = self._seats[host.host_id] = Seat(host)
+        return seat
+
+    def remove(self, seat: Seat) -> bool:
+        """Forget a host and where its agents were; False if it is forgotten already."""
+        if self._seats.pop(seat.host.host_id, None) is None:
+            return False
+        for agent in seat.agents:
+            if self._where.get(agent) is seat:
+                del self._where[agent]
+        return True
+
+    def seat_of(self, agent: AgentRef) -> Seat | None:
+        """Return where the agent sits, also while it is leaving."""
+        return self._where.get(agent)
+
+    def place(self, agent: AgentRef, isolation: Isolation) -> Seat | None:
+        """Seat an agent that has none; None if no host has a place for it."""
+        seat = self._free(isolation)
+        if seat is None:
+            return None
+        if seat.isolation is None:
+            seat.isolation, seat.checks = isolation, 0
+        seat.agents.add(agent)
+        seat.coming.add(agent)
+        self._where[agent] = seat
+        return seat
+
+    def learn(self, seat: Seat, before: set[AgentRef], hosted: Sequence[AgentRef], isolation: Isolation | None) -> None:
+        """Believe a host's own list. `before`: the agents that should have been on it when the host was asked."""
+        for agent in hosted:
+            if self._where.setdefault(agent, seat) is seat:
+                seat.agents.add(agent)
+        self.left(seat, before.difference(hosted, seat.leaving))
+        if seat.agents and seat.isolation is None:
+            seat.isolation = isolation
+
+    def note(self, seat: Seat, status: HostStatus) -> bool:
+        """Take over what a heartbeat says; return whether the host holds other agents than believed, so that it must be asked."""
+        seat.idle = {agent: seconds for agent, seconds in status.idle if self._where.get(agent) is seat}
+        seat.memory = status.memory
+        seat.checks += 1
+        return status.agents != len(seat.agents)
+
+    def left(self, seat: Seat, agents: Iterable[AgentRef]) -> None:
+        """Note that these agents are no longer on their host."""
+        for agent in agents:
+            if self._where.get(agent) is seat:
+                del self._where[agent]
+            seat.agents.discard(agent)
+            seat.coming.discard(agent)
+            seat.idle.pop(agent, None)
+        if not seat.agents:
+            seat.isolation = None
+
+    def spare(self) -> list[Seat]:
+        """Return the hosts without agents."""
+        return [seat for seat in self._seats.values() if seat.isolation is None]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of agents on each host."""
+        return {host_id: len(seat.agents) for host_id, seat in self._seats.items()}
+
+    def least_missed(self, isolation: Isolation, number: int) -> list[tuple[Seat, list[AgentRef]]]:
+        """Return idle agents whose release makes place for so many others, each with its seat; fewer, if there are fewer.
+
+        For shared hosts those that are idle longest; for a host of one's own, a host of which all agents are idle, and of
+        these the ones with fewest agents.
+        """
+        if isolation is Isolation.SHARED:
+            return self._longest_idle(number)
+        resting = [
+            seat
+            for seat in self._seats.values()
+            if seat.agents and not seat.leaving and len(seat.idle) == len(seat.agents)
+        ]
+        resting.sort(key=lambda seat: (len(seat.agents), -min(seat.idle.values())))
+        return [(seat, list(seat.idle)) for seat in resting[:number]]
+
+    def longest_served(self, number: int, *, least_checks: int) -> list[tuple[Seat, AgentRef]]:
+        """Return agents with a host of their own whose turn is over if others wait: those who had it for longest."""
+        served = [
+            seat
+            for seat in self._seats.values()
+            if seat.isolation is Isolation.DEDICATED and seat.checks >= least_checks and not seat.leaving
+        ]
+        served.sort(key=lambda seat: -seat.checks)
+        return [(seat, next(iter(seat.agents))) for seat in served[:number] if seat.agents]
+
+    def _longest_idle(self, number: int) -> list[tuple[Seat, list[AgentRef]]]:
+        idle = sorted(
+            (
+                (seconds, seat, agent)
+                for seat in self._seats.values()
+                if not seat.leaving
+                for agent, seconds in seat.idle.items()
+            ),
+            key=lambda each: -each[0],
+        )
+        chosen: dict[str, tuple[Seat, list[AgentRef]]] = {}
+        for _, seat, agent in idle[:number]:
+            chosen.setdefault(seat.host.host_id, (seat, []))[1].append(agent)
+        return list(chosen.values())
+
+    def _free(self, isolation: Isolation) -> Seat | None:
+        if isolation is Isolation.SHARED:
+            shared = [
+                seat
+                for seat in self._seats.values()
+                if seat.isolation is isolation and len(seat.agents) < self._capacity
+            ]
+            if shared:
+                return min(shared, key=lambda seat: len(seat.agents))
+        return next((seat for seat in self._seats.values() if seat.isolation is None), None)

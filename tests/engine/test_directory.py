@@ -1,0 +1,298 @@
+"""The Directory over hosts that a test steers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from owlclaw_ray.domain.agent import AgentRef, Isolation
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.directory import Directory, Placement
+from owlclaw_ray.engine.host import HostStatus
+from owlclaw_ray.engine.host_pool import HostGoneError
+from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.testing.in_process import in_process_runtime
+from tests.engine.conftest import Model, says
+
+
+class SteeredHost:
+    """Holds the agents that it adopts; `idle` and `memory` are what it says of itself."""
+
+    def __init__(self, host_id):
+        self.host_id = host_id
+        self.agents = {}
+        self.memory = 0.1
+        self.idle = {}
+        self.woken = []
+        self.frozen = False
+        self.dead = asyncio.Event()
+
+    async def _reached(self):
+        if self.dead.is_set():
+            raise HostGoneError(self.host_id)
+        if self.frozen:
+            await self.dead.wait()
+            raise HostGoneError(self.host_id)
+
+    async def adopt(self, agents):
+        await self._reached()
+        self.agents.update(dict.fromkeys(agents))
+        self.woken += agents
+
+    async def wake(self, agents):
+        await self._reached()
+        self.woken += [agent for agent in agents if agent in self.agents]
+        return tuple(agent for agent in agents if agent not in self.agents)
+
+    async def cancel(self, agent, run_id):
+        await self._reached()
+        return agent in self.agents
+
+    async def release(self, agents):
+        await self._reached()
+        gone = tuple(agent for agent in agents if agent in self.idle or agent not in self.agents)
+        for agent in gone:
+            self.agents.pop(agent, None)
+            self.idle.pop(agent, None)
+        return gone
+
+    async def hand_over(self, agents):
+        await self._reached()
+        for agent in agents:
+            self.agents.pop(agent, None)
+        return tuple(agents)
+
+    async def status(self, most):
+        await self._reached()
+        longest = sorted(self.idle.items(), key=lambda each: -each[1])
+        return HostStatus(len(self.agents), tuple(longest[:most]), self.memory)
+
+    async def hosted(self):
+        await self._reached()
+        return tuple(self.agents)
+
+    async def ended(self):
+        await self.dead.wait()
+
+    async def drain(self, grace):
+        await self._reached()
+
+
+class SteeredPool:
+    nodes = 1
+
+    def __init__(self, *hosts):
+        self.hosts = {host.host_id: host for host in hosts}
+        self.made = len(hosts)
+
+    async def spawn(self):
+        self.made += 1
+        host = SteeredHost(f"host-{self.made}")
+        self.hosts[host.host_id] = host
+        return host
+
+    async def living(self):
+        return list(self.hosts.values())
+
+    async def kill(self, host):
+        self.hosts.pop(host.host_id, None)
+        host.dead.set()
+
+
+class Work:
+    """The store's answer to who has runs."""
+
+    def __init__(self):
+        self.agents = []
+
+    async def agents_with_work(self, limit=10_000):
+        return self.agents[:limit]
+
+
+@asynccontextmanager
+async def directory_over(pool, *, isolation=Isolation.DEDICATED, work=None, **placement):
+    made = Directory(
+        pool=pool,
+        store=work or Work(),
+        isolation_of=lambda name: isolation,
+        placement=Placement(**{"warm": 0, "heartbeat": 1.0, "sweep": 1.0, **placement}),
+        clock=ManualClock(),
+    )
+    await made.start()
+    try:
+        yield made
+    finally:
+        for host in pool.hosts.values():
+            host.frozen = False
+        await made.stop(0)
+
+
+async def settled(condition):
+    """Let the loop turn until the condition holds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def refs(number, start=0):
+    return [AgentRef.parse(f"watch:{each}") for each in range(start, start + number)]
+
+
+def hosts_of(pool, agent):
+    return [host.host_id for host in pool.hosts.values() if agent in host.agents]
+
+
+async def test_shared_agents_fill_a_host_before_another_is_made():
+    pool = SteeredPool()
+    async with directory_over(pool, isolation=Isolation.SHARED, agents_per_actor=10) as directory:
+        await directory.wake(refs(25))
+        await settled(lambda: sum(len(host.agents) for host in pool.hosts.values()) == 25)
+
+    assert pool.made == 3
+    assert max(len(host.agents) for host in pool.hosts.values()) == 10
+
+
+async def test_a_host_that_does_not_answer_delays_nobody_elses_agents():
+    pool = SteeredPool()
+    first, second = refs(2)
+    async with directory_over(pool) as directory:
+        await directory.wake([first, second])
+        await settled(lambda: hosts_of(pool, first) and hosts_of(pool, second))
+        pool.hosts[hosts_of(pool, first)[0]].frozen = True
+        healthy = pool.hosts[hosts_of(pool, second)[0]]
+        healthy.woken.clear()
+
+        await directory.wake([first, second])
+        await settled(lambda: healthy.woken)
+
+        assert healthy.woken == [second]
+
+
+async def test_the_agents_of_a_host_that_ends_are_taken_over_without_waiting_for_a_heartbeat():
+    pool, work = SteeredPool(), Work()
+    [agent] = refs(1)
+    async with directory_over(pool, work=work) as directory:
+        await directory.wake([agent])
+        await settled(lambda: hosts_of(pool, agent))
+        work.agents = [agent]
+        [dead] = hosts_of(pool, agent)
+
+        pool.hosts[dead].dead.set()
+
+        await settled(lambda: hosts_of(pool, agent) not in ([], [dead]))
+
+
+async def test_a_host_that_gives_no_sign_of_life_is_ended_and_its_agents_are_taken_over():
+    pool, work = SteeredPool(), Work()
+    [agent] = refs(1)
+    async with directory_over(pool, work=work) as directory:
+        await directory.wake([agent])
+        await settled(lambda: hosts_of(pool, agent))
+        work.agents = [agent]
+        [stuck] = pool.hosts.values()
+
+        async def no_answer(most):
+            raise HostGoneError("no answer in time")
+
+        stuck.status = no_answer
+        await directory.heartbeat()
+
+        await settled(lambda: hosts_of(pool, agent) not in ([], [stuck.host_id]))
+        assert stuck.dead.is_set()
+
+
+async def test_a_new_directory_learns_who_is_where_and_moves_nobody():
+    host = SteeredHost("old")
+    known = refs(3)
+    host.agents = dict.fromkeys(known)
+    pool = SteeredPool(host)
+
+    async with directory_over(pool, isolation=Isolation.SHARED) as directory:
+        homes = await directory.wake(known)
+
+    assert set(homes.values()) == {"old"}
+    assert pool.made == 1
+
+
+async def test_an_agent_that_its_host_lost_frees_its_place():
+    pool = SteeredPool()
+    first, second = refs(2)
+    async with directory_over(pool, most=1) as directory:
+        await directory.wake([first])
+        await settled(lambda: hosts_of(pool, first))
+        del pool.hosts[hosts_of(pool, first)[0]].agents[first]
+
+        await directory.heartbeat()
+        await directory.wake([second])
+
+        await settled(lambda: hosts_of(pool, second))
+
+
+async def test_under_memory_pressure_idle_agents_leave_at_once_and_no_host_is_made_ahead():
+    pool, work = SteeredPool(), Work()
+    busy, idle = refs(2)
+    async with directory_over(pool, isolation=Isolation.SHARED, work=work, warm=2, idle=3600.0) as directory:
+        await directory.wake([busy, idle])
+        await settled(lambda: hosts_of(pool, idle))
+        await directory.sweep()
+        await settled(lambda: len(pool.hosts) == 3)
+        [home] = hosts_of(pool, idle)
+        pool.hosts[home].idle = {idle: 0.5}
+        for host in pool.hosts.values():
+            host.memory = 0.95
+
+        for _ in range(4):
+            await directory.heartbeat()
+        await settled(lambda: len(pool.hosts) == 1)
+
+        assert list(pool.hosts[home].agents) == [busy]
+
+
+async def test_when_all_shared_hosts_are_full_those_idle_for_longest_make_room():
+    pool = SteeredPool()
+    async with directory_over(pool, isolation=Isolation.SHARED, most=2, agents_per_actor=5, idle=3600.0) as directory:
+        old = refs(10)
+        await directory.wake(old)
+        await settled(lambda: all(hosts_of(pool, agent) for agent in old))
+        for host in pool.hosts.values():
+            host.idle = {agent: float(100 - int(agent.agent_id.split(":")[1])) for agent in host.agents}
+        await directory.heartbeat()
+
+        new = refs(3, start=10)
+        await directory.wake(new)
+        await settled(lambda: all(hosts_of(pool, agent) for agent in new))
+
+        assert [agent for agent in old if not hosts_of(pool, agent)] == old[:3]
+
+
+async def test_agents_with_hosts_of_their_own_take_turns_when_none_is_idle(agents, tmp_path):
+    agents.define()
+    turns = asyncio.Semaphore(0)
+
+    async def decide(request):
+        await turns.acquire()
+        return says("done")
+
+    placement = Placement(warm=0, most=1, heartbeat=3600, sweep=3600)
+    async with in_process_runtime(
+        agents_dir=agents.folder, data_dir=tmp_path / "data", models=[Model(decide)], placement=placement
+    ) as runtime:
+        greedy = [await runtime.submit(AgentRef.parse("watch:greedy"), Trigger(TriggerKind.API)) for _ in range(5)]
+        while runtime.directory.hosts() == {}:
+            await asyncio.sleep(0)
+        patient = await runtime.submit(AgentRef.parse("watch:patient"), Trigger(TriggerKind.API))
+        while True:
+            await runtime.directory.heartbeat()
+            turns.release()
+            run = await runtime.run(patient.agent.tenant, patient.run_id)
+            if run.status.final:
+                break
+        last = await runtime.run(greedy[-1].agent.tenant, greedy[-1].run_id)
+        for _ in range(10):
+            turns.release()
+            await runtime.directory.heartbeat()
+        outcomes = [await runtime.outcome(each) for each in greedy]
+
+    assert last.status is RunStatus.QUEUED
+    assert {outcome.status for outcome in outcomes} == {RunStatus.COMPLETED}
