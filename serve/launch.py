@@ -106,7 +106,8 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         cluster = Cluster(plan, tool_definitions(prepared.app))
         http = settings.http
         ray_serve.start(
-            http_options={"host": http.host, "port": http.port, "access_log": False}, logging_config=_quiet()
+            http_options={"host": http.host, "port": http.port, "access_log": False, "location": "HeadOnly"},
+            logging_config=_quiet(),
         )
         cluster.wait_for_store()
         announce(f"store open: {_shown(settings.store_url)}")

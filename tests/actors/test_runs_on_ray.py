@@ -150,6 +150,37 @@ def test_killing_the_agents_process_in_the_middle_of_a_run_repeats_no_recorded_c
     assert "run_resumed" in [event["kind"] for event in run["events"]]
 
 
+def test_an_agents_process_that_hangs_is_ended_and_its_run_goes_on_elsewhere(trial):
+    agent = trial.define(
+        "hung",
+        calls(("trial.act", {"what": "first"})),
+        {"tool_calls": [{"name": "trial.look", "arguments": {}}], "latency": 3},
+        DONE,
+    )
+    run_id = trial.client.submit(agent)["run_id"]
+    wait_for(trial.client.events(run_id), "tool_finished")
+    stuck = trial.processes("AgentActor")
+
+    for process in stuck:
+        process.suspend()
+    run = finish(trial, run_id)
+
+    assert run["status"] == "completed"
+    assert [effect[1] for effect in trial.effects(run_id)] == ["first", "look"]
+    assert psutil.wait_procs(stuck, timeout=60)[1] == []
+
+
+def test_a_keeper_that_hangs_is_replaced(trial):
+    agent = trial.define("patient-writer", DONE)
+    [stuck] = trial.processes("KeeperActor")
+
+    stuck.suspend()
+    run = trial.client.submit(agent, wait=90)
+
+    assert run["status"] == "completed"
+    assert not stuck.is_running()
+
+
 def test_a_once_call_that_a_crash_interrupts_is_reported_as_uncertain_and_not_repeated(trial):
     agent = trial.define("uncertain", calls(("trial.patient", {})), {"text": "{{ last.is_error }}"})
     run_id = trial.client.submit(agent)["run_id"]

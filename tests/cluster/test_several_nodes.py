@@ -1,0 +1,186 @@
+"""A Ray cluster of several nodes, with PostgreSQL, served by one `owlclaw up`; and one node killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from ray._common.utils import get_ray_address_file, reset_ray_address
+from ray.cluster_utils import Cluster
+
+from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.client import SyncClient
+from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
+from serve.loopback import free_ports
+from tests.conftest import SCRATCH
+
+pytestmark = [pytest.mark.ray, pytest.mark.postgres]
+
+APP = """
+from pathlib import Path
+
+from owlclaw_ray import OwlClaw, ToolContext
+
+app = OwlClaw("trial")
+
+
+@app.handler("act")
+def act(what: str, context: ToolContext) -> str:
+    with (Path(__file__).parent / "effects").open("a") as log:
+        log.write(f"{context.run_id} {context.call_id}\\n")
+    return f"did {what}"
+"""
+SCRIPT = [
+    {"tool_calls": [{"name": "trial.act", "arguments": {"what": "first"}}]},
+    {"tool_calls": [{"name": "log_decision", "arguments": {"reasoning": "because"}}], "latency": 1.0},
+    {"tool_calls": [{"name": "trial.act", "arguments": {"what": "second"}}]},
+    {"text": "done"},
+]
+
+
+@dataclass
+class Fleet:
+    """Nodes on this machine, a database, and a folder with an application."""
+
+    cluster: Cluster
+    folder: Path
+    store_url: str
+    port: int
+
+    def command(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        """Start an owlclaw command in the application's folder, attached to the cluster."""
+        own = {"OWLCLAW_RAY__ADDRESS": self.cluster.address, "OWLCLAW_HTTP__PORT": str(self.port), **variables}
+        return subprocess.Popen(
+            [sys.executable, "-m", "serve.cli", *arguments],
+            cwd=self.folder,
+            env=os.environ | own,  # noqa: TID251 - the cluster's variables are needed too
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def up(self) -> subprocess.Popen[str]:
+        """Start the runtime and return when it is ready."""
+        process = self.command("up", OWLCLAW_STORE_URL=self.store_url)
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if "ready in" in line:
+                return process
+        raise AssertionError("".join(said))
+
+    def processes(self, title: str) -> list[psutil.Process]:
+        """Return the Ray processes with that title."""
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            try:
+                if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{title}"):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+@pytest.fixture(scope="module")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    binaries = find_binaries()
+    if binaries is None:
+        if "CI" in os.environ:  # noqa: TID251
+            pytest.fail("CI promises PostgreSQL")
+        pytest.skip("needs PostgreSQL's server binaries")
+    with PostgresServer(tmp_path_factory.mktemp("postgres") / "pg", binaries) as server:
+        yield server.url()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, postgres_url: str) -> Iterator[Fleet]:
+    (tmp_path / "trial_app.py").write_text(APP)
+    agent = tmp_path / "agents" / "crowd"
+    agent.mkdir(parents=True)
+    (agent / "SOUL.md").write_text("You are calm.")
+    (agent / "IDENTITY.md").write_text("# Trial\n\n## My Capabilities\n- act\n")
+    (agent / "script.yaml").write_text(yaml.safe_dump({"rules": [{"turns": SCRIPT}]}))
+    (agent / "agent.yaml").write_text(yaml.safe_dump({"model": "scripted:script.yaml", "isolation": "shared"}))
+    placement = {"warm": 1, "max": 2, "agents_per_actor": 10}
+    (tmp_path / "owlclaw.yaml").write_text(yaml.safe_dump({"app": "trial_app:app", "actors": placement}))
+    offers = {"num_cpus": 1, "resources": {"tool_slots": 2, "quick_slots": 2}, "include_dashboard": False}
+    Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)
+    cluster = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **offers})
+    for _ in range(2):
+        cluster.add_node(**offers)
+    [port] = free_ports(1)
+    yield Fleet(cluster, tmp_path, postgres_url, port)
+    cluster.shutdown()
+    reset_ray_address()
+
+
+def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeated(fleet):
+    process = fleet.up()
+    with SyncClient(f"http://127.0.0.1:{fleet.port}", timeout=100) as client:
+        with ThreadPoolExecutor(8) as pool:
+            accepted = list(pool.map(lambda number: client.submit(f"crowd:{number % 40}"), range(80)))
+        keepers = len(fleet.processes("KeeperActor"))
+        while len((fleet.folder / "effects").read_text().splitlines()) < 20:
+            client.runs()
+
+        fleet.cluster.remove_node(next(iter(fleet.cluster.worker_nodes)), allow_graceful=False)
+
+        for each in accepted:
+            for _ in client.events(each["run_id"]):
+                pass
+        runs = [client.run(each["run_id"], events=True) for each in accepted]
+    process.terminate()
+    process.communicate(timeout=90)
+
+    effects = (fleet.folder / "effects").read_text().splitlines()
+    uncertain = [
+        event
+        for run in runs
+        for event in run["events"]
+        if event["kind"] == "tool_finished" and (event["data"].get("error") or {}).get("type") == "uncertain"
+    ]
+    assert keepers == 3
+    assert {run["status"] for run in runs} == {"completed"}
+    assert any(event["kind"] == "run_resumed" for run in runs for event in run["events"])
+    assert len(effects) == len(set(effects))
+    assert len(effects) + len(uncertain) >= 2 * len(runs)
+    by_agent = sorted(runs, key=lambda run: (run["agent"], run["seq"]))
+    for _, of_one in groupby(by_agent, key=lambda run: run["agent"]):
+        assert all(a["finished_at"] <= b["started_at"] for a, b in pairwise(of_one))
+
+
+async def test_the_ledger_of_all_nodes_holds(fleet):
+    process = fleet.up()
+    with SyncClient(f"http://127.0.0.1:{fleet.port}", timeout=100) as client:
+        for number in range(30):
+            client.submit(f"crowd:{number}")
+        while any(client.runs(status=status)["runs"] for status in ("queued", "running")):
+            pass
+    process.terminate()
+    process.communicate(timeout=90)
+
+    store = await open_store(fleet.store_url, writer="reader")
+    try:
+        assert await store.verify_ledger(DEFAULT_TENANT) == []
+    finally:
+        await store.close()
+
+
+def test_sqlite_is_refused_on_more_than_one_node(fleet):
+    process = fleet.command("up", OWLCLAW_STORE_URL="")
+
+    said, _ = process.communicate(timeout=90)
+
+    assert process.returncode == 1
+    assert "store_url" in said
+    assert "postgresql://" in said
