@@ -15,6 +15,7 @@ from actors.gateway_link import GatewayLink
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.nodes import used_memory
+from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, Named
 from actors.tool_task import TaskToolRunner
@@ -86,6 +87,7 @@ class AgentActor:
         """See AgentHost.adopt."""
         await self._host.adopt(agents)
 
+    @packed
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See AgentHost.wake."""
         return self._host.wake(agents)

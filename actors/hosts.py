@@ -11,7 +11,7 @@ from typing import Any, cast
 from ray.actor import ActorHandle
 
 from actors.nodes import living_nodes
-from actors.remote import ROOT, Named, ask, find
+from actors.remote import ROOT, Named, ask, ask_packed, find
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.host import HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
@@ -38,7 +38,10 @@ class ActorHost:
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.wake."""
-        return cast("tuple[AgentRef, ...]", await self._ask("wake", agents))
+        try:
+            return cast("tuple[AgentRef, ...]", await ask_packed(self.actor, "wake", agents))
+        except RuntimeUnavailableError as error:
+            raise HostGoneError(f"{self._host_id}: {error}") from error
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """See Host.cancel."""

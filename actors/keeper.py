@@ -8,6 +8,7 @@ from typing import Any
 
 from actors.logs import configure
 from actors.nodes import writer_name
+from actors.packing import packed
 from actors.plan import RuntimePlan
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
@@ -43,6 +44,7 @@ class KeeperActor:
         self._store: Store | None = None
         self._commits: GroupCommit | None = None
 
+    @packed
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """Commit the commands together with everybody else's."""
         _, commits = await self._open()

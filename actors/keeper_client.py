@@ -33,7 +33,10 @@ class KeeperClient:
         return await self._apply_batch(commands)
 
     async def _apply_batch(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        return cast("Sequence[Outcome]", await self._ask("apply", commands))
+        try:
+            return cast("Sequence[Outcome]", await self._keeper.ask_packed("apply", commands))
+        except RuntimeUnavailableError as error:
+            raise _restarting(error) from error
 
     async def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
         """See RunStore.run."""
@@ -97,4 +100,8 @@ class KeeperClient:
         try:
             return await self._keeper.ask(method, *arguments)
         except RuntimeUnavailableError as error:
-            raise StoreUnavailableError(f"the Keeper is being restarted ({error})") from error
+            raise _restarting(error) from error
+
+
+def _restarting(error: RuntimeUnavailableError) -> StoreUnavailableError:
+    return StoreUnavailableError(f"the Keeper is being restarted ({error})")

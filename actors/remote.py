@@ -15,6 +15,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.packing import pack, unpack
 from owlclaw_ray.errors import RuntimeUnavailableError
 
 ROOT, KEEPER, GATEWAY = "root", "keeper", "gateway"
@@ -93,6 +94,11 @@ async def ask(actor: ActorHandle[Any], method: str, *arguments: object) -> Any:
         raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 
 
+async def ask_packed(actor: ActorHandle[Any], method: str, *arguments: object) -> Any:
+    """Do as `ask`, for a method that is `packed`."""
+    return unpack(await ask(actor, method, pack(arguments)))
+
+
 def ask_now(actor: ActorHandle[Any], method: str, *arguments: object, seconds: float = 30.0) -> Any:
     """Do as `ask`, from code that is not asynchronous (a tool worker, the process that starts the runtime)."""
     try:
@@ -129,6 +135,14 @@ class Named:
         except RuntimeUnavailableError:
             self._actor = None
             raise
+
+    async def ask_packed(self, method: str, *arguments: object) -> Any:
+        """See `ask_packed`."""
+        return unpack(await self.ask(method, pack(arguments)))
+
+    def ask_packed_now(self, method: str, *arguments: object) -> Any:
+        """See `ask_now`, for a method that is `packed`."""
+        return unpack(self.ask_now(method, pack(arguments)))
 
     def ask_now(self, method: str, *arguments: object, seconds: float = 30.0) -> Any:
         """See `ask_now`."""

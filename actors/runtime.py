@@ -12,7 +12,7 @@ from ray.actor import ActorHandle
 
 from actors.keeper_client import KeeperClient
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask_packed
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
@@ -93,7 +93,7 @@ class HostWaker:
     async def _wake_batch(self, agents: Sequence[AgentRef]) -> Sequence[bool]:
         try:
             async with asyncio.timeout(_WAKE_SECONDS):
-                strangers = set(await ask(self._actor, "wake", tuple(dict.fromkeys(agents))))
+                strangers = set(await ask_packed(self._actor, "wake", tuple(dict.fromkeys(agents))))
         except (RuntimeUnavailableError, TimeoutError):
             self.gone = True
             return [False] * len(agents)

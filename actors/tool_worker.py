@@ -66,7 +66,7 @@ class KeeperSchedules:
         return outcome
 
     def _apply(self, command: CreateSchedule | CancelSchedule | CancelRun) -> Outcome:
-        outcome: Outcome = self._keeper.ask_now("apply", [command])[0]
+        outcome: Outcome = self._keeper.ask_packed_now("apply", [command])[0]
         if isinstance(outcome, CommandFailed):
             raise StoreUnavailableError(outcome.message)
         return outcome

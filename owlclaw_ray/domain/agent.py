@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote
 
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
@@ -31,6 +32,7 @@ class InvalidAgentNameError(UserError):
         return (type(self), (self.text,))
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class AgentRef:
     """Which agent: its tenant, and its id `definition` or `definition:key`."""
@@ -74,6 +76,7 @@ class Isolation(Enum):
     """Up to `agents_per_actor` agents an actor, each with its own serial run loop."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a run may use (R5, T8). Times in seconds."""
@@ -90,6 +93,7 @@ class Limits:
     active_schedules: int = 100
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
     """Which models a definition uses, in the order of trying, and how they are called."""
@@ -125,6 +129,7 @@ class AgentDefinition:
     """What was wrong but did not stop the loading, such as a skill with broken frontmatter: file, line, problem."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class AgentState:
     """What an agent keeps from one activation to the next. Saved with the end of each run."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.pickling import fast_pickle
 
 
 class EntryKind(Enum):
@@ -32,6 +33,7 @@ class EntryKind(Enum):
     """status, final_text, error, turns, tool_calls, duration_ms, usage"""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
     """One fact. `seq` counts from 1 in each run without gaps."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import AgentId, RecordId, RunId, TenantId
 
 
@@ -27,6 +28,7 @@ class LedgerKind(Enum):
     """Something degraded: what, why."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
     """One fact for the auditor."""

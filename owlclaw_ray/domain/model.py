@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from owlclaw_ray.domain.agent import ModelChoice
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger
@@ -20,6 +21,7 @@ class Role(Enum):
     TOOL = "tool"
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message after the system message."""
@@ -32,6 +34,7 @@ class Message:
     """Of a tool's message: the call that it answers."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One model call."""
@@ -51,6 +54,7 @@ class ModelRequest:
     """The definition's folder: a scripted model's relative path starts there."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
     """One attempt that gave no reply."""
@@ -60,6 +64,7 @@ class FailedAttempt:
     retryable: bool
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ModelReply:
     """What a model answered."""

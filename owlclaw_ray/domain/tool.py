@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import ToolCallId
 
 REMEMBER = "remember"
@@ -41,6 +42,7 @@ class ToolClass(Enum):
     """User code, or slow: one task each."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
     """One callable, from whatever source (T1)."""
@@ -70,6 +72,7 @@ class ToolDefinition:
         }
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A call as the model asked for it."""
@@ -81,6 +84,7 @@ class ToolCall:
     """JSON text as the model wrote it; it may be malformed."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ToolError:
     """Why a call failed, in words that the model can act on."""
@@ -92,6 +96,7 @@ class ToolError:
     details: JsonValue = None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """What a call gave (T4)."""

@@ -8,11 +8,13 @@ from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, ToolCallId
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ToolInvocation:
     """All that a worker needs to execute one call, wherever it runs."""
@@ -35,6 +37,7 @@ class ToolInvocation:
     """Limit T18, as the definition sets it."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """What one call gave, and what is to be committed with it."""
