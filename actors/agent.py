@@ -43,23 +43,32 @@ class RemoteDefinitions:
     def __init__(self, namespace: str, clock: Clock) -> None:
         self._directory, self._clock = Named(DIRECTORY, namespace), clock
         self._known: dict[str, tuple[AgentDefinition, float]] = {}
+        self._questions: dict[str, asyncio.Task[AgentDefinition]] = {}
 
     async def get(self, name: str) -> AgentDefinition:
-        """See Definitions.get."""
+        """See Definitions.get. All who ask for a definition at the same time share one question."""
         known, asked = self._known.get(name, (None, 0.0))
-        now = self._clock.monotonic()
-        if known is not None and now - asked < _FRESH_SECONDS:
+        if known is not None and self._clock.monotonic() - asked < _FRESH_SECONDS:
             return known
-        try:
-            changed = await self._directory.ask("definition", name, known.version if known else "")
-        except RuntimeUnavailableError:
-            if known is not None:
-                return known
-            await self._clock.sleep(_PAUSE)
-            return await self.get(name)
-        current = cast("AgentDefinition", changed or known)
-        self._known[name] = (current, now)
-        return current
+        question = self._questions.get(name)
+        if question is None:
+            question = self._questions[name] = asyncio.create_task(self._ask(name, known))
+            question.add_done_callback(lambda _: self._questions.pop(name))
+        return await asyncio.shield(question)
+
+    async def _ask(self, name: str, known: AgentDefinition | None) -> AgentDefinition:
+        asked = self._clock.monotonic()
+        while True:
+            try:
+                changed = await self._directory.ask("definition", name, known.version if known else "")
+            except RuntimeUnavailableError:
+                if known is not None:
+                    return known
+                await self._clock.sleep(_PAUSE)
+                continue
+            current = cast("AgentDefinition", changed or known)
+            self._known[name] = (current, asked)
+            return current
 
 
 class AgentActor:

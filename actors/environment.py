@@ -12,6 +12,7 @@ def ray_environment(tool_slots: int, *, alone: bool) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a busy machine starts slowly; after it the start fails
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
         "RAY_idle_worker_killing_time_threshold_ms": "3600000",
         "RAY_num_workers_soft_limit": str(tool_slots + 4),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -56,11 +56,12 @@ class Fleet:
     folder: Path
     store_url: str
     port: int
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def command(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         """Start an owlclaw command in the application's folder, attached to the cluster."""
         own = {"OWLCLAW_RAY__ADDRESS": self.cluster.address, "OWLCLAW_HTTP__PORT": str(self.port), **variables}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "serve.cli", *arguments],
             cwd=self.folder,
             env=os.environ | own,  # noqa: TID251 - the cluster's variables are needed too
@@ -68,16 +69,26 @@ class Fleet:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self.started.append(process)
+        return process
 
-    def up(self) -> subprocess.Popen[str]:
+    def up(self) -> None:
         """Start the runtime and return when it is ready."""
         process = self.command("up", OWLCLAW_STORE_URL=self.store_url)
         said = []
         for line in process.stdout:
             said.append(line)
             if "ready in" in line:
-                return process
+                return
         raise AssertionError("".join(said))
+
+    def down(self) -> None:
+        """End whatever was started, as SIGTERM does."""
+        for process in self.started:
+            if process.poll() is None:
+                process.terminate()
+            process.communicate(timeout=90)
+        self.started.clear()
 
     def processes(self, title: str) -> list[psutil.Process]:
         """Return the Ray processes with that title."""
@@ -105,6 +116,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def fleet(tmp_path: Path, postgres_url: str) -> Iterator[Fleet]:
     (tmp_path / "trial_app.py").write_text(APP)
+    (tmp_path / "effects").touch()
     agent = tmp_path / "agents" / "crowd"
     agent.mkdir(parents=True)
     (agent / "SOUL.md").write_text("You are calm.")
@@ -119,13 +131,15 @@ def fleet(tmp_path: Path, postgres_url: str) -> Iterator[Fleet]:
     for _ in range(2):
         cluster.add_node(**offers)
     [port] = free_ports(1)
-    yield Fleet(cluster, tmp_path, postgres_url, port)
+    made = Fleet(cluster, tmp_path, postgres_url, port)
+    yield made
+    made.down()
     cluster.shutdown()
     reset_ray_address()
 
 
 def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeated(fleet):
-    process = fleet.up()
+    fleet.up()
     with SyncClient(f"http://127.0.0.1:{fleet.port}", timeout=100) as client:
         with ThreadPoolExecutor(8) as pool:
             accepted = list(pool.map(lambda number: client.submit(f"crowd:{number % 40}"), range(80)))
@@ -139,8 +153,7 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
             for _ in client.events(each["run_id"]):
                 pass
         runs = [client.run(each["run_id"], events=True) for each in accepted]
-    process.terminate()
-    process.communicate(timeout=90)
+    fleet.down()
 
     effects = (fleet.folder / "effects").read_text().splitlines()
     uncertain = [
@@ -160,14 +173,13 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
 
 
 async def test_the_ledger_of_all_nodes_holds(fleet):
-    process = fleet.up()
+    fleet.up()
     with SyncClient(f"http://127.0.0.1:{fleet.port}", timeout=100) as client:
         for number in range(30):
             client.submit(f"crowd:{number}")
         while any(client.runs(status=status)["runs"] for status in ("queued", "running")):
             pass
-    process.terminate()
-    process.communicate(timeout=90)
+    fleet.down()
 
     store = await open_store(fleet.store_url, writer="reader")
     try:
