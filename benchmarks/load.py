@@ -1,62 +1,162 @@
-"""A load generator that costs little: keep-alive connections over asyncio streams, one request at a time on each."""
+"""A load generator that costs little: keep-alive connections, one request at a time on each, no HTTP library."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
+
+T = TypeVar("T")
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_RETRY_AFTER = re.compile(rb"\r\nretry-after: *(\d+)", re.IGNORECASE)
+_PAUSE = 0.1
+"""Seconds before the next request on a connection whose last one was refused without saying when to come back."""
+_NO_ROOM_PAUSE = 0.005
 
 
 @dataclass
 class LoadResult:
-    """What was accepted, and how long each answer took (seconds)."""
+    """What was accepted, and how long each acceptance took (seconds)."""
 
     accepted: int = 0
     refused: int = 0
+    """Answers other than 202; the connection then waited as long as `Retry-After` told it to."""
     broken: int = 0
     """Connections that ended without an answer: that request was committed, or not."""
     latencies: list[float] = field(default_factory=list)
 
 
-async def post_for(url: str, paths: Iterator[str], *, body: bytes, connections: int, seconds: float) -> LoadResult:
-    """POST `body` to the next path on each of the connections again and again until the time is up."""
-    result = LoadResult()
-    end = time.monotonic() + seconds
-    await asyncio.gather(*(_connection(url, paths, body, end, result) for _ in range(connections)))
-    return result
+@dataclass(frozen=True, slots=True)
+class _Response:
+    status: int
+    retry_after: float
 
 
-async def _connection(url: str, paths: Iterator[str], body: bytes, end: float, result: LoadResult) -> None:
-    while time.monotonic() < end:
-        try:
-            await _requests(url, paths, body, end, result)
-        except (OSError, EOFError):
-            result.broken += 1
+async def post_for(
+    url: str,
+    paths: Iterator[str],
+    *,
+    body: bytes,
+    connections: int,
+    seconds: float = float("inf"),
+    room: Callable[[LoadResult], bool] = lambda _: True,
+) -> LoadResult:
+    """POST `body` to the next path on each of the connections again and again.
 
-
-async def _requests(url: str, paths: Iterator[str], body: bytes, end: float, result: LoadResult) -> None:
+    It ends when the time is up, or the paths are. While `room` says no to what was accepted so far, nothing is sent.
+    """
     parts = urlsplit(url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    load = _Load(parts.hostname or "", parts.port or 80, paths, body, time.monotonic() + seconds, room)
+    await asyncio.gather(*(load.keep_posting() for _ in range(connections)))
+    return load.result
+
+
+def run(load: Coroutine[Any, Any, T]) -> T:
+    """Run the load in an event loop of its own, the fastest that is installed."""
     try:
-        while time.monotonic() < end:
-            started = time.monotonic()
-            head = f"POST {next(paths)} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
-            status = await _answer(reader)
-            result.latencies.append(time.monotonic() - started)
-            if status == 202:
-                result.accepted += 1
-            else:
-                result.refused += 1
-    finally:
-        writer.close()
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.run(load)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(load)
 
 
-async def _answer(reader: asyncio.StreamReader) -> int:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    lines = head.split("\r\n")
-    length = next(int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length"))
-    await reader.readexactly(length)
-    return int(lines[0].split()[1])
+@dataclass
+class _Load:
+    host: str
+    port: int
+    paths: Iterator[str]
+    body: bytes
+    end: float
+    room: Callable[[LoadResult], bool]
+    result: LoadResult = field(default_factory=LoadResult)
+
+    async def keep_posting(self) -> None:
+        """Use one connection after the other until there is nothing left to do."""
+        connection: _Connection | None = None
+        try:
+            while path := await self._next():
+                try:
+                    if connection is None or connection.lost:
+                        connection = await self._connect()
+                    await self._post(connection, path)
+                except OSError:
+                    self.result.broken += 1
+                    await asyncio.sleep(_PAUSE)
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def _next(self) -> str | None:
+        while time.monotonic() < self.end:
+            if self.room(self.result):
+                return next(self.paths, None)
+            await asyncio.sleep(_NO_ROOM_PAUSE)
+        return None
+
+    async def _connect(self) -> _Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(_Connection, self.host, self.port)
+        return connection
+
+    async def _post(self, connection: _Connection, path: str) -> None:
+        head = f"POST {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Length: {len(self.body)}\r\n\r\n"
+        started = time.monotonic()
+        response = await connection.ask(head.encode() + self.body)
+        if response.status == 202:
+            self.result.accepted += 1
+            self.result.latencies.append(time.monotonic() - started)
+        else:
+            self.result.refused += 1
+            await asyncio.sleep(min(response.retry_after, max(0.0, self.end - time.monotonic())))
+
+
+class _Connection(asyncio.Protocol):
+    """One keep-alive connection."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._received = b""
+        self._answer: asyncio.Future[_Response] | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def ask(self, request: bytes) -> asyncio.Future[_Response]:
+        """Send the request; the response, or ConnectionError if the connection ends before it."""
+        assert self._transport is not None
+        self._answer = asyncio.get_running_loop().create_future()
+        self._received = b""
+        self._transport.write(request)
+        return self._answer
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are, but do not say so
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if not found or self._answer is None or self._answer.done():
+            return
+        length = _LENGTH.search(head)
+        if length is None:
+            self._answer.set_exception(ConnectionError("an answer without Content-Length"))
+            self.close()
+        elif len(body) >= int(length[1]):
+            later = _RETRY_AFTER.search(head)
+            self._answer.set_result(_Response(int(head[9:12]), float(later[1]) if later else _PAUSE))
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self.lost = True
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError("the connection ended without an answer"))

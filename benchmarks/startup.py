@@ -5,7 +5,6 @@ Both run in fresh processes, alternately, under the same environment. The ratio 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -13,12 +12,15 @@ import tempfile
 import time
 from pathlib import Path
 
-import orjson
+from benchmarks.processes import clean_environment, stop
+from benchmarks.question import Answer, Figure, Say, Size
+from benchmarks.system import STOP_SECONDS, running_system
 
-from benchmarks.system import running_system
+TITLE = "Seconds from `owlclaw up` to the first answer of /readyz."
+ROUNDS = {Size.SMOKE: 1, Size.FULL: 3}
 
 BARE = """
-import os, tempfile
+import os, shutil, tempfile
 from pathlib import Path
 from actors.environment import ray_environment
 from serve.loopback import free_ports, haproxy_environment
@@ -35,44 +37,52 @@ ray_serve.run(app, route_prefix="/")
 print("ready", flush=True)
 ray_serve.shutdown()
 ray.shutdown()
+shutil.rmtree(scratch, ignore_errors=True)
 """
 
 
-def bare_seconds() -> float:
+def answer(size: Size, say: Say) -> Answer:
+    """Start both, alternately, and compare the medians."""
+    bare, ours = [], []
+    for number in range(ROUNDS[size]):
+        say(f"round {number + 1}: a bare Serve application, then owlclaw up")
+        bare.append(_bare_seconds())
+        ours.append(_our_seconds())
+    figure = Figure(
+        "seconds to ready",
+        statistics.median(ours),
+        "s",
+        baseline=statistics.median(bare),
+        baseline_is="ray.init and ray_serve.run of an empty FastAPI application, same flags",
+    )
+    return Answer("startup", (figure,), details={"bare_seconds": bare, "owlclaw_seconds": ours})
+
+
+def _bare_seconds() -> float:
     """Return the seconds from the start of a process to a Serve application that answers."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "bare.py"
         script.write_text(BARE)
         started = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [sys.executable, str(script)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=clean_environment(),
+            start_new_session=True,
         )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("ready"):
-                seconds = time.monotonic() - started
-                process.communicate()
-                return seconds
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith(b"ready"):
+                    seconds = time.monotonic() - started
+                    process.communicate(timeout=STOP_SECONDS)
+                    return seconds
+        finally:
+            stop(process, STOP_SECONDS)
     raise RuntimeError("the bare application did not start")
 
 
-def our_seconds() -> float:
-    """Return the seconds from `owlclaw up` to /readyz answering 200."""
+def _our_seconds() -> float:
     with running_system({"bench": {"model": "scripted:tool_once"}}) as system:
         return system.seconds_to_ready
-
-
-def main() -> None:
-    """Print one JSON line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    pairs = [(bare_seconds(), our_seconds()) for _ in range(options.rounds)]
-    bare, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
-    print(
-        orjson.dumps({"bare_s": round(bare, 1), "owlclaw_s": round(ours, 1), "ratio": round(ours / bare, 2)}).decode()
-    )
-
-
-if __name__ == "__main__":
-    main()

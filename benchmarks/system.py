@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +15,11 @@ from tempfile import TemporaryDirectory
 import httpx
 import psutil
 
+from benchmarks.processes import PeakMemory, ProcessTree, clean_environment, stop
 from serve.loopback import free_ports
 
 READY_SECONDS = 180.0
+STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -27,58 +29,107 @@ class RunningSystem:
     url: str
     process: psutil.Process
     seconds_to_ready: float
+    folder: Path
+    """The application's, with owlclaw.yaml and agents/."""
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its store and its agents' memories are."""
+        return self.folder / ".owlclaw"
+
+    @property
+    def store(self) -> Path:
+        """The SQLite file."""
+        return self.data_dir / "owlclaw.db"
+
+    @property
+    def tree(self) -> ProcessTree:
+        """All its processes: Ray's, Serve's, the store's, the CLI's own."""
+        return ProcessTree(self.process)
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time of all its processes so far: Ray's, Serve's, the store's, the CLI's own."""
-        total = 0.0
-        for each in (self.process, *self.process.children(recursive=True)):
-            try:
-                times = each.cpu_times()
-            except psutil.Error:
-                continue
-            total += times.user + times.system
-        return total
+        """Return the CPU time of all its processes so far."""
+        return self.tree.cpu_seconds()
+
+    def pss_bytes(self) -> int:
+        """Return the memory of all its processes now; what they share counts once."""
+        return self.tree.pss_bytes()
+
+    def peak_memory(self) -> AbstractContextManager[PeakMemory]:
+        """Watch the memory of all its processes until the block ends."""
+        return self.tree.peak_memory()
+
+    def kill(self) -> None:
+        """Kill -9 all its processes; the folder stays until the block of `running_system` ends."""
+        self.tree.kill()
 
 
 @contextmanager
-def running_system(agents: dict[str, dict[str, object]], **settings: object) -> Iterator[RunningSystem]:
-    """Run OwlClaw with these agents (agent.yaml by name) and settings until the block ends."""
+def running_system(
+    agents: Mapping[str, Mapping[str, object]],
+    *,
+    application: str = "",
+    files: Mapping[str, str] | None = None,
+    **settings: object,
+) -> Iterator[RunningSystem]:
+    """Run OwlClaw with these agents (agent.yaml by name) and settings until the block ends.
+
+    `application` is the text of app.py, with an `app = OwlClaw(…)`; `files` are texts by their paths in the application's
+    folder, such as `agents/bench/script.yaml`.
+    """
     with TemporaryDirectory(prefix="owl-bench-") as name:
         folder = Path(name)
         [port] = free_ports(1)
-        for agent, options in agents.items():
-            _write_agent(folder / "agents" / agent, options)
-        (folder / "owlclaw.yaml").write_text(json.dumps({"http": {"port": port}, **settings}))
-        log = (folder / "up.log").open("w")
-        started = time.monotonic()
-        command = [sys.executable, "-m", "serve.cli", "up"]
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-        url = f"http://127.0.0.1:{port}"
-        try:
-            _wait_until_ready(url, process, folder / "up.log")
-            yield RunningSystem(url, psutil.Process(process.pid), time.monotonic() - started)
-        finally:
-            process.terminate()
-            process.wait(60)
-            log.close()
+        _write_application(folder, agents, {"app.py": application, **(files or {})})
+        named = {"app": "app:app"} if application else {}
+        (folder / "owlclaw.yaml").write_text(json.dumps({"http": {"port": port}, **named, **settings}))
+        with serving(folder, port) as system:
+            yield system
 
 
-def _write_agent(folder: Path, options: dict[str, object]) -> None:
-    folder.mkdir(parents=True)
-    (folder / "SOUL.md").write_text("You are calm and precise.\n")
-    (folder / "IDENTITY.md").write_text("# Bench\n\n## My Capabilities\n- answer triggers\n")
-    (folder / "agent.yaml").write_text(json.dumps(options))
+@contextmanager
+def serving(folder: Path, port: int) -> Iterator[RunningSystem]:
+    """Run `owlclaw up` for the application in that folder, whose settings name the port, until the block ends."""
+    log = folder / "up.log"
+    url = f"http://127.0.0.1:{port}"
+    started = time.monotonic()
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "serve.cli", "up"],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=clean_environment(),
+            start_new_session=True,  # Ctrl-C is for this process, which then stops that one
+        )
+    try:
+        _wait_until_ready(url, process, log)
+        yield RunningSystem(url, psutil.Process(process.pid), time.monotonic() - started, folder)
+    finally:
+        stop(process, STOP_SECONDS)
+
+
+def _write_application(folder: Path, agents: Mapping[str, Mapping[str, object]], files: Mapping[str, str]) -> None:
+    texts = dict(files)
+    for agent, options in agents.items():
+        texts[f"agents/{agent}/SOUL.md"] = "You are calm and precise.\n"
+        texts[f"agents/{agent}/IDENTITY.md"] = "# Bench\n\n## My Capabilities\n- answer triggers\n"
+        texts[f"agents/{agent}/agent.yaml"] = json.dumps(options)
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + READY_SECONDS
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            raise RuntimeError(f"owlclaw up ended with {process.returncode}:\n{log.read_text()}")
-        try:
-            if httpx.get(f"{url}/readyz", timeout=2).is_success:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
+    with httpx.Client(timeout=2) as client:
+        while time.monotonic() < end:
+            if process.poll() is not None:
+                raise RuntimeError(f"owlclaw up ended with {process.returncode}:\n{log.read_text()}")
+            try:
+                if client.get(f"{url}/readyz").is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
     raise RuntimeError(f"owlclaw up was not ready after {READY_SECONDS:.0f} s:\n{log.read_text()}")

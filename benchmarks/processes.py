@@ -1,0 +1,147 @@
+"""What a system costs, over all of its processes, and ending them all."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from serve.cli.connection import environment
+
+_HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
+_KILL_SECONDS = 10.0
+
+
+def clean_environment() -> dict[str, str]:
+    """Return this process's environment without what would change the system to measure."""
+    return {key: value for key, value in environment().items() if not key.startswith(("RAY_", "OWLCLAW_"))}
+
+
+@dataclass(frozen=True)
+class ProcessTree:
+    """A process with everything that it started, directly or not."""
+
+    root: psutil.Process
+
+    def processes(self) -> list[psutil.Process]:
+        """Return those that live."""
+        try:
+            return [self.root, *self.root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all of them so far, that of processes which ended and were waited for included."""
+        return sum(self.cpu_by_name().values())
+
+    def cpu_by_name(self) -> dict[str, float]:
+        """Return the same by the process's name, Ray's actors by their class; processes of one name together."""
+        total: dict[str, float] = defaultdict(float)
+        for each in self.processes():
+            with contextlib.suppress(psutil.Error):
+                times = each.cpu_times()
+                total[_name(each)] += times.user + times.system + times.children_user + times.children_system
+        return dict(total)
+
+    def pss_bytes(self) -> int:
+        """Return the memory of all of them now; what they share counts once."""
+        return sum(self.pss_by_name().values())
+
+    def pss_by_name(self) -> dict[str, int]:
+        """Return the same by the process's name; processes of one name together."""
+        total: Counter[str] = Counter()
+        for each in self.processes():
+            with contextlib.suppress(psutil.Error):
+                total[_name(each)] += each.memory_full_info().pss
+        return dict(total)
+
+    @contextlib.contextmanager
+    def peak_memory(self, interval: float = 0.5) -> Iterator[PeakMemory]:
+        """Watch the memory of all of them until the block ends."""
+        peak, over = PeakMemory(), threading.Event()
+
+        def watch() -> None:
+            while not over.wait(interval):
+                peak.see(self.pss_bytes())
+
+        peak.see(self.pss_bytes())
+        watcher = threading.Thread(target=watch, name="peak-memory", daemon=True)
+        watcher.start()
+        try:
+            yield peak
+        finally:
+            over.set()
+            watcher.join()
+            peak.see(self.pss_bytes())
+
+    def kill(self) -> None:
+        """Kill -9 all of them, and remove the scratch folder that nobody else is left to remove."""
+        processes = self.processes()
+        _kill(processes, _scratch(processes))
+
+
+def stop(process: subprocess.Popen[bytes], grace: float) -> None:
+    """Ask the process to end, with SIGTERM; after `grace` seconds kill it. What it left behind is killed too."""
+    family: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = ProcessTree(psutil.Process(process.pid)).processes()
+    scratch = _scratch(family)
+    try:
+        process.terminate()
+        process.wait(grace)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    finally:
+        _kill(family, scratch)
+        process.wait()
+
+
+@dataclass
+class PeakMemory:
+    """The most memory that was seen."""
+
+    bytes: int = 0
+
+    def see(self, seen: int) -> None:
+        """Take a look into account."""
+        self.bytes = max(self.bytes, seen)
+
+
+def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Return what each name gained, the most first; names that gained nothing are left out."""
+    gained = {name: round(value - before.get(name, 0.0), 3) for name, value in after.items()}
+    return dict(sorted(((name, value) for name, value in gained.items() if value > 0), key=lambda item: -item[1]))
+
+
+def _kill(processes: list[psutil.Process], scratch: Path | None) -> None:
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(processes, timeout=_KILL_SECONDS)
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _name(process: psutil.Process) -> str:
+    words = process.cmdline()
+    title = words[0] if words else process.name()
+    if title.startswith("ray::"):
+        return title.removeprefix("ray::").split(".")[0].split("(")[0].strip()
+    return Path(title).name if title.startswith("/") else process.name()
+
+
+def _scratch(processes: list[psutil.Process]) -> Path | None:
+    """Return the folder in which the system keeps its sockets and Ray's session; its HAProxy's script is there."""
+    for each in processes:
+        with contextlib.suppress(psutil.Error, OSError):
+            script = each.environ().get(_HAPROXY)
+            if script:
+                return Path(script).parent
+    return None

@@ -1,0 +1,120 @@
+import asyncio
+import itertools
+import sys
+
+import pytest
+
+from benchmarks import load
+from benchmarks.load import post_for
+
+
+class Server:
+    """A tiny HTTP server whose answers, the bytes after the request was read, are given; the last one repeats."""
+
+    def __init__(self, *answers: bytes):
+        self.answers = list(answers)
+        self.paths: list[str] = []
+        self.connections = 0
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _talk(self, reader, writer):
+        self.connections += 1
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+                await reader.readexactly(length)
+                self.paths.append(head.decode().split()[1])
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                if not answer:
+                    return
+                for byte in (answer[:20], answer[20:]):
+                    writer.write(byte)
+                    await writer.drain()
+        except asyncio.IncompleteReadError:
+            return
+        finally:
+            writer.close()
+
+
+def answer(status: int, *headers: str, body: str = '{"a": 1}') -> bytes:
+    lines = [f"HTTP/1.1 {status} Said", *headers, f"Content-Length: {len(body)}", "", body]
+    return "\r\n".join(lines).encode()
+
+
+def paths(count):
+    return (f"/{number}" for number in range(count))
+
+
+async def test_every_path_is_posted_once_on_the_connections_that_there_are():
+    async with Server(answer(202)) as server:
+        result = await post_for(server.url, paths(10), body=b"{}", connections=3)
+
+    assert sorted(server.paths) == sorted(paths(10))
+    assert server.connections == 3
+    assert (result.accepted, result.refused, result.broken) == (10, 0, 0)
+    assert len(result.latencies) == 10
+
+
+async def test_what_is_refused_counts_apart_and_the_connection_waits_as_long_as_it_is_told():
+    async with Server(answer(429, "Retry-After: 0"), answer(503), answer(202)) as server:
+        result = await post_for(server.url, paths(4), body=b"{}", connections=1)
+
+    assert (result.accepted, result.refused) == (2, 2)
+    assert len(result.latencies) == 2
+
+
+async def test_a_connection_that_ends_without_an_answer_counts_as_broken_and_is_made_anew():
+    async with Server(b"", answer(202)) as server:
+        result = await post_for(server.url, paths(3), body=b"{}", connections=1)
+
+    assert (result.accepted, result.broken, server.connections) == (2, 1, 2)
+
+
+async def test_an_answer_of_unknown_length_is_not_taken_for_one():
+    async with Server(b"HTTP/1.1 202 Said\r\n\r\n", answer(202)) as server:
+        result = await post_for(server.url, paths(2), body=b"{}", connections=1)
+
+    assert (result.accepted, result.broken) == (1, 1)
+
+
+async def test_nothing_is_sent_while_there_is_no_room():
+    seen = []
+
+    def room(result):
+        seen.append(result.accepted)
+        return len(seen) != 2
+
+    async with Server(answer(202)) as server:
+        result = await post_for(server.url, paths(2), body=b"{}", connections=1, room=room)
+
+    assert result.accepted == 2
+    assert seen[:3] == [0, 1, 1]
+
+
+async def test_it_ends_when_the_time_is_up():
+    async with Server(answer(202)) as server:
+        result = await post_for(server.url, itertools.repeat("/"), body=b"{}", connections=2, seconds=0.05)
+
+    assert result.accepted == len(server.paths) > 0
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_it_runs_in_whatever_event_loop_is_installed(installed, monkeypatch):
+    if not installed:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    async def drive():
+        async with Server(answer(202)) as server:
+            return await post_for(server.url, paths(2), body=b"{}", connections=2)
+
+    assert load.run(drive()).accepted == 2
