@@ -1,67 +1,227 @@
-"""What a durable run costs: model → built-in tool as a Ray task → model, submitted over HTTP, scripted model without latency.
+"""What a durable run costs: model → built-in tool (log_decision) as a Ray task → model, submitted over HTTP.
 
-CPU is that of all processes of the system; the load generator's is not counted. The rate counts from the first trigger to the last
-outcome.
+Over 64 connections triggers go round the agents, never more than 256 of them without an outcome, and the rate is completed runs
+over the time from the first trigger to the last outcome: what was accepted but not run counts for nothing. CPU is that of all
+processes of the system; the load generator's is not in it. The scripted model replies at once. The baseline is the bare-Ray
+skeleton (`benchmarks/skeleton.py`) under the same load, before and after.
+
+Through litellm the provider is a stub on loopback (`benchmarks/openai_stub.py`), and the baseline is what litellm's own calls
+leave room for: cores / (CPU of litellm's two calls + our CPU of a scripted run), the former measured by repeating the very
+requests of our runs in bare processes. The stub's and the load generator's CPU come on top; both are in the details.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import itertools
-import time
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
-import httpx
-import orjson
-
-from benchmarks.load import post_for
+from benchmarks.child import running
+from benchmarks.litellm_calls import measure_litellm
+from benchmarks.measuring import Measured, UnfinishedRuns, agent_paths, measure_runs
+from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
+from benchmarks.skeleton import Unfinished
 from benchmarks.system import RunningSystem, running_system
 
-BODY = b'{"payload": {"price": 7}}'
+TITLE = "Durable runs a second and what each costs, over HTTP; model → tool task → model."
+DEDICATED = 8
+MANY = 1_000
+_SKELETON = "bare-Ray skeleton, as many agents"
+_WARM_SECONDS = 3.0
 
 
-def unfinished(system: RunningSystem) -> int:
-    """Return how many runs are queued or running, up to a page of each."""
-    count = 0
-    for status in ("queued", "running"):
-        page = httpx.get(f"{system.url}/v1/runs", params={"status": status, "limit": 1}, timeout=30)
-        count += len(page.json()["runs"])
-    return count
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured."""
+
+    agents: Sequence[int]
+    seconds: float
+    repeats: int
+    litellm: bool
 
 
-def measure(system: RunningSystem, agents: int, connections: int, seconds: float) -> dict[str, float]:
-    """Return runs per second and CPU-milliseconds per run under this load."""
-    paths = (f"/v1/agents/bench:{number % agents}/triggers" for number in itertools.count())
-    cpu, started = system.cpu_seconds(), time.monotonic()
-    load = asyncio.run(post_for(system.url, paths, body=BODY, connections=connections, seconds=seconds))
-    while unfinished(system):
-        time.sleep(0.2)
-    wall = time.monotonic() - started
-    latencies = sorted(load.latencies)
-    return {
-        "runs": load.accepted,
-        "refused": load.refused,
-        "broken": load.broken,
-        "runs_per_second": round(load.accepted / wall, 1),
-        "cpu_ms_per_run": round(1_000 * (system.cpu_seconds() - cpu) / max(load.accepted, 1), 2),
-        "accept_p95_ms": round(1_000 * latencies[int(0.95 * len(latencies))], 1),
+PLANS = {
+    Size.SMOKE: Plan(agents=(MANY,), seconds=3.0, repeats=1, litellm=False),
+    Size.FULL: Plan(agents=(1, 50, MANY), seconds=6.0, repeats=2, litellm=True),
+}
+
+
+def answer(size: Size, say: Say) -> Answer:
+    """Measure the skeleton, OwlClaw, the skeleton again (in full size), and runs through litellm (in full size)."""
+    plan = PLANS[size]
+    skeleton: dict[int, list[Measured]] = {}
+    _measure_skeleton(plan, skeleton, say)
+    shared, dedicated = _measure_owlclaw(plan, say)
+    if plan.repeats > 1:
+        _measure_skeleton(plan, skeleton, say)
+    figures = [figure for agents in plan.agents for figure in _figures(agents, shared[agents], skeleton[agents])]
+    details: dict[str, object] = {
+        "skeleton": {str(agents): _all(measured) for agents, measured in skeleton.items()},
+        "shared": {str(agents): _all(measured) for agents, measured in shared.items()},
+        "dedicated": {str(DEDICATED): _all(dedicated)},
     }
+    if dedicated:
+        figures += _dedicated_figures(dedicated, skeleton[DEDICATED])
+    if plan.litellm:
+        more, found = _through_litellm(_cpu(shared[MANY]), plan.seconds, say)
+        figures += more
+        details["litellm"] = found
+    return Answer("runs", tuple(figures), _plots(plan, shared, skeleton), details)
 
 
-def main() -> None:
-    """Print one JSON line a measurement."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--agents", type=int, default=50)
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=8.0)
-    options = parser.parse_args()
-    agents = {"bench": {"model": "scripted:tool_once", "isolation": "shared"}}
+def _measure_skeleton(plan: Plan, found: dict[int, list[Measured]], say: Say) -> None:
+    say("the bare-Ray skeleton")
+    counts = sorted({*plan.agents, DEDICATED}) if plan.repeats > 1 else plan.agents
+    with running("benchmarks.skeleton") as skeleton:
+        unfinished = Unfinished(skeleton.folder)
+        measure_runs(skeleton.url, skeleton.tree, unfinished, agent_paths(MANY), _WARM_SECONDS)
+        for agents in counts:
+            measured = measure_runs(skeleton.url, skeleton.tree, unfinished, agent_paths(agents), plan.seconds)
+            found.setdefault(agents, []).append(measured)
+            say(f"skeleton, {agents} agents: {_said(measured)}")
+
+
+def _measure_owlclaw(plan: Plan, say: Say) -> tuple[dict[int, list[Measured]], list[Measured]]:
+    say("OwlClaw")
+    model = "scripted:tool_once"
+    agents: dict[str, dict[str, object]] = {
+        "bench": {"model": model, "isolation": "shared"},
+        "own": {"model": model, "isolation": "dedicated"},
+    }
+    shared: dict[int, list[Measured]] = {count: [] for count in plan.agents}
+    dedicated: list[Measured] = []
     with running_system(agents) as system:
-        measure(system, options.agents, 4, 4.0)
-        for _ in range(2):
-            result = measure(system, options.agents, options.connections, options.seconds)
-            print(orjson.dumps({"agents": options.agents, "connections": options.connections, **result}).decode())
+        _measure(system, "bench", MANY, _WARM_SECONDS)
+        for count in [count for _ in range(plan.repeats) for count in plan.agents]:
+            shared[count].append(_measure(system, "bench", count, plan.seconds))
+            say(f"OwlClaw, {count} shared agents: {_said(shared[count][-1])}")
+        if plan.repeats > 1:
+            _measure(system, "own", DEDICATED, _WARM_SECONDS)
+            dedicated.append(_measure(system, "own", DEDICATED, plan.seconds))
+            say(f"OwlClaw, {DEDICATED} dedicated agents: {_said(dedicated[-1])}")
+    return shared, dedicated
 
 
-if __name__ == "__main__":
-    main()
+def _through_litellm(scripted_cpu_ms: float, seconds: float, say: Say) -> tuple[list[Figure], dict[str, object]]:
+    say("OwlClaw through litellm")
+    cores = os.cpu_count() or 1
+    with running("benchmarks.openai_stub") as stub:
+        keys = {"OPENAI_API_KEY": "sk-bench", "OPENAI_BASE_URL": stub.url, "OPENAI_API_BASE": stub.url}
+        with running_system(
+            {"llm": {"model": "openai/gpt-4o-mini", "isolation": "shared"}}, environment=keys
+        ) as system:
+            _measure(system, "llm", MANY, _WARM_SECONDS)
+            stub_cpu = stub.tree.cpu_seconds()
+            measured = _measure(system, "llm", MANY, seconds)
+            stub_ms = 1_000 * (stub.tree.cpu_seconds() - stub_cpu) / measured.runs
+        say(f"OwlClaw through litellm, {MANY} shared agents: {_said(measured)}")
+        bare = measure_litellm(stub.folder, {**keys, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, seconds)
+    say(f"litellm alone: {bare.pairs_per_second:.0f} pairs of calls/s, {bare.cpu_ms_per_pair:.1f} CPU-ms a pair")
+    room = 1_000 * cores / (bare.cpu_ms_per_pair + scripted_cpu_ms)
+    rate = Figure(
+        f"runs_per_second through litellm, {MANY} shared agents",
+        measured.runs_per_second,
+        "runs/s",
+        baseline=room,
+        baseline_is=(
+            f"{cores} cores / ({bare.cpu_ms_per_pair:.1f} CPU-ms of litellm's two calls in bare processes +"
+            f" {scripted_cpu_ms:.1f} CPU-ms of our scripted run)"
+        ),
+        goal="at least 0.8 of the baseline",
+        met=measured.runs_per_second >= 0.8 * room,
+        note=f"the stub took {stub_ms:.2f} CPU-ms a run, which the baseline does not count",
+    )
+    cpu = Figure(
+        f"cpu_ms_per_run through litellm, {MANY} shared agents",
+        measured.cpu_ms_per_run,
+        "ms",
+        baseline=bare.cpu_ms_per_pair + scripted_cpu_ms,
+        baseline_is="litellm's two calls in bare processes + our scripted run",
+    )
+    return [rate, cpu], {"owlclaw": asdict(measured), "litellm_alone": asdict(bare), "stub_cpu_ms_per_run": stub_ms}
+
+
+def _measure(system: RunningSystem, definition: str, agents: int, seconds: float) -> Measured:
+    paths = agent_paths(agents, definition)
+    return measure_runs(system.url, system.tree, UnfinishedRuns(system.store), paths, seconds)
+
+
+def _figures(agents: int, ours: Sequence[Measured], skeleton: Sequence[Measured]) -> list[Figure]:
+    rate, bare, cpu = _rate(ours), _rate(skeleton), _cpu(ours)
+    judged = agents == MANY
+    figures = [
+        Figure(
+            f"runs_per_second, {agents} shared agents",
+            rate,
+            "runs/s",
+            baseline=bare,
+            baseline_is=_SKELETON,
+            goal="at least 0.5 of the baseline" if judged else "",
+            met=rate >= 0.5 * bare if judged else None,
+        ),
+        Figure(
+            f"cpu_ms_per_run, {agents} shared agents",
+            cpu,
+            "ms",
+            baseline=_cpu(skeleton),
+            baseline_is=_SKELETON,
+            goal="at most 6 ms" if judged else "",
+            met=cpu <= 6.0 if judged else None,
+        ),
+    ]
+    if judged:
+        p95 = statistics.median(each.accept_p95_ms for each in ours)
+        bare_p95 = statistics.median(each.accept_p95_ms for each in skeleton)
+        name = f"accept_p95_ms, {agents} shared agents"
+        figures.append(Figure(name, p95, "ms", baseline=bare_p95, baseline_is=_SKELETON))
+    return figures
+
+
+def _dedicated_figures(ours: Sequence[Measured], skeleton: Sequence[Measured]) -> list[Figure]:
+    agents = f"{DEDICATED} dedicated agents"
+    return [
+        Figure(f"runs_per_second, {agents}", _rate(ours), "runs/s", _rate(skeleton), _SKELETON),
+        Figure(f"cpu_ms_per_run, {agents}", _cpu(ours), "ms", _cpu(skeleton), _SKELETON),
+    ]
+
+
+def _plots(plan: Plan, ours: Mapping[int, list[Measured]], skeleton: Mapping[int, list[Measured]]) -> tuple[Plot, ...]:
+    labels = tuple(str(agents) for agents in plan.agents)
+    sides = {"OwlClaw": ours, "bare-Ray skeleton": skeleton}
+    rates = Plot(
+        "Durable runs a second",
+        "shared agents",
+        "runs/s",
+        tuple(Series(name, labels, tuple(_rate(side[each]) for each in plan.agents)) for name, side in sides.items()),
+    )
+    shares = Plot(
+        f"CPU-milliseconds a run by process, {MANY} shared agents",
+        "process",
+        "ms",
+        tuple(_by_process(name, side[MANY]) for name, side in sides.items()),
+    )
+    return rates, shares
+
+
+def _by_process(name: str, measured: Sequence[Measured]) -> Series:
+    last = measured[-1]
+    spent = list(last.cpu_seconds.items())[:8]
+    return Series(name, tuple(each for each, _ in spent), tuple(1_000 * cpu / last.runs for _, cpu in spent))
+
+
+def _rate(measured: Iterable[Measured]) -> float:
+    return statistics.median(each.runs_per_second for each in measured)
+
+
+def _cpu(measured: Iterable[Measured]) -> float:
+    return statistics.median(each.cpu_ms_per_run for each in measured)
+
+
+def _said(measured: Measured) -> str:
+    refused = f", {measured.refused} refused" if measured.refused else ""
+    return f"{measured.runs_per_second:.0f} runs/s at {measured.cpu_ms_per_run:.2f} CPU-ms{refused}"
+
+
+def _all(measured: Iterable[Measured]) -> list[dict[str, object]]:
+    return [{**asdict(each), "runs_per_second": each.runs_per_second} for each in measured]

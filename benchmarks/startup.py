@@ -1,4 +1,4 @@
-"""How long `owlclaw up` takes to accept triggers, against a bare ray.init and ray_serve.run of an empty ASGI application.
+"""How long `owlclaw up` takes to accept triggers, against a bare ray.init and ray_serve.run of the smallest application.
 
 Both run in fresh processes, alternately, under the same environment. The ratio is what counts.
 """
@@ -6,39 +6,13 @@ Both run in fresh processes, alternately, under the same environment. The ratio 
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from pathlib import Path
 
-from benchmarks.processes import clean_environment, stop
+from benchmarks.child import running
 from benchmarks.question import Answer, Figure, Say, Size
-from benchmarks.system import STOP_SECONDS, running_system
+from benchmarks.system import running_system
 
 TITLE = "Seconds from `owlclaw up` to the first answer of /readyz."
 ROUNDS = {Size.SMOKE: 1, Size.FULL: 3}
-
-BARE = """
-import os, shutil, tempfile
-from pathlib import Path
-from actors.environment import ray_environment
-from serve.loopback import free_ports, haproxy_environment
-scratch = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
-os.environ.update(ray_environment(4, alone=True) | haproxy_environment(scratch))
-import ray
-from fastapi import FastAPI
-from ray import serve as ray_serve
-ray.init(address="local", num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False,
-         logging_level="ERROR", _temp_dir=str(scratch / "ray"))
-ray_serve.start(http_options={"host": "127.0.0.1", "port": free_ports(1)[0], "access_log": False})
-app = ray_serve.deployment(ray_serve.ingress(FastAPI())()).bind()
-ray_serve.run(app, route_prefix="/")
-print("ready", flush=True)
-ray_serve.shutdown()
-ray.shutdown()
-shutil.rmtree(scratch, ignore_errors=True)
-"""
 
 
 def answer(size: Size, say: Say) -> Answer:
@@ -53,34 +27,14 @@ def answer(size: Size, say: Say) -> Answer:
         statistics.median(ours),
         "s",
         baseline=statistics.median(bare),
-        baseline_is="ray.init and ray_serve.run of an empty FastAPI application, same flags",
+        baseline_is="ray.init and ray_serve.run of an application with one route, same flags",
     )
     return Answer("startup", (figure,), details={"bare_seconds": bare, "owlclaw_seconds": ours})
 
 
 def _bare_seconds() -> float:
-    """Return the seconds from the start of a process to a Serve application that answers."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "bare.py"
-        script.write_text(BARE)
-        started = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, str(script)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=clean_environment(),
-            start_new_session=True,
-        )
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith(b"ready"):
-                    seconds = time.monotonic() - started
-                    process.communicate(timeout=STOP_SECONDS)
-                    return seconds
-        finally:
-            stop(process, STOP_SECONDS)
-    raise RuntimeError("the bare application did not start")
+    with running("benchmarks.echo") as echo:
+        return echo.seconds_to_ready
 
 
 def _our_seconds() -> float:

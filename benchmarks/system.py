@@ -70,12 +70,14 @@ def running_system(
     *,
     application: str = "",
     files: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Iterator[RunningSystem]:
     """Run OwlClaw with these agents (agent.yaml by name) and settings until the block ends.
 
     `application` is the text of app.py, with an `app = OwlClaw(…)`; `files` are texts by their paths in the application's
-    folder, such as `agents/bench/script.yaml`.
+    folder, such as `agents/bench/script.yaml`; `environment` goes over that of this process, from which everything of
+    Ray's and OwlClaw's is removed.
     """
     with TemporaryDirectory(prefix="owl-bench-") as name:
         folder = Path(name)
@@ -83,12 +85,12 @@ def running_system(
         _write_application(folder, agents, {"app.py": application, **(files or {})})
         named = {"app": "app:app"} if application else {}
         (folder / "owlclaw.yaml").write_text(json.dumps({"http": {"port": port}, **named, **settings}))
-        with serving(folder, port) as system:
+        with serving(folder, port, environment) as system:
             yield system
 
 
 @contextmanager
-def serving(folder: Path, port: int) -> Iterator[RunningSystem]:
+def serving(folder: Path, port: int, environment: Mapping[str, str] | None = None) -> Iterator[RunningSystem]:
     """Run `owlclaw up` for the application in that folder, whose settings name the port, until the block ends."""
     log = folder / "up.log"
     url = f"http://127.0.0.1:{port}"
@@ -99,7 +101,7 @@ def serving(folder: Path, port: int) -> Iterator[RunningSystem]:
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env=clean_environment(),
+            env={**clean_environment(), **(environment or {})},
             start_new_session=True,  # Ctrl-C is for this process, which then stops that one
         )
     try:

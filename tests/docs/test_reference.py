@@ -6,6 +6,8 @@ from importlib.metadata import metadata
 import pytest
 import typer
 
+from benchmarks.measuring import MOST_UNFINISHED
+from benchmarks.suites import EXTRAS, SUITES
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
@@ -23,7 +25,7 @@ from serve.problems import _RULES, unexpected
 from tests.docs.settings_rows import setting_rows, shown
 from tests.docs.snippets import DOCUMENTS, ROOT, code, table
 
-_PATH = re.compile(r"`((?:actors|docs|examples|owlclaw_ray|serve|tests)/[\w./-]*)`")
+_PATH = re.compile(r"`((?:actors|benchmarks|docs|examples|owlclaw_ray|serve|tests)/[\w./-]*)`")
 _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -78,6 +80,14 @@ def test_every_status_event_and_ledger_kind_is_documented():
 def test_every_command_is_documented():
     documented = [code(command).removeprefix("owlclaw ") for command, _ in table("docs/operations.md", "command")]
     assert sorted(documented) == sorted(typer.main.get_command(build_cli()).commands)
+
+
+def test_every_suite_and_question_of_the_benchmarks_is_documented():
+    documented = {code(name): questions for name, questions, _ in table("docs/benchmarks.md", "suite")}
+    assert documented == {name: ", ".join(suite.questions) for name, suite in SUITES.items()}
+    questions = [code(name) for name, *_ in table("docs/benchmarks.md", "question") if name]
+    assert sorted(questions) == sorted(EXTRAS)
+    assert f"Never more than {MOST_UNFINISHED} accepted" in prose("docs/benchmarks.md")
 
 
 def test_every_built_in_tool_is_documented():

@@ -1,0 +1,151 @@
+"""How many triggers a second are accepted (202: committed), against an echo under the same flags that answers 202 and keeps nothing.
+
+Runs compete with their own acceptance for the cores, so a rate taken while they run says how the cores were shared, not what
+acceptance costs. It is therefore measured twice on the same 1,000 agents. *Runs deferred*: every agent is in a run whose model
+takes an hour, so triggers are validated, committed and announced to the agent's host as ever, but queue behind it: acceptance
+alone, which the goal is about. *Runs competing*: the same with a model that replies at once and nothing held back, as a burst
+arrives at a busy machine. CPU for an accepted trigger is that of all processes, the load generator's not in it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from benchmarks import load
+from benchmarks.child import running
+from benchmarks.distribution import percentile
+from benchmarks.load import post_for
+from benchmarks.measuring import BODY, CONNECTIONS, UnfinishedRuns, agent_paths, drain
+from benchmarks.processes import ProcessTree, difference
+from benchmarks.question import Answer, Figure, Say, Size
+from benchmarks.system import running_system
+
+TITLE = "Triggers accepted a second over 64 connections, 1,000 agents."
+AGENTS = 1_000
+SECONDS = {Size.SMOKE: 3.0, Size.FULL: 8.0}
+_WARM_SECONDS = 2.0
+_HOUR = '{"rules": [{"turns": [{"text": "at last", "latency": 3600}]}]}'
+_ECHO = "a Serve application that answers 202 and keeps nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What one load did."""
+
+    accepted: int
+    refused: int
+    broken: int
+    wall_seconds: float
+    p50_ms: float
+    p95_ms: float
+    cpu_seconds: dict[str, float]
+    """By process, the most first."""
+    generator_cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Accepted a second."""
+        return self.accepted / self.wall_seconds
+
+    @property
+    def cpu_ms(self) -> float:
+        """For one accepted."""
+        return 1_000 * sum(self.cpu_seconds.values()) / self.accepted
+
+
+def answer(size: Size, say: Say) -> Answer:
+    """Measure the echo, OwlClaw, and the echo again (in full size)."""
+    seconds = SECONDS[size]
+    echoes = [_echo(seconds, say)]
+    competing, deferred = _owlclaw(seconds, say)
+    if size is Size.FULL:
+        echoes.append(_echo(seconds, say))
+    echo = statistics.median(each.rate for each in echoes)
+    figures = (
+        Figure(
+            "accepted_per_second, runs deferred",
+            deferred.rate,
+            "/s",
+            baseline=echo,
+            baseline_is=_ECHO,
+            goal="at least 0.5 of the baseline",
+            met=deferred.rate >= 0.5 * echo,
+        ),
+        Figure("accepted_per_second, runs competing", competing.rate, "/s", baseline=echo, baseline_is=_ECHO),
+        Figure(
+            "cpu_ms_per_accepted, runs deferred",
+            deferred.cpu_ms,
+            "ms",
+            baseline=statistics.median(each.cpu_ms for each in echoes),
+            baseline_is=_ECHO,
+        ),
+        Figure(
+            "accept_p95_ms, runs deferred",
+            deferred.p95_ms,
+            "ms",
+            baseline=statistics.median(each.p95_ms for each in echoes),
+            baseline_is=_ECHO,
+        ),
+    )
+    details = {
+        "echo": [asdict(each) for each in echoes],
+        "deferred": asdict(deferred),
+        "competing": asdict(competing),
+    }
+    return Answer("ingress", figures, details=details)
+
+
+def _echo(seconds: float, say: Say) -> Accepted:
+    with running("benchmarks.echo") as echo:
+        _accept(echo.url, echo.tree, agent_paths(AGENTS), _WARM_SECONDS)
+        found = _accept(echo.url, echo.tree, agent_paths(AGENTS), seconds)
+    say(f"echo: {_said(found)}")
+    return found
+
+
+def _owlclaw(seconds: float, say: Say) -> tuple[Accepted, Accepted]:
+    agents: dict[str, dict[str, object]] = {
+        "bench": {"model": "scripted:tool_once", "isolation": "shared"},
+        "patient": {
+            "model": "scripted:hour.yaml",
+            "isolation": "shared",
+            "limits": {"model_timeout": 7_200, "run_timeout": 7_200},
+        },
+    }
+    with running_system(agents, files={"agents/patient/hour.yaml": _HOUR}) as system:
+        unfinished = UnfinishedRuns(system.store)
+        _accept(system.url, system.tree, agent_paths(AGENTS), _WARM_SECONDS)
+        drain(unfinished)
+        competing = _accept(system.url, system.tree, agent_paths(AGENTS), seconds)
+        say(f"OwlClaw, runs competing: {_said(competing)}, {unfinished()} of them not run at the end")
+        drain(unfinished)
+        first = (f"/v1/agents/patient:{number}/triggers" for number in range(AGENTS))
+        load.run(post_for(system.url, first, body=BODY, connections=CONNECTIONS))
+        deferred = _accept(system.url, system.tree, agent_paths(AGENTS, "patient"), seconds)
+        say(f"OwlClaw, runs deferred: {_said(deferred)}")
+        system.kill()
+    return competing, deferred
+
+
+def _accept(url: str, tree: ProcessTree, paths: Iterator[str], seconds: float) -> Accepted:
+    before, started, generator = tree.cpu_by_name(), time.monotonic(), time.process_time()
+    result = load.run(post_for(url, paths, body=BODY, connections=CONNECTIONS, seconds=seconds))
+    wall = time.monotonic() - started
+    return Accepted(
+        accepted=result.accepted,
+        refused=result.refused,
+        broken=result.broken,
+        wall_seconds=wall,
+        p50_ms=1_000 * percentile(result.latencies, 50),
+        p95_ms=1_000 * percentile(result.latencies, 95),
+        cpu_seconds=difference(before, tree.cpu_by_name()),
+        generator_cpu_seconds=time.process_time() - generator,
+    )
+
+
+def _said(found: Accepted) -> str:
+    refused = f", {found.refused} refused" if found.refused else ""
+    return f"{found.rate:.0f}/s at {found.cpu_ms:.2f} CPU-ms, p95 {found.p95_ms:.0f} ms{refused}"

@@ -1,0 +1,108 @@
+"""Measuring runs: a load that keeps a bounded number of them unfinished, to the last outcome."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import load
+from benchmarks.distribution import percentile
+from benchmarks.load import LoadResult, post_for
+from benchmarks.processes import ProcessTree, difference
+
+BODY = b'{"payload": {"price": 7}}'
+MOST_UNFINISHED = 256
+"""Accepted triggers without an outcome, over all agents, above which nothing more is sent."""
+CONNECTIONS = 64
+_LOOK_SECONDS = 0.02
+_DRAIN_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Runs from the first trigger to the last outcome."""
+
+    runs: int
+    refused: int
+    broken: int
+    wall_seconds: float
+    cpu_seconds: dict[str, float]
+    """By process, the most first."""
+    accept_p95_ms: float
+
+    @property
+    def runs_per_second(self) -> float:
+        """Completed runs over the time to the last outcome."""
+        return self.runs / self.wall_seconds
+
+    @property
+    def cpu_ms_per_run(self) -> float:
+        """Over all processes of the system; the load generator's is not in it."""
+        return 1_000 * sum(self.cpu_seconds.values()) / max(self.runs, 1)
+
+
+class UnfinishedRuns:
+    """How many runs are queued or running, read from the SQLite store without asking the system."""
+
+    def __init__(self, store: Path) -> None:
+        self._database = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+
+    def __call__(self) -> int:
+        """Return the number as of now."""
+        (count,) = self._database.execute(
+            "SELECT count(*) FROM runs WHERE tenant = 'default' AND status IN ('queued', 'running')"
+        ).fetchone()
+        return int(count)
+
+
+class Backlog:
+    """Says whether there is room for one more trigger; looks at the true number now and then and counts in between."""
+
+    def __init__(self, unfinished: Callable[[], int], most: int = MOST_UNFINISHED) -> None:
+        self._unfinished, self._most = unfinished, most
+        self._seen, self._accepted, self._looked_at = 0, 0, 0.0
+
+    def __call__(self, result: LoadResult) -> bool:
+        """See post_for's `room`."""
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._seen, self._accepted, self._looked_at = self._unfinished(), result.accepted, now
+        return self._seen + result.accepted - self._accepted < self._most
+
+
+def agent_paths(agents: int, definition: str = "bench") -> Iterator[str]:
+    """Return trigger paths that go round so many agents of a definition, for ever."""
+    return (f"/v1/agents/{definition}:{number % agents}/triggers" for number in itertools.count())
+
+
+def measure_runs(
+    url: str, tree: ProcessTree, unfinished: Callable[[], int], paths: Iterator[str], seconds: float
+) -> Measured:
+    """Trigger for so many seconds over 64 connections, wait for the last outcome, and return what it took."""
+    before, started = tree.cpu_by_name(), time.monotonic()
+    result = load.run(
+        post_for(url, paths, body=BODY, connections=CONNECTIONS, seconds=seconds, room=Backlog(unfinished))
+    )
+    drain(unfinished)
+    wall = time.monotonic() - started
+    return Measured(
+        runs=result.accepted,
+        refused=result.refused,
+        broken=result.broken,
+        wall_seconds=wall,
+        cpu_seconds=difference(before, tree.cpu_by_name()),
+        accept_p95_ms=1_000 * percentile(result.latencies, 95),
+    )
+
+
+def drain(unfinished: Callable[[], int]) -> None:
+    """Return when no run is unfinished; raises TimeoutError when the number does not come down for minutes."""
+    end = time.monotonic() + _DRAIN_SECONDS
+    while count := unfinished():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{count} runs had no outcome after {_DRAIN_SECONDS:.0f} s")
+        time.sleep(_LOOK_SECONDS)
