@@ -51,6 +51,8 @@ def running(module: str, *arguments: str) -> Iterator[Child]:
             yield Child(url, tree, time.monotonic() - started, folder)
         finally:
             stop(process, STOP_SECONDS)
+            assert process.stdout is not None
+            process.stdout.close()
 
 
 def _url(process: subprocess.Popen[bytes], log: Path) -> str:

@@ -100,6 +100,7 @@ def answer(size: Size, say: Say) -> Answer:
 
 def _echo(seconds: float, say: Say) -> Accepted:
     with running("benchmarks.echo") as echo:
+        echo.tree.settle()
         _accept(echo.url, echo.tree, agent_paths(AGENTS), _WARM_SECONDS)
         found = _accept(echo.url, echo.tree, agent_paths(AGENTS), seconds)
     say(f"echo: {_said(found)}")
@@ -116,6 +117,7 @@ def _owlclaw(seconds: float, say: Say) -> tuple[Accepted, Accepted]:
         },
     }
     with running_system(agents, files={"agents/patient/hour.yaml": _HOUR}) as system:
+        system.settle()
         unfinished = UnfinishedRuns(system.store)
         _accept(system.url, system.tree, agent_paths(AGENTS), _WARM_SECONDS)
         drain(unfinished)

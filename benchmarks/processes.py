@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from serve.cli.connection import environment
 
 _HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 _KILL_SECONDS = 10.0
+_SETTLE_SECONDS = 30.0
+_IDLE_CORES = 0.1
 
 
 def clean_environment() -> dict[str, str]:
@@ -81,6 +84,19 @@ class ProcessTree:
             watcher.join()
             peak.see(self.pss_bytes())
 
+    def settle(self) -> None:
+        """Return when they have done what they do after their start: at most a tenth of a core is used for a second.
+
+        After half a minute it returns anyway.
+        """
+        end = time.monotonic() + _SETTLE_SECONDS
+        used = self.cpu_seconds()
+        while time.monotonic() < end:
+            time.sleep(1.0)
+            before, used = used, self.cpu_seconds()
+            if used - before < _IDLE_CORES:
+                return
+
     def kill(self) -> None:
         """Kill -9 all of them, and remove the scratch folder that nobody else is left to remove."""
         processes = self.processes()
@@ -97,10 +113,11 @@ def stop(process: subprocess.Popen[bytes], grace: float) -> None:
         process.terminate()
         process.wait(grace)
     except subprocess.TimeoutExpired:
-        process.kill()
+        pass
     finally:
-        _kill(family, scratch)
+        process.kill()
         process.wait()
+        _kill(family, scratch)
 
 
 @dataclass

@@ -74,6 +74,7 @@ def _measure_skeleton(plan: Plan, found: dict[int, list[Measured]], say: Say) ->
     say("the bare-Ray skeleton")
     counts = sorted({*plan.agents, DEDICATED}) if plan.repeats > 1 else plan.agents
     with running("benchmarks.skeleton") as skeleton:
+        skeleton.tree.settle()
         unfinished = Unfinished(skeleton.folder)
         measure_runs(skeleton.url, skeleton.tree, unfinished, agent_paths(MANY), _WARM_SECONDS)
         for agents in counts:
@@ -92,6 +93,7 @@ def _measure_owlclaw(plan: Plan, say: Say) -> tuple[dict[int, list[Measured]], l
     shared: dict[int, list[Measured]] = {count: [] for count in plan.agents}
     dedicated: list[Measured] = []
     with running_system(agents) as system:
+        system.settle()
         _measure(system, "bench", MANY, _WARM_SECONDS)
         for count in [count for _ in range(plan.repeats) for count in plan.agents]:
             shared[count].append(_measure(system, "bench", count, plan.seconds))

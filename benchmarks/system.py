@@ -59,6 +59,10 @@ class RunningSystem:
         """Watch the memory of all its processes until the block ends."""
         return self.tree.peak_memory()
 
+    def settle(self) -> None:
+        """Return when it has loaded what it loads after it is ready (tool workers import their libraries)."""
+        self.tree.settle()
+
     def kill(self) -> None:
         """Kill -9 all its processes; the folder stays until the block of `running_system` ends."""
         self.tree.kill()

@@ -1,0 +1,92 @@
+import itertools
+import sqlite3
+
+import pytest
+
+from benchmarks import measuring, skeleton
+from benchmarks.load import LoadResult
+from benchmarks.measuring import Backlog, Measured, UnfinishedRuns, agent_paths, drain
+from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.store import SubmitRun
+from owlclaw_ray.testing.clock import ManualClock
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A time that a test sets."""
+    at = [100.0]
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: at[0])
+    monkeypatch.setattr(measuring.time, "sleep", lambda seconds: at.__setitem__(0, at[0] + seconds))
+    return at
+
+
+def test_there_is_room_until_so_many_are_unfinished(now):
+    room = Backlog(lambda: 2, most=5)
+
+    assert [room(LoadResult(accepted=count)) for count in (0, 1, 2, 3)] == [True, True, True, False]
+
+
+def test_the_true_number_is_looked_at_now_and_then(now):
+    unfinished = iter([0, 4])
+    room = Backlog(lambda: next(unfinished), most=5)
+    assert room(LoadResult(accepted=0))
+    assert not room(LoadResult(accepted=5))
+
+    now[0] += 1.0
+    assert room(LoadResult(accepted=5))
+    assert not room(LoadResult(accepted=6))
+
+
+def test_draining_ends_with_the_last_run_or_says_how_many_are_left(now):
+    left = iter([3, 1, 0])
+    drain(lambda: next(left))
+    assert next(left, None) is None
+
+    with pytest.raises(TimeoutError, match="7 runs had no outcome"):
+        drain(lambda: 7)
+
+
+def test_paths_go_round_the_agents():
+    assert list(itertools.islice(agent_paths(2, "own"), 3)) == [
+        "/v1/agents/own:0/triggers",
+        "/v1/agents/own:1/triggers",
+        "/v1/agents/own:0/triggers",
+    ]
+
+
+def test_rates_are_over_the_whole_time_and_cpu_over_all_processes():
+    measured = Measured(100, 0, 0, 4.0, {"Keeper": 0.3, "raylet": 0.1}, 12.0)
+
+    assert measured.runs_per_second == 25
+    assert measured.cpu_ms_per_run == pytest.approx(4.0)
+
+
+async def test_unfinished_runs_are_counted_in_the_store(tmp_path):
+    store = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="test")
+    unfinished = UnfinishedRuns(tmp_path / "owlclaw.db")
+    assert unfinished() == 0
+
+    trigger = Trigger(TriggerKind.API)
+    submit = SubmitRun(RunId("run_1"), AgentRef.parse("bench:1"), trigger, ManualClock().now())
+    await store.apply([submit])
+
+    assert unfinished() == 1
+    await store.close()
+
+
+def test_what_the_skeleton_has_not_finished_is_counted_in_its_journal(tmp_path):
+    database = sqlite3.connect(tmp_path / skeleton.JOURNAL, isolation_level=None)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("CREATE TABLE journal (run TEXT, kind TEXT, entry TEXT)")
+    unfinished = skeleton.Unfinished(tmp_path)
+
+    def append(*kinds):
+        database.executemany("INSERT INTO journal VALUES ('run', ?, '')", [(kind,) for kind in kinds])
+        return unfinished()
+
+    assert append("trigger", "trigger", "reply") == 2
+    assert append("outcome", "trigger") == 2
+    assert append("outcome", "outcome") == 0

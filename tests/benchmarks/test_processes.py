@@ -1,0 +1,141 @@
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks import processes
+from benchmarks.processes import ProcessTree, clean_environment, difference, stop
+
+FAMILY = """
+import os, signal, subprocess, sys, time
+while time.process_time() < 0.3:
+    pass
+subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.4: pass"])
+{refusal}
+child = subprocess.Popen([sys.executable, "-c", "import signal; print('ready', flush=True); signal.pause()"])
+signal.pause()
+"""
+
+
+@pytest.fixture
+def family():
+    """Starts a process that has used 0.3 s, waited for one that used 0.4 s, and has another one."""
+    started = []
+
+    def start(refusal="", **variables):
+        process = subprocess.Popen(
+            [sys.executable, "-c", FAMILY.format(refusal=refusal)],
+            stdout=subprocess.PIPE,
+            env={**clean_environment(), **variables},
+        )
+        started.append(process)
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield start
+    for process in started:
+        ProcessTree(psutil.Process(process.pid)).kill() if process.poll() is None else None
+        process.communicate()
+
+
+def test_cpu_is_that_of_all_processes_of_those_that_ended_too(family):
+    tree = ProcessTree(psutil.Process(family().pid))
+
+    assert len(tree.processes()) == 2
+    assert tree.cpu_seconds() > 0.6
+    assert sum(tree.cpu_by_name().values()) == pytest.approx(tree.cpu_seconds(), abs=0.2)
+
+
+def test_memory_is_that_of_all_processes_and_its_peak_is_kept(family):
+    tree = ProcessTree(psutil.Process(family().pid))
+
+    with tree.peak_memory(interval=0.01) as peak:
+        together = tree.pss_bytes()
+    assert sum(tree.pss_by_name().values()) > 0
+    assert peak.bytes >= together * 0.9
+
+
+def test_stopping_ends_what_the_process_left_behind(family):
+    process = family()
+    members = ProcessTree(psutil.Process(process.pid)).processes()
+
+    stop(process, grace=10)
+
+    assert process.returncode is not None
+    assert psutil.wait_procs(members, timeout=10)[1] == []
+
+
+def test_who_does_not_end_within_the_grace_is_killed(family):
+    process = family(refusal="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    members = ProcessTree(psutil.Process(process.pid)).processes()
+
+    stop(process, grace=0.1)
+
+    assert process.returncode == -9
+    assert psutil.wait_procs(members, timeout=10)[1] == []
+
+
+def test_killing_leaves_neither_processes_nor_the_scratch_folder(family, tmp_path):
+    scratch = tmp_path / "owl-scratch"
+    scratch.mkdir()
+    process = family(RAY_SERVE_HAPROXY_BINARY_PATH=str(scratch / "haproxy"))
+    tree = ProcessTree(psutil.Process(process.pid))
+    members = tree.processes()
+
+    tree.kill()
+
+    assert psutil.wait_procs(members, timeout=10)[1] == []
+    assert not scratch.exists()
+    assert tree.cpu_seconds() == 0
+
+
+def test_settled_is_who_uses_hardly_any_cpu_or_does_not_stop_for_long(family, monkeypatch):
+    tree = ProcessTree(psutil.Process(family().pid))
+    pauses = []
+    monkeypatch.setattr(processes.time, "sleep", pauses.append)
+    used = iter([0.0, 2.0, 3.0, 3.01])
+    monkeypatch.setattr(ProcessTree, "cpu_seconds", lambda _: next(used))
+
+    tree.settle()
+    assert pauses == [1.0, 1.0, 1.0]
+
+    busy = itertools.count()
+    monkeypatch.setattr(ProcessTree, "cpu_seconds", lambda _: next(busy))
+    monkeypatch.setattr(processes.time, "monotonic", lambda: float(next(busy)))
+    tree.settle()
+
+
+def test_stopping_what_has_ended_is_no_error():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+
+    stop(process, grace=1)
+    assert process.returncode == 0
+
+
+def test_what_would_change_the_system_stays_out_of_its_environment(monkeypatch):
+    monkeypatch.setenv("OWLCLAW_MODEL", "openai/gpt")
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("PATH_TO_KEEP", "kept")
+
+    environment = clean_environment()
+    assert not [name for name in environment if name.startswith(("OWLCLAW_", "RAY_"))]
+    assert environment["PATH_TO_KEEP"] == "kept"
+
+
+def test_differences_have_the_most_first_and_only_what_grew():
+    assert difference({"a": 1.0, "b": 2.0, "gone": 3.0}, {"a": 1.5, "b": 2.0, "new": 4.0}) == {"new": 4.0, "a": 0.5}
+
+
+def test_a_process_is_named_after_its_program_and_an_actor_after_its_class(tmp_path):
+    program = tmp_path / "gcs_server"
+    program.symlink_to(Path("/bin/sleep"))
+    with subprocess.Popen([str(program), "60"]) as process:
+        assert set(ProcessTree(psutil.Process(process.pid)).cpu_by_name()) == {"gcs_server"}
+        process.kill()
+    with subprocess.Popen(["ray::AgentActor.wake()", "60"], executable="/bin/sleep") as process:
+        assert set(ProcessTree(psutil.Process(process.pid)).cpu_by_name()) == {"AgentActor"}
+        process.kill()
