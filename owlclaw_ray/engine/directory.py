@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
@@ -64,7 +64,8 @@ class Directory:
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock = placement, clock
         self._seating = Seating(placement.agents_per_actor)
-        self._waiting: dict[AgentRef, Isolation] = {}
+        self._waiting: dict[Isolation, dict[AgentRef, None]] = {isolation: {} for isolation in Isolation}
+        self._returning: set[AgentRef] = set()
         self._spawning = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept = self._closed = False
@@ -153,6 +154,7 @@ class Directory:
     async def _tidy(self) -> None:
         await self._seat_waiting()
         self._refill()
+        self._make_room()
         self._shrink()
 
     async def _check(self, seat: Seat) -> None:
@@ -188,14 +190,17 @@ class Directory:
         if seat.leaving:
             return
         seat.leaving.update(agents)
+        gone: tuple[AgentRef, ...] = ()
         try:
             gone = await leave(agents)
         except HostGoneError:
             self._bury(seat)
-            return
         finally:
             seat.leaving.clear()
         self._seating.left(seat, gone)
+        returning = self._returning.intersection(agents)
+        self._returning -= returning
+        await self.wake(tuple(returning))
         await self._seat_waiting()
 
     async def _pass_on(self, seat: Seat, agent: AgentRef) -> None:
@@ -209,18 +214,19 @@ class Directory:
         `full` collects the kinds of hosts that have no place left.
         """
         seat = self._seating.seat_of(agent)
-        if seat is not None and agent not in seat.leaving:
-            self._waiting.pop(agent, None)
-            return seat
-        isolation = self._waiting.get(agent) or self._isolation_of(agent.definition)
-        if seat is None and isolation not in full:
-            placed = self._seating.place(agent, isolation)
-            if placed is not None:
-                self._waiting.pop(agent, None)
-                return placed
-            full.add(isolation)
-        self._waiting[agent] = isolation
-        return None
+        if seat is not None and agent in seat.leaving:
+            self._returning.add(agent)
+            return None
+        if seat is None:
+            isolation = self._isolation_of(agent.definition)
+            seat = None if isolation in full else self._seating.place(agent, isolation)
+            if seat is None:
+                full.add(isolation)
+                self._waiting[isolation][agent] = None
+                return None
+        for waiting in self._waiting.values():
+            waiting.pop(agent, None)
+        return seat
 
     async def _deliver(self, seat: Seat, agents: Sequence[AgentRef]) -> None:
         """Wake the agents on their host, adopting those that it does not hold."""
@@ -235,24 +241,24 @@ class Directory:
             seat.coming.difference_update(agents)
 
     async def _seat_waiting(self) -> None:
-        if self._waiting:
-            await self.wake(tuple(self._waiting))
+        """Seat as many of the waiting as there are places, in the order of their coming."""
+        for isolation, waiting in self._waiting.items():
+            if waiting:
+                await self.wake(tuple(islice(waiting, self._seating.places(isolation))))
 
     def _make_room(self) -> None:
         """For agents that wait though no host can be made any more: passivate the idle, or else take turns."""
-        if self._room() > 0:
+        if self._closed or self._room() > 0:
             return
-        for isolation, number in self._homeless().items():
-            idle = self._seating.least_missed(isolation, number)
+        for isolation, waiting in self._waiting.items():
+            if not waiting:
+                continue
+            idle = self._seating.least_missed(isolation, len(waiting))
             for seat, agents in idle:
                 self._spawn_task(self._vacate(seat, agents, seat.host.release))
             if not idle:
-                for seat, agent in self._seating.longest_served(number, least_checks=_TURN):
+                for seat, agent in self._seating.longest_served(len(waiting), least_checks=_TURN):
                     self._spawn_task(self._pass_on(seat, agent))
-
-    def _homeless(self) -> Counter[Isolation]:
-        """Return how many agents wait for a host, by its kind; those that wait for their release only are not counted."""
-        return Counter(isolation for agent, isolation in self._waiting.items() if self._seating.seat_of(agent) is None)
 
     def _bury(self, seat: Seat) -> None:
         """Forget a dead host and look for its agents' work at once."""
@@ -279,7 +285,7 @@ class Directory:
 
     def _shrink(self) -> None:
         """End one of the spare hosts that are more than the warm pool, to give its memory back."""
-        if self._waiting or not self._swept or self._closed:
+        if any(self._waiting.values()) or not self._swept or self._closed:
             return
         spare = self._seating.spare()
         pressed = [seat for seat in spare if self._pressed(seat)]
@@ -289,8 +295,8 @@ class Directory:
 
     def _hosts_wanted(self) -> int:
         """Return how many hosts the agents that wait would fill."""
-        homeless = self._homeless()
-        return homeless[Isolation.DEDICATED] + -(-homeless[Isolation.SHARED] // self._placement.agents_per_actor)
+        shared = len(self._waiting[Isolation.SHARED])
+        return len(self._waiting[Isolation.DEDICATED]) + -(-shared // self._placement.agents_per_actor)
 
     def _room(self) -> int:
         return self._placement.most * self._pool.nodes - len(self._seating) - self._spawning

@@ -102,6 +102,14 @@ class Seating:
         if not seat.agents:
             seat.isolation = None
 
+    def places(self, isolation: Isolation) -> int:
+        """Return how many more agents of that kind could be seated now."""
+        spare = len(self.spare())
+        if isolation is Isolation.DEDICATED:
+            return spare
+        begun = (self._capacity - len(seat.agents) for seat in self._seats.values() if seat.isolation is isolation)
+        return sum(begun) + spare * self._capacity
+
     def spare(self) -> list[Seat]:
         """Return the hosts without agents."""
         return [seat for seat in self._seats.values() if seat.isolation is None]

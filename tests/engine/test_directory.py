@@ -266,6 +266,33 @@ async def test_when_all_shared_hosts_are_full_those_idle_for_longest_make_room()
         assert [agent for agent in old if not hosts_of(pool, agent)] == old[:3]
 
 
+async def test_ten_thousand_agents_that_wait_cost_one_look_each():
+    pool = SteeredPool()
+    looks = 0
+
+    def isolation_of(name):
+        nonlocal looks
+        looks += 1
+        return Isolation.SHARED
+
+    directory = Directory(
+        pool=pool,
+        store=Work(),
+        isolation_of=isolation_of,
+        placement=Placement(warm=0, most=2, agents_per_actor=10),
+        clock=ManualClock(),
+    )
+    await directory.start()
+    crowd = refs(10_000)
+    await directory.wake(crowd)
+    await settled(lambda: sum(directory.hosts().values()) == 20)
+    for _ in range(10):
+        await directory.heartbeat()
+    await directory.stop(0)
+
+    assert looks < 2 * len(crowd)
+
+
 async def test_agents_with_hosts_of_their_own_take_turns_when_none_is_idle(agents, tmp_path):
     agents.define()
     turns = asyncio.Semaphore(0)
