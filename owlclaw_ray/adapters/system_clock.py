@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 
@@ -21,3 +22,7 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds; at once (after one turn of the event loop) for none or fewer."""
         await asyncio.sleep(max(0.0, seconds))
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """As Clock.call_later."""
+        return asyncio.get_running_loop().call_later(max(0.0, seconds), callback)

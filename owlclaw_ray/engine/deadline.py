@@ -15,14 +15,10 @@ async def deadline(clock: Clock, seconds: float) -> AsyncIterator[None]:
 
     A cancellation from outside passes as it is, as with asyncio.timeout.
     """
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as scope:
-        timer = asyncio.create_task(_expire(scope, clock, seconds))
+        timer = clock.call_later(seconds, lambda: scope.reschedule(loop.time()))
         try:
             yield
         finally:
             timer.cancel()
-
-
-async def _expire(scope: asyncio.Timeout, clock: Clock, seconds: float) -> None:
-    await clock.sleep(seconds)
-    scope.reschedule(asyncio.get_running_loop().time())

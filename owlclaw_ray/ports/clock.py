@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
+
+
+class Timer(Protocol):
+    """Something that is to happen later."""
+
+    def cancel(self) -> None:
+        """See to it that it does not happen; without effect when it has."""
+        ...
 
 
 class Clock(Protocol):
@@ -19,4 +28,8 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds of this clock; at once (after one turn of the event loop) for none or fewer."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back in the running event loop after that many seconds of this clock. Costs less than a task that sleeps."""
         ...

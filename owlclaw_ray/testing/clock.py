@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
 _SETTLING_TURNS = 25
+
+
+class ManualTimer:
+    """What `ManualClock.call_later` returns."""
+
+    def __init__(self, alarm: asyncio.Future[None], callback: Callable[[], None]) -> None:
+        self._alarm, self._callback = alarm, callback
+        alarm.add_done_callback(self._ring)
+
+    def cancel(self) -> None:
+        """As Timer.cancel."""
+        self._alarm.cancel()
+
+    def ring_now(self) -> None:
+        """Call back in the next turn of the event loop."""
+        self._alarm.set_result(None)
+
+    def _ring(self, alarm: asyncio.Future[None]) -> None:
+        if not alarm.cancelled():
+            self._callback()
 
 
 class ManualClock:
@@ -30,7 +51,7 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many tasks sleep now."""
+        """How many tasks sleep, and timers run, now."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     async def sleep(self, seconds: float) -> None:
@@ -38,10 +59,20 @@ class ManualClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
+        await self._alarm(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> ManualTimer:
+        """Call back once the clock was advanced that far."""
+        timer = ManualTimer(self._alarm(max(0.0, seconds)), callback)
+        if seconds <= 0:
+            timer.ring_now()
+        return timer
+
+    def _alarm(self, seconds: float) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), future))
         self._slept.set()
-        await future
+        return future
 
     async def advance(self, seconds: float) -> None:
         """Move time on, waking sleepers one by one: by due time, then in the order in which they went to sleep.
