@@ -31,17 +31,19 @@ Query: TypeAlias = Mapping[str, str | int | bool | None]
 class Client:
     """Talks to a running OwlClaw over HTTP.
 
-    Every request is safe to repeat (`submit` always carries an Idempotency-Key), so connection errors and answers that ask
-    for it (429, 502, 503, 504; Retry-After is honoured) are retried, `attempts` times in all. Methods raise the errors of
-    `owlclaw_ray.errors` where the server names one, ClientError for other refusals, ServerUnreachableError when nothing
-    answers. Times are seconds. Use it as `async with Client(url) as client`, or call `close`.
+    Every request is safe to repeat (`submit` always carries an Idempotency-Key), so connection errors and answers that a
+    later try may mend (429, 502, 503, 504, and 500 without a problem+json body, as a load balancer gives it while no server
+    process is there) are tried again: `attempts` times in all, which with pauses that double from 0.2 s outlasts the restart of
+    a server process. Retry-After is honoured. Methods raise the errors of `owlclaw_ray.errors` where the server names one,
+    ClientError for other refusals, RuntimeUnavailableError and its ServerUnreachableError when nothing useful answers. Times
+    are seconds. Use it as `async with Client(url) as client`, or call `close`.
     """
 
     def __init__(
         self,
         url: str = DEFAULT_URL,
         *,
-        attempts: int = 5,
+        attempts: int = 7,
         timeout: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
         ids: IdSource | None = None,

@@ -23,6 +23,9 @@ from owlclaw_ray.errors import (
 )
 
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
+RETRYABLE_WITHOUT_PROBLEM = 500
+"""What HAProxy answers while no server process is there; a server process that answers it says what is wrong."""
+_UNAVAILABLE = frozenset({502, 503, 504})
 
 
 class ClientError(OwlClawError):
@@ -72,21 +75,38 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
 
 def failure_of(response: httpx.Response) -> OwlClawError:
     """Return the error of a response that is none of success, its body read: a TryAgainError if a retry may help."""
-    error = _error(response)
-    if response.status_code not in RETRYABLE_STATUSES:
+    problem, status = _problem(response), response.status_code
+    error = _unexplained(response) if problem is None else _error(status, problem)
+    if status not in RETRYABLE_STATUSES and (status != RETRYABLE_WITHOUT_PROBLEM or problem is not None):
         return error
     text = response.headers.get("retry-after", "")
     return TryAgainError(error, float(text) if text.isdecimal() else None)
 
 
-def _error(response: httpx.Response) -> OwlClawError:
+def _problem(response: httpx.Response) -> JsonObject | None:
     try:
-        problem = orjson.loads(response.content)
-        make = _TYPED.get(problem["type"].rpartition(":")[2])
-        if make is not None:
+        body = orjson.loads(response.content)
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) and isinstance(body.get("type"), str) else None
+
+
+def _error(status: int, problem: JsonObject) -> OwlClawError:
+    make = _TYPED.get(problem["type"].rpartition(":")[2])
+    if make is not None:
+        try:
             return make(problem)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        problem = {"detail": f"the server answered {response.status_code} {response.reason_phrase}"}
-    if response.status_code in {502, 503, 504}:
-        return RuntimeUnavailableError(str(problem.get("detail", response.reason_phrase)))
-    return ClientError(response.status_code, problem)
+        except (KeyError, TypeError):
+            pass
+    return RuntimeUnavailableError(_detail(problem)) if status in _UNAVAILABLE else ClientError(status, problem)
+
+
+def _unexplained(response: httpx.Response) -> OwlClawError:
+    status = response.status_code
+    detail = f"the server answered {status} {response.reason_phrase}"
+    unavailable = status in _UNAVAILABLE or status == RETRYABLE_WITHOUT_PROBLEM
+    return RuntimeUnavailableError(detail) if unavailable else ClientError(status, {"detail": detail})
+
+
+def _detail(problem: JsonObject) -> str:
+    return str(problem.get("detail") or problem.get("title") or problem["type"])

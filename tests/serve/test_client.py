@@ -159,7 +159,58 @@ async def test_a_server_that_stays_unavailable_is_given_up_with_its_own_words(
     monkeypatch.setattr(runtime, "submit", unavailable)
     with pytest.raises(StoreUnavailableError, match="the store is read-only"):
         await client.submit("assistant")
-    assert pauses.seconds == [1.0] * 4
+    assert pauses.seconds == [1.0] * 6
+
+
+async def test_a_trigger_is_sent_again_while_the_load_balancer_has_no_server(api: FastAPI, pauses: Pauses):
+    faults = [
+        httpx.ConnectError("refused"),
+        httpx.Response(500, html="<html><h1>500 Internal Server Error</h1></html>"),
+        httpx.Response(503, text="no server"),
+    ]
+    client, transport = flaky(api, pauses, *faults)
+    client._attempts = 4
+    async with client:
+        await client.submit("assistant")
+        assert len((await client.runs())["runs"]) == 1
+
+    assert len({request.headers["idempotency-key"] for request in transport.requests[:4]}) == 1
+    assert [low <= pause <= 2 * low for low, pause in zip((0.1, 0.2, 0.4), pauses.seconds, strict=True)] == [True] * 3
+
+
+async def test_what_a_load_balancer_keeps_saying_is_unavailable(api: FastAPI, pauses: Pauses):
+    client, transport = flaky(api, pauses, *(httpx.Response(500, text="oops") for _ in range(3)))
+    async with client:
+        with pytest.raises(RuntimeUnavailableError, match="the server answered 500 Internal Server Error"):
+            await client.submit("assistant")
+
+    assert len(transport.requests) == 3
+
+
+async def test_a_failure_that_the_server_explains_is_not_tried_again(
+    client: Client, runtime: Runtime, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+):
+    async def fails(*_args: object, **_kwargs: object) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(runtime, "submit", fails)
+    with pytest.raises(ClientError, match="not foreseen") as failed:
+        await client.submit("assistant")
+
+    assert (failed.value.status, pauses.seconds) == (500, [])
+
+
+async def test_what_a_server_says_in_no_known_form_is_still_an_error(api: FastAPI, pauses: Pauses):
+    odd = [
+        httpx.Response(404, json={"type": "urn:owlclaw:problem:not-found", "detail": "gone"}),
+        httpx.Response(418, json=["teapot"]),
+    ]
+    client, _ = flaky(api, pauses, *odd)
+    async with client:
+        for status, text in ((404, "gone"), (418, "the server answered 418")):
+            with pytest.raises(ClientError, match=text) as refused:
+                await client.agents()
+            assert refused.value.status == status
 
 
 async def test_nothing_listening_is_said_with_the_address(api: FastAPI, pauses: Pauses):
