@@ -63,9 +63,9 @@ class KeeperActor:
         return await RunWatch(store, commits.watchers).watch(tenant, run_id, after, seconds)
 
     async def ready(self) -> bool:
-        """Return once the store is open and answers; raises what is wrong with it."""
+        """Return once the store is open and takes commits; raises what is wrong with it."""
         store, _ = await self._open()
-        await store.next_due()
+        await store.check_writable()
         return True
 
     async def stop(self) -> None:

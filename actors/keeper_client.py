@@ -90,6 +90,10 @@ class KeeperClient:
         """See Runtime.watch."""
         return cast("Watched", await self._ask("watch", tenant, run_id, after, seconds))
 
+    async def check_writable(self) -> None:
+        """See Store.check_writable."""
+        await self._ask("ready")
+
     async def close(self) -> None:
         """Nothing to release: the Keeper keeps the connections."""
 

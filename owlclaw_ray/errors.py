@@ -9,6 +9,8 @@ OwlClawError
 │   ├── IdempotencyConflictError  the same Idempotency-Key came with another body
 │   └── ToolArgumentsError    tool arguments do not fit the tool's schema
 ├── RetryableError            the same request may succeed later
+│   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
+│   ├── QueueFullError        the agent has as many queued runs as it may
 │   ├── StoreUnavailableError
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
@@ -109,6 +111,28 @@ class ToolArgumentsError(UserError):
 
 class RetryableError(OwlClawError):
     """The same request may succeed later."""
+
+
+class AgentBusyError(RetryableError):
+    """The agent has a running or queued run, `run_id`, and the trigger asked to be refused then."""
+
+    def __init__(self, agent: str, run_id: str) -> None:
+        self.agent, self.run_id = agent, run_id
+        super().__init__(f"agent {agent!r} is busy with run {run_id!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.agent, self.run_id))
+
+
+class QueueFullError(RetryableError):
+    """As many runs of the agent wait as may: `limit`."""
+
+    def __init__(self, agent: str, limit: int) -> None:
+        self.agent, self.limit = agent, limit
+        super().__init__(f"{limit} runs of agent {agent!r} are queued, and no more may be (limits.queued_runs)")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.agent, self.limit))
 
 
 class StoreUnavailableError(RetryableError):

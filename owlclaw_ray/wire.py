@@ -16,6 +16,7 @@ RunStatus: TypeAlias = Literal[
 TriggerKind: TypeAlias = Literal["api", "webhook", "event", "schedule_once", "schedule_cron", "heartbeat", "agent"]
 EventKind: TypeAlias = Literal[
     "run_queued",
+    "trigger_merged",
     "run_started",
     "run_resumed",
     "prompt_built",
@@ -25,36 +26,53 @@ EventKind: TypeAlias = Literal[
     "cancel_requested",
     "run_finished",
 ]
-LedgerKind: TypeAlias = Literal["run", "model_call", "tool_call", "decision", "visibility", "warning"]
+LedgerKind: TypeAlias = Literal["trigger", "run", "model_call", "tool_call", "decision", "visibility", "warning"]
+BusyPolicy: TypeAlias = Literal["enqueue", "reject", "coalesce", "interrupt"]
 ScheduleKind: TypeAlias = Literal["once", "cron"]
 ScheduleStatus: TypeAlias = Literal["active", "done", "cancelled"]
 
 
 class TriggerRequest(TypedDict):
-    """Why a run should start: any JSON as `payload`, a `focus` of up to 500 characters, and `kind`."""
+    """Why a run should start: any JSON as `payload`, a `focus` of up to 500 characters, and `kind`; and how it comes to its agent.
+
+    `busy`: what becomes of it if the agent has runs already. `priority`: higher goes first. `deadline_seconds`, from acceptance:
+    a run that has not begun by then is skipped, one that has is ended.
+    """
 
     payload: NotRequired[Any]
     focus: NotRequired[str]
     kind: NotRequired[Literal["api", "event"]]
+    busy: NotRequired[BusyPolicy]
+    priority: NotRequired[int]
+    deadline_seconds: NotRequired[float]
 
 
 class Accepted(TypedDict):
-    """A committed trigger. `duplicate`: the Idempotency-Key named this earlier run. `scripted`: no real model answers."""
+    """A committed trigger. `duplicate`: the Idempotency-Key named this earlier run. `scripted`: no real model answers.
+
+    `merged`: the trigger joined this run, which was queued before it. `interrupted`: the run that is cancelled in its favour.
+    """
 
     run_id: str
     agent: str
     status: RunStatus
     scripted: bool
     duplicate: bool
+    merged: bool
+    interrupted: str | None
 
 
 class Trigger(TypedDict):
-    """Why a run started. `source` is what fired it: a schedule id, a parent run id; empty for a plain request."""
+    """Why a run started. `source` is what fired it: a schedule id, a parent run id; empty for a plain request.
+
+    `merged`: how many triggers it stands for, of which the payload is the newest one's.
+    """
 
     kind: TriggerKind
     payload: Any
     focus: str
     source: str
+    merged: int
 
 
 class Tokens(TypedDict):
@@ -99,7 +117,10 @@ class Event(TypedDict):
 
 
 class Run(TypedDict):
-    """One execution from trigger to outcome. `seq` orders runs by acceptance; `events` only where they were asked for."""
+    """One execution from trigger to outcome. `seq` orders runs by acceptance; `events` only where they were asked for.
+
+    `interrupted_by`: the run in whose favour this one was to be cancelled.
+    """
 
     run_id: str
     seq: int
@@ -109,7 +130,10 @@ class Run(TypedDict):
     created_at: str
     started_at: str | None
     finished_at: str | None
+    priority: int
+    deadline: str | None
     cancel_requested: bool
+    interrupted_by: str | None
     result: RunResult | None
     events: NotRequired[list[Event]]
 
@@ -240,3 +264,5 @@ class Problem(TypedDict):
     line: NotRequired[int]
     column: NotRequired[int]
     limit_bytes: NotRequired[int]
+    limit: NotRequired[int]
+    run_id: NotRequired[str]

@@ -13,17 +13,22 @@ ACCEPTED: wire.Accepted = {
     "status": "queued",
     "scripted": True,
     "duplicate": False,
+    "merged": False,
+    "interrupted": None,
 }
 RUN: wire.Run = {
     "run_id": "run_01kaexample",
     "seq": 42,
     "agent": "assistant",
     "status": "completed",
-    "trigger": {"kind": "api", "payload": {"symbol": "600519"}, "focus": "看一下大盘", "source": ""},
+    "trigger": {"kind": "api", "payload": {"symbol": "600519"}, "focus": "看一下大盘", "source": "", "merged": 1},
     "created_at": "2026-11-03T09:30:00.000Z",
     "started_at": "2026-11-03T09:30:00.020Z",
     "finished_at": "2026-11-03T09:30:01.250Z",
+    "priority": 0,
+    "deadline": None,
     "cancel_requested": False,
+    "interrupted_by": None,
     "result": {
         "status": "completed",
         "turns": 2,

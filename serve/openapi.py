@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
 from serve.trigger_request import MAX_FOCUS, MAX_WAIT_SECONDS
 
@@ -39,6 +40,9 @@ _TRIGGER_SCHEMA = TypeAdapter(wire.TriggerRequest).json_schema()
 _TRIGGER_SCHEMA["additionalProperties"] = False
 _TRIGGER_SCHEMA["properties"]["focus"]["maxLength"] = MAX_FOCUS
 _TRIGGER_SCHEMA["properties"]["kind"]["default"] = "api"
+_TRIGGER_SCHEMA["properties"]["busy"]["default"] = "enqueue"
+_TRIGGER_SCHEMA["properties"]["priority"] |= {"minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY, "default": 0}
+_TRIGGER_SCHEMA["properties"]["deadline_seconds"] |= {"exclusiveMinimum": 0, "maximum": LONGEST_DEADLINE}
 
 TRIGGER_OPERATION: JsonObject = {
     "parameters": [
@@ -73,6 +77,7 @@ TRIGGER_OPERATION: JsonObject = {
                 "examples": {
                     "payload": {"value": {"payload": {"symbol": "600519"}, "focus": "看一下大盘"}},
                     "event": {"value": {"kind": "event", "payload": {"name": "order.filled", "id": 17}}},
+                    "urgent": {"value": {"busy": "interrupt", "priority": 5, "deadline_seconds": 60}},
                     "nothing": {"value": {}},
                 },
             }
@@ -86,6 +91,7 @@ _KINDS = {
     409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
     413: ("body-too-large", "the body is over the limit of 1,048,576 bytes"),
     422: ("invalid-request", "body.fokus: unknown field (did you mean focus?)"),
+    429: ("queue-full", "1000 runs of agent 'assistant' are queued, and no more may be (limits.queued_runs)"),
     500: ("unexpected", "the server failed in a way that is not foreseen; its log has the details"),
     503: ("runtime-unavailable", "the runtime is starting"),
 }
@@ -122,6 +128,6 @@ def _problem(status: int) -> JsonObject:
         "description": HTTPStatus(status).phrase,
         "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}},
     }
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         documented["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
     return documented

@@ -20,12 +20,14 @@ from starlette.responses import Response
 from owlclaw_ray.domain.agent import InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
+    AgentBusyError,
     ConfigurationError,
     DefinitionError,
     IdempotencyConflictError,
     NotFoundError,
     OwlClawError,
     Problem,
+    QueueFullError,
     RetryableError,
     RuntimeUnavailableError,
     StoreUnavailableError,
@@ -89,6 +91,7 @@ _RULES: Mapping[type[Exception], _Rule] = {
     IdempotencyConflictError: _Rule(
         409, "idempotency-conflict", "The Idempotency-Key was used for another body", lambda e: {"key": e.key}
     ),
+    AgentBusyError: _Rule(409, "agent-busy", "The agent is busy", lambda e: {"agent": e.agent, "run_id": e.run_id}),
     DefinitionError: _Rule(
         409,
         "definition-error",
@@ -101,6 +104,13 @@ _RULES: Mapping[type[Exception], _Rule] = {
     ),
     InvalidAgentNameError: _Rule(422, "invalid-agent-name", "This is no agent id", lambda e: {"agent": e.text}),
     UserError: _Rule(422, "refused", "The request cannot be carried out"),
+    QueueFullError: _Rule(
+        429,
+        "queue-full",
+        "The agent's queue is full",
+        lambda e: {"agent": e.agent, "limit": e.limit},
+        {"Retry-After": "5"},
+    ),
     ConfigurationError: _Rule(
         500,
         "configuration-error",

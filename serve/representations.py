@@ -57,11 +57,15 @@ def run_body(run: Run) -> wire.Run:
             "payload": trigger.payload,
             "focus": trigger.focus,
             "source": trigger.source,
+            "merged": trigger.merged,
         },
         "created_at": moment(run.created_at),
         "started_at": moment_or_none(run.started_at),
         "finished_at": moment_or_none(run.finished_at),
+        "priority": run.priority,
+        "deadline": moment_or_none(run.deadline),
         "cancel_requested": run.cancel_requested,
+        "interrupted_by": run.interrupted_by,
         "result": None if run.result is None else result_body(run.result),
     }
 

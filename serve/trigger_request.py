@@ -12,24 +12,37 @@ import orjson
 from starlette.requests import Request
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import (
+    ENQUEUED,
+    HIGHEST_PRIORITY,
+    LONGEST_DEADLINE,
+    LOWEST_PRIORITY,
+    Admission,
+    BusyPolicy,
+    Trigger,
+    TriggerKind,
+)
 from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError, MalformedJsonError
 
 MAX_FOCUS = 500
 MAX_WAIT_SECONDS = 300
-_FIELDS = ("payload", "focus", "kind")
+_SHOWN = 80
+"""Longest JSON that is repeated to whom sent it."""
+_ADMISSION_FIELDS = ("busy", "priority", "deadline_seconds")
+_FIELDS = ("payload", "focus", "kind", *_ADMISSION_FIELDS)
 _KINDS = {"api": TriggerKind.API, "event": TriggerKind.EVENT}
+_POLICIES = {policy.value: policy for policy in BusyPolicy}
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-def parse_trigger(body: bytes) -> Trigger:
-    """Return the trigger that a body asks for; an empty body asks for a run without payload.
+def parse_trigger(body: bytes) -> tuple[Trigger, Admission]:
+    """Return the trigger that a body asks for, and its admission; an empty body asks for a run without payload.
 
     Raises MalformedJsonError, or InvalidRequestError with every field that is wrong.
     """
     if not body:
-        return Trigger(TriggerKind.API)
+        return Trigger(TriggerKind.API), ENQUEUED
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -40,7 +53,8 @@ def parse_trigger(body: bytes) -> Trigger:
     focus, kind = parsed.get("focus", ""), parsed.get("kind", "api")
     if not _focus_fits(focus) or kind.__class__ is not str or kind not in _KINDS or not parsed.keys() <= set(_FIELDS):
         raise InvalidRequestError(_problems(parsed))
-    return Trigger(_KINDS[kind], parsed.get("payload"), focus)
+    admission = ENQUEUED if parsed.keys().isdisjoint(_ADMISSION_FIELDS) else _admission(parsed)
+    return Trigger(_KINDS[kind], parsed.get("payload"), focus), admission
 
 
 def parse_idempotency_key(request: Request) -> str | None:
@@ -66,10 +80,20 @@ def parse_wait(request: Request) -> float | None:
     return seconds
 
 
-def body_hash(agent: AgentRef, trigger: Trigger) -> str:
+def body_hash(agent: AgentRef, trigger: Trigger, admission: Admission) -> str:
     """Return what must be equal for two requests to be the same one, however their JSON is laid out."""
     meaning = [agent.agent_id, trigger.kind.value, trigger.focus, trigger.payload]
+    if admission != ENQUEUED:
+        meaning += [admission.busy.value, admission.priority, admission.deadline]
     return hashlib.sha256(orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _admission(parsed: dict[str, Any]) -> Admission:
+    problems = _admission_problems(parsed)
+    if problems:
+        raise InvalidRequestError(problems)
+    busy, deadline = parsed.get("busy", BusyPolicy.ENQUEUE.value), parsed.get("deadline_seconds")
+    return Admission(_POLICIES[busy], parsed.get("priority", 0), None if deadline is None else float(deadline))
 
 
 def _focus_fits(focus: Any) -> bool:
@@ -86,14 +110,44 @@ def _problems(parsed: dict[str, Any]) -> list[Problem]:
     elif "\0" in focus:
         problems.append(Problem("body.focus", "has a NUL character", "a text without it"))
     if not isinstance(kind, str) or kind not in _KINDS:
-        problems.append(Problem("body.kind", f"is {orjson.dumps(kind).decode()}", '"api" (default) or "event"'))
+        problems.append(Problem("body.kind", f"is {_shown(kind)}", '"api" (default) or "event"'))
+    return problems + _admission_problems(parsed)
+
+
+def _admission_problems(parsed: dict[str, Any]) -> list[Problem]:
+    problems = []
+    if "busy" in parsed and not _is_policy(parsed["busy"]):
+        problems.append(Problem("body.busy", f"is {_shown(parsed['busy'])}", f"one of {', '.join(_POLICIES)}"))
+    if "priority" in parsed and not _is_priority(parsed["priority"]):
+        fix = f"a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+        problems.append(Problem("body.priority", f"is {_shown(parsed['priority'])}", fix))
+    if "deadline_seconds" in parsed and not _is_deadline(parsed["deadline_seconds"]):
+        fix = f"seconds, over 0 and up to {LONGEST_DEADLINE:.0f}"
+        problems.append(Problem("body.deadline_seconds", f"is {_shown(parsed['deadline_seconds'])}", fix))
     return problems
+
+
+def _is_policy(value: Any) -> bool:
+    return isinstance(value, str) and value in _POLICIES
+
+
+def _is_priority(value: Any) -> bool:
+    return value.__class__ is int and LOWEST_PRIORITY <= value <= HIGHEST_PRIORITY
+
+
+def _is_deadline(value: Any) -> bool:
+    return value.__class__ in {int, float} and 0 < value <= LONGEST_DEADLINE
 
 
 def _unknown(name: str) -> Problem:
     close = difflib.get_close_matches(name, _FIELDS, 1)
     hint = f"did you mean {close[0]}?" if close else f"known fields: {', '.join(_FIELDS)}"
     return Problem(f"body.{name}", "unknown field", hint)
+
+
+def _shown(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= _SHOWN else _json_type(value)
 
 
 def _json_type(value: Any) -> str:

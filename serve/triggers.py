@@ -18,7 +18,12 @@ from serve.tenancy import agent_of
 from serve.trigger_request import body_hash, parse_idempotency_key, parse_trigger, parse_wait
 from serve.waiting import outcome
 
-DESCRIPTION = """Commit a trigger: 202 means that it cannot be lost and will run, in the order of acceptance for each agent.
+DESCRIPTION = """Commit a trigger: 202 means that it cannot be lost and will run, one run of an agent at a time: interrupts first,
+then those of higher `priority`, then in the order of acceptance.
+
+`busy` says what becomes of it if the agent has runs already. It waits (`enqueue`), is refused with 409 (`reject`), takes the
+place of a queued trigger of the same kind and focus that came with `coalesce` too, or ends the running run and goes first
+(`interrupt`). When `limits.queued_runs` of the agent wait, it is refused with 429.
 
 With `Idempotency-Key`, a repetition with the same body within 24 hours answers for the same run. With `wait`, the response
 comes when the run is over (200, the whole run) or after that many seconds (202, still going)."""
@@ -47,7 +52,7 @@ class Triggers:
             responses={
                 200: openapi.answer("The run is over (with `wait`)", wire.Run),
                 202: openapi.answer("The trigger is committed", wire.Accepted, location=True),
-                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
+                **openapi.problems(400, 404, 409, 413, 422, 429, 500, 503),
             },
         )
         return router
@@ -56,9 +61,9 @@ class Triggers:
         """Commit the trigger that the request carries, and wait for its run if asked to."""
         agent = agent_of(request, request.path_params["agent"])
         key, wait = parse_idempotency_key(request), parse_wait(request)
-        trigger = parse_trigger(await request.body())
-        hashed = "" if key is None else body_hash(agent, trigger)
-        accepted = await self._runtime.submit(agent, trigger, idempotency_key=key, body_hash=hashed)
+        trigger, admission = parse_trigger(await request.body())
+        hashed = "" if key is None else body_hash(agent, trigger, admission)
+        accepted = await self._runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=hashed)
         run = await self._present(agent.tenant, accepted, wait)
         headers = {"Location": f"{request.scope.get('root_path', '')}/v1/runs/{accepted.run_id}"}
         if wait is not None and run is not None and run.status.final:
@@ -70,6 +75,8 @@ class Triggers:
             "status": status.value,
             "scripted": accepted.scripted,
             "duplicate": accepted.duplicate,
+            "merged": accepted.merged,
+            "interrupted": accepted.interrupted,
         }
         return json_response(body, 202, headers)
 

@@ -25,6 +25,9 @@ EVENT_SILENCE_SECONDS = 60.0
 """An event stream that says nothing for so long, not even a keep-alive comment, is taken for dead."""
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
+_UNSAID: JsonObject = {"busy": "enqueue", "priority": 0, "deadline_seconds": None}
+"""What a trigger means that does not say it."""
+
 Query: TypeAlias = Mapping[str, str | int | bool | None]
 
 
@@ -81,17 +84,24 @@ class Client:
         *,
         idempotency_key: str | None = None,
         wait: float | None = None,
+        busy: wire.BusyPolicy = "enqueue",
+        priority: int = 0,
+        deadline: float | None = None,
     ) -> wire.Accepted | wire.Run:
         """Trigger an agent. When this returns, the trigger cannot be lost.
 
-        With `wait` (at most 300) the answer is the whole run if it ended in that time.
+        `busy`: what becomes of it if the agent has runs already; with `reject` AgentBusyError is raised, and QueueFullError
+        when its queue is full even after the retries. `priority` (-10 to 10): higher goes first. `deadline`: how long from
+        now the run may begin and last. With `wait` (at most 300) the answer is the whole run if it ended in that time.
         """
+        admission: JsonObject = {"busy": busy, "priority": priority, "deadline_seconds": deadline}
+        said = {name: value for name, value in admission.items() if value != _UNSAID[name]}
         answer: wire.Accepted | wire.Run = await self._call(
             "POST",
             f"/v1/agents/{_part(agent)}/triggers",
             {"wait": None if wait is None else f"{wait:g}"},
             headers={"Idempotency-Key": idempotency_key or self._ids.make("key")},
-            body={"payload": payload, "focus": focus},
+            body={"payload": payload, "focus": focus, **said},
             patience=wait or 0.0,
         )
         return answer

@@ -11,11 +11,13 @@ import orjson
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
+    AgentBusyError,
     DefinitionError,
     IdempotencyConflictError,
     NotFoundError,
     OwlClawError,
     Problem,
+    QueueFullError,
     RetryableError,
     RuntimeUnavailableError,
     StoreUnavailableError,
@@ -67,6 +69,8 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "unknown-agent": lambda problem: UnknownAgentError(problem["agent"], problem["known"]),
     "not-found": lambda problem: NotFoundError(problem["kind"], problem["id"]),
     "idempotency-conflict": lambda problem: IdempotencyConflictError(problem["key"]),
+    "agent-busy": lambda problem: AgentBusyError(problem["agent"], problem["run_id"]),
+    "queue-full": lambda problem: QueueFullError(problem["agent"], problem["limit"]),
     "definition-error": lambda problem: DefinitionError([Problem(**each) for each in problem["problems"]]),
     "store-unavailable": lambda problem: StoreUnavailableError(problem["detail"]),
     "runtime-unavailable": lambda problem: RuntimeUnavailableError(problem["detail"]),

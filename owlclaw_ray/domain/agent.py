@@ -79,7 +79,7 @@ class Isolation(Enum):
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use (R5, T8). Times in seconds."""
+    """What a run, and what an agent, may use (R5, T8). Times in seconds."""
 
     tool_calls: int = 50
     turns: int = 50
@@ -91,6 +91,8 @@ class Limits:
     skill_tokens: int = 4_000
     schedules_per_run: int = 20
     active_schedules: int = 100
+    queued_runs: int = 1_000
+    """One more trigger is refused; schedules fire all the same."""
 
 
 @fast_pickle

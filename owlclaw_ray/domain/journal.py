@@ -15,6 +15,8 @@ class EntryKind(Enum):
 
     RUN_QUEUED = "run_queued"
     """trigger, focus"""
+    TRIGGER_MERGED = "trigger_merged"
+    """trigger_id, merged (how many triggers the run stands for now), superseded (the payload that the newest one replaced)"""
     RUN_STARTED = "run_started"
     """epoch"""
     RUN_RESUMED = "run_resumed"
@@ -28,7 +30,7 @@ class EntryKind(Enum):
     TOOL_FINISHED = "tool_finished"
     """call_id, tool, arguments, content | error {type, message, retryable, details}, duration_ms"""
     CANCEL_REQUESTED = "cancel_requested"
-    """no keys"""
+    """by, if another run's trigger interrupted this one: that run"""
     RUN_FINISHED = "run_finished"
     """status, final_text, error, turns, tool_calls, duration_ms, usage"""
 

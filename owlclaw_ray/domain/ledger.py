@@ -14,6 +14,8 @@ from owlclaw_ray.ids import AgentId, RecordId, RunId, TenantId
 class LedgerKind(Enum):
     """What a record is about."""
 
+    TRIGGER = "trigger"
+    """A trigger did more than queue a run: what (`merged` or `interrupted`) and the other run or trigger concerned."""
     RUN = "run"
     """A run ended: status, error, turns, tool_calls, usage, duration_ms."""
     MODEL_CALL = "model_call"

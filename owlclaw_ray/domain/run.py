@@ -23,12 +23,12 @@ class RunStatus(Enum):
     FAILED = "failed"
     """No model of the chain answered, or the agent's definition cannot be used."""
     TIMEOUT = "timeout"
-    """The run's own time limit passed."""
+    """The run's own time limit passed, or its deadline."""
     TERMINATED = "terminated"
     """Over the limit of tool calls or turns."""
     CANCELLED = "cancelled"
     SKIPPED = "skipped"
-    """A heartbeat found nothing to do."""
+    """There was nothing to do, or its deadline passed before it began."""
 
     @property
     def final(self) -> bool:
@@ -88,7 +88,7 @@ class Run:
 
     run_id: RunId
     seq: int
-    """Order of acceptance in the store; runs of one agent execute in this order."""
+    """Order of acceptance in the store; runs of one agent and one priority execute in this order."""
     agent: AgentRef
     trigger: Trigger
     status: RunStatus
@@ -97,3 +97,7 @@ class Run:
     finished_at: datetime | None = None
     cancel_requested: bool = False
     result: RunResult | None = None
+    priority: int = 0
+    deadline: datetime | None = None
+    interrupted_by: RunId | None = None
+    """The run for whose sake this one's end was asked for (BusyPolicy.INTERRUPT)."""

@@ -30,3 +30,44 @@ class Trigger:
     focus: str = ""
     source: str = ""
     """What fired: a schedule id, a parent run id; empty for a plain request."""
+    merged: int = 1
+    """How many triggers it stands for: itself, and those whose place it took (BusyPolicy.COALESCE)."""
+
+
+class BusyPolicy(Enum):
+    """What becomes of a trigger whose agent has runs already (S6)."""
+
+    ENQUEUE = "enqueue"
+    """It waits for its turn."""
+    REJECT = "reject"
+    """It is refused while the agent has a running or queued run."""
+    COALESCE = "coalesce"
+    """It takes the place of a queued trigger of the same kind and focus that came with this policy too, if there is one."""
+    INTERRUPT = "interrupt"
+    """The running run is cancelled, and this one goes before all that wait but earlier interrupts."""
+
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -10, 10
+LONGEST_DEADLINE = 604_800.0
+"""A week, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How a trigger comes to its agent."""
+
+    busy: BusyPolicy = BusyPolicy.ENQUEUE
+    priority: int = 0
+    """LOWEST_PRIORITY to HIGHEST_PRIORITY. Higher goes first; of the same priority, what was accepted first."""
+    deadline: float | None = None
+    """Seconds from acceptance, up to LONGEST_DEADLINE: a run that has not begun by then is skipped, one that has is ended."""
+
+    def __post_init__(self) -> None:
+        if not LOWEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:
+            raise ValueError(f"priority {self.priority} is not from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}")
+        if self.deadline is not None and not 0 < self.deadline <= LONGEST_DEADLINE:
+            raise ValueError(f"deadline {self.deadline} is not over 0 and up to {LONGEST_DEADLINE:g} seconds")
+
+
+ENQUEUED = Admission()
+"""The admission of a trigger that says nothing of it."""

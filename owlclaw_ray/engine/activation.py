@@ -11,7 +11,7 @@ from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.run_journal import RunJournal
-from owlclaw_ray.engine.run_loop import RunLoop, RunServices
+from owlclaw_ray.engine.run_loop import RunLoop, RunServices, deadline_passed
 from owlclaw_ray.errors import OwlClawError, StaleEpochError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.definitions import Definitions
@@ -179,6 +179,10 @@ class Activation:
 
     async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> RunResult:
         run = claimed.run
+        if not journal.conversation.prompt_built:
+            too_late = deadline_passed(run, self._services.clock.now())
+            if too_late is not None:
+                return too_late
         resumed = sum(entry.kind is EntryKind.RUN_RESUMED for entry in claimed.journal)
         if resumed > MOST_RESUMES:
             message = f"the run was interrupted {resumed} times; its host dies of it, or the machine does"

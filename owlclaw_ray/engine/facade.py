@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
-from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.errors import (
+    AgentBusyError,
     DefinitionError,
     IdempotencyConflictError,
     NotFoundError,
+    QueueFullError,
     StoreUnavailableError,
     UnknownAgentError,
 )
@@ -25,12 +28,14 @@ from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.runtime import AgentView, Health, Watched
 from owlclaw_ray.ports.store import (
+    AgentBusy,
     AgentRecord,
     CancelOutcome,
     CancelRun,
     IdempotencyClaim,
     IdempotencyConflict,
     LedgerFilter,
+    QueueFull,
     RunAccepted,
     RunFilter,
     Store,
@@ -86,10 +91,16 @@ class RuntimeFacade:
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
         self._clock, self._ids = clock, ids
-        self._wakes: set[asyncio.Task[None]] = set()
+        self._messages: set[asyncio.Task[None]] = set()
 
     async def submit(
-        self, agent: AgentRef, trigger: Trigger, *, idempotency_key: str | None = None, body_hash: str = ""
+        self,
+        agent: AgentRef,
+        trigger: Trigger,
+        admission: Admission = ENQUEUED,
+        *,
+        idempotency_key: str | None = None,
+        body_hash: str = "",
     ) -> RunAccepted:
         """See Runtime.submit."""
         definition = await self._definitions.get(agent.definition)
@@ -97,15 +108,31 @@ class RuntimeFacade:
         claim = None
         if idempotency_key is not None:
             claim = IdempotencyClaim(idempotency_key, body_hash, now + IDEMPOTENCY_WINDOW)
-        command = SubmitRun(RunId(self._ids.make("run")), agent, trigger, now, claim)
+        deadline = None if admission.deadline is None else now + timedelta(seconds=admission.deadline)
+        command = SubmitRun(
+            RunId(self._ids.make("run")),
+            agent,
+            trigger,
+            now,
+            claim,
+            busy=admission.busy,
+            priority=admission.priority,
+            deadline=deadline,
+            queue_limit=definition.limits.queued_runs,
+        )
         match (await self._store.apply([command]))[0]:
             case RunAccepted() as accepted:
                 if not accepted.duplicate:
-                    self._wake(agent)
-                scripted = _is_scripted(definition)
-                return RunAccepted(accepted.run_id, accepted.seq, accepted.agent, accepted.duplicate, scripted)
+                    self._behind(self._dispatcher.wake([agent]))
+                if accepted.interrupted is not None:
+                    self._behind(self._dispatcher.cancel(agent, accepted.interrupted))
+                return replace(accepted, scripted=_is_scripted(definition))
             case IdempotencyConflict(key):
                 raise IdempotencyConflictError(key)
+            case AgentBusy(run_id):
+                raise AgentBusyError(agent.agent_id, run_id)
+            case QueueFull(limit):
+                raise QueueFullError(agent.agent_id, limit)
             case other:
                 raise StoreUnavailableError(f"the trigger was not stored: {other}")
 
@@ -184,10 +211,11 @@ class RuntimeFacade:
             warnings=definition.warnings,
         )
 
-    def _wake(self, agent: AgentRef) -> None:
-        task = asyncio.create_task(self._dispatcher.wake([agent]))
-        self._wakes.add(task)
-        task.add_done_callback(self._wakes.discard)
+    def _behind(self, message: Coroutine[Any, Any, None]) -> None:
+        """Send it without holding up the caller, for whom the commit is enough."""
+        task = asyncio.create_task(message)
+        self._messages.add(task)
+        task.add_done_callback(self._messages.discard)
 
 
 def _is_scripted(definition: AgentDefinition) -> bool:

@@ -41,6 +41,10 @@ def trigger_text(trigger: Trigger) -> str:
     lines = [f"Trigger: {trigger.kind.value}"]
     if trigger.focus:
         lines.append(f"Focus: {as_data(trigger.focus)}")
+    if trigger.merged > 1:
+        lines.append(
+            f"It stands for {trigger.merged} triggers that came one after another; the payload is the newest one's."
+        )
     if trigger.payload is not None:
         lines.append(f"Payload: {as_data(trigger.payload)}")
     return "\n".join(lines)

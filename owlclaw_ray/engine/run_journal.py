@@ -16,7 +16,7 @@ from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.entries import run_finished
 from owlclaw_ray.engine.storable import storable
 from owlclaw_ray.errors import StaleEpochError
-from owlclaw_ray.ids import RecordId, derived_id
+from owlclaw_ray.ids import RecordId, RunId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import Appended, AppendJournal, FinishRun, RunClaimed, RunFinished
 
@@ -30,6 +30,7 @@ class RunJournal:
     def __init__(self, run: Run, epoch: int, *, conversation: Conversation, store: DurableStore, clock: Clock) -> None:
         self.conversation = conversation
         self.cancel_requested = run.cancel_requested
+        self._interrupted_by = run.interrupted_by
         self._run, self._epoch, self._store, self._clock = run, epoch, store, clock
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
@@ -74,6 +75,13 @@ class RunJournal:
         self._stop_flusher()
         await asyncio.shield(asyncio.ensure_future(self._append()))
 
+    async def interrupted_by(self) -> RunId | None:
+        """Commit, and return the run in whose favour this one is to end, if that is why; raises StaleEpochError."""
+        if self._interrupted_by is None:
+            self._stop_flusher()
+            await asyncio.shield(asyncio.ensure_future(self._append(asking=True)))
+        return self._interrupted_by
+
     async def finish(self, result: RunResult, state: AgentState, *, claim_next: bool) -> RunClaimed | None:
         """Record the end, commit everything, and return the agent's next run if one was claimed; raises StaleEpochError."""
         data = run_finished(result)
@@ -111,10 +119,10 @@ class RunJournal:
         self._entries, self._ledger, self._blobs = [], [], {}
         return taken
 
-    async def _append(self) -> None:
+    async def _append(self, *, asking: bool = False) -> None:
         async with self._writing:
             self._raise_failure()
-            if not self._entries and not self._ledger:
+            if not self._entries and not self._ledger and not asking:
                 return
             entries, ledger, blobs = self._take()
             run = self._run
@@ -123,6 +131,7 @@ class RunJournal:
                 raise StaleEpochError(f"run {run.run_id}: {outcome}")
             self._store.learn_blobs(blobs)
             self.cancel_requested = self.cancel_requested or outcome.cancel_requested
+            self._interrupted_by = outcome.interrupted_by
 
     async def _flush_later(self) -> None:
         await self._clock.sleep(FLUSH_AFTER)

@@ -86,11 +86,9 @@ class RunLoop:
         except asyncio.CancelledError:
             if not self._cancelled:
                 raise
-            self._journal.record(EntryKind.CANCEL_REQUESTED, {})
-            result = self._result(RunStatus.CANCELLED)
+            result = await self._cancelled_result()
         except TimeoutError:
-            message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
-            result = self._result(RunStatus.TIMEOUT, RunError("run_timeout", message, retryable=True))
+            result = self._result(RunStatus.TIMEOUT, self._timeout())
         except StaleEpochError:
             raise
         except (ModelUnavailableError, ModelRefusedError) as error:
@@ -109,8 +107,27 @@ class RunLoop:
         return replace(result, duration_ms=_milliseconds(started, clock.now()))
 
     async def _decide_in_time(self) -> RunResult:
-        async with deadline(self._services.clock, self._limits.run_timeout):
+        seconds = self._limits.run_timeout
+        if self._run.deadline is not None:
+            seconds = min(seconds, (self._run.deadline - self._services.clock.now()).total_seconds())
+            if seconds <= 0:
+                raise TimeoutError
+        async with deadline(self._services.clock, seconds):
             return await self._decide()
+
+    def _timeout(self) -> RunError:
+        until = self._run.deadline
+        if until is not None and self._services.clock.now() >= until:
+            return RunError("deadline_passed", f"the run did not end before its deadline, {_moment(until)}")
+        message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
+        return RunError("run_timeout", message, retryable=True)
+
+    async def _cancelled_result(self) -> RunResult:
+        by = await self._journal.interrupted_by()
+        self._journal.record(EntryKind.CANCEL_REQUESTED, {} if by is None else {"by": by})
+        if by is None:
+            return self._result(RunStatus.CANCELLED)
+        return self._result(RunStatus.CANCELLED, RunError("interrupted", f"the trigger of run {by} interrupted it"))
 
     async def _decide(self) -> RunResult:
         if not self._conversation.prompt_built:
@@ -260,6 +277,18 @@ class RunLoop:
             scripted=done.scripted,
             error=error,
         )
+
+
+def deadline_passed(run: Run, now: datetime) -> RunResult | None:
+    """Return the end of a run that has not begun, if it must not begin any more."""
+    if run.deadline is None or now < run.deadline:
+        return None
+    message = f"its deadline, {_moment(run.deadline)}, passed before it began"
+    return RunResult(RunStatus.SKIPPED, error=RunError("deadline_passed", message))
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat(timespec="seconds")
 
 
 def _milliseconds(start: datetime, end: datetime) -> int:

@@ -12,7 +12,7 @@ from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule
-from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.store import AgentRecord, LedgerFilter, RunAccepted, RunFilter
 
@@ -52,12 +52,18 @@ class Runtime(Protocol):
     """Everything that an interface can ask of the running system."""
 
     async def submit(
-        self, agent: AgentRef, trigger: Trigger, *, idempotency_key: str | None = None, body_hash: str = ""
+        self,
+        agent: AgentRef,
+        trigger: Trigger,
+        admission: Admission = ENQUEUED,
+        *,
+        idempotency_key: str | None = None,
+        body_hash: str = "",
     ) -> RunAccepted:
         """Commit a trigger and wake its agent. When this returns, the trigger cannot be lost.
 
-        Raises UnknownAgentError, DefinitionError (nothing is committed), IdempotencyConflictError, StoreUnavailableError,
-        RuntimeUnavailableError.
+        Raises UnknownAgentError, DefinitionError, AgentBusyError, QueueFullError (nothing is committed),
+        IdempotencyConflictError, StoreUnavailableError, RuntimeUnavailableError.
         """
         ...
 

@@ -2,8 +2,9 @@
 
 Every command is a value, so that many callers' commands can travel in one message and commit in one transaction.
 Every command is idempotent: applying it again (because the answer to the first time was lost) changes nothing and has the
-same outcome. Commands of an activation carry its epoch and are refused with StaleEpoch when another activation owns the
-agent: that check, inside the transaction, is what makes a single writer certain (fencing).
+same outcome. (What was refused left nothing behind, so it is decided anew.) Commands of an activation carry its epoch and
+are refused with StaleEpoch when another activation owns the agent: that check, inside the transaction, is what makes a
+single writer certain (fencing).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
-from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.ids import ActivationId, RunId, ScheduleId, TenantId
 
 
@@ -33,13 +34,28 @@ class IdempotencyClaim:
 
 @dataclass(frozen=True, slots=True)
 class SubmitRun:
-    """Queue a run. Outcome: RunAccepted, or IdempotencyConflict."""
+    """Queue a run, as its `busy` policy says. Outcome: RunAccepted, IdempotencyConflict, AgentBusy or QueueFull.
+
+    - REJECT: AgentBusy while the agent has a running or queued run.
+    - COALESCE: a queued run of the agent whose trigger came with this policy and has the same kind and focus, if there is
+      one, takes this trigger as its own: the new payload, the higher priority, the later deadline, `merged` grown; a
+      trigger_merged entry keeps the old payload. Outcome: RunAccepted of that run, `merged`.
+    - INTERRUPT: the running run, if any, gets cancel_requested and interrupted_by.
+
+    Otherwise the run is queued, unless `queue_limit` runs of the agent are queued already: then QueueFull, and nothing was
+    interrupted. The queue's order: interrupts first, then the higher priority, then the order of acceptance. What an
+    Idempotency-Key stands for goes before the policy.
+    """
 
     run_id: RunId
     agent: AgentRef
     trigger: Trigger
     at: datetime
     idempotency: IdempotencyClaim | None = None
+    busy: BusyPolicy = BusyPolicy.ENQUEUE
+    priority: int = 0
+    deadline: datetime | None = None
+    queue_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +72,7 @@ class ActivateAgent:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRun:
-    """Take the agent's next run: the interrupted one if there is one (status running), else the oldest queued.
+    """Take the agent's next run: the one that its last owner left (status running), else the first of the queue.
 
     The run becomes `running` and its journal gets run_started or run_resumed. Claiming again with the same epoch, while
     that epoch's run is not finished, returns that run and adds no entry. Outcome: RunClaimed, NothingQueued or StaleEpoch.
@@ -176,12 +192,16 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class RunAccepted:
-    """The run is in the store. `duplicate`: the Idempotency-Key named an earlier run, which run_id and status are of."""
+    """The trigger is in the store. `duplicate`: the Idempotency-Key named an earlier run, which run_id and status are of."""
 
     run_id: RunId
     seq: int
     agent: AgentRef
     duplicate: bool = False
+    merged: bool = False
+    """The trigger joined this run, which was queued before it."""
+    interrupted: RunId | None = None
+    """The run that this one interrupted, while it has not ended: it should get a cancel signal."""
     scripted: bool = False
     """Whether a script and no model answers this agent. The Runtime knows and says it; stores leave it as it is."""
 
@@ -194,6 +214,20 @@ class IdempotencyConflict:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentBusy:
+    """The trigger is refused: the agent executes this run, or, while it executes none, will execute it next."""
+
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFull:
+    """The trigger is refused: the agent has `limit` queued runs or more."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class AgentActivated:
     """The agent is owned under this epoch."""
 
@@ -203,7 +237,7 @@ class AgentActivated:
 
 @dataclass(frozen=True, slots=True)
 class RunClaimed:
-    """The run to execute now, with its journal so far (the entry of this claim included)."""
+    """The run to execute now, with its journal so far: the entry of this claim included, trigger_merged entries left out."""
 
     run: Run
     journal: tuple[JournalEntry, ...]
@@ -229,6 +263,7 @@ class Appended:
     """The facts are durable."""
 
     cancel_requested: bool = False
+    interrupted_by: RunId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +339,8 @@ class CommandFailed:
 Outcome: TypeAlias = (
     RunAccepted
     | IdempotencyConflict
+    | AgentBusy
+    | QueueFull
     | AgentActivated
     | RunClaimed
     | NothingQueued
@@ -441,6 +478,10 @@ class LedgerStore(Protocol):
 
 class Store(CommandStore, RunStore, ScheduleStore, LedgerStore, Protocol):
     """The whole store."""
+
+    async def check_writable(self) -> None:
+        """Return if something could be committed within the last second; raises StoreUnavailableError if it cannot."""
+        ...
 
     async def close(self) -> None:
         """Release connections and files."""

@@ -45,13 +45,15 @@ def heading(run_id: str, agent: str, *, scripted: bool) -> Text:
     return Text.assemble((run_id, "bold"), f" of {plain(agent)}", (note, "yellow"))
 
 
-def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:
+def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901 - one case a kind
     """Yield label, text and style of each line."""
     data = event["data"]
     match event["kind"]:
         case "run_queued":
             focus = f" · focus: {data['focus']}" if data.get("focus") else ""
             yield "queued", f"{data.get('trigger', '')}{focus}", ""
+        case "trigger_merged":
+            yield "merged", f"one more trigger, {data.get('merged', '?')} now; the payload is the newest one's", ""
         case "run_started":
             yield "started", "", ""
         case "run_resumed":
@@ -70,7 +72,7 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:
         case "tool_finished":
             yield _result(data)
         case "cancel_requested":
-            yield "cancel", "asked for", "yellow"
+            yield "cancel", f"interrupted by {data['by']}" if "by" in data else "asked for", "yellow"
         case "run_finished":
             yield _end(data)
         case unknown:

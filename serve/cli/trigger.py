@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import orjson
 import typer
@@ -15,6 +15,7 @@ from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, conn
 from serve.cli.following import follow, leave
 from serve.cli.output import console, plain, print_json
 
+POLICIES: dict[str, wire.BusyPolicy] = {each: each for each in get_args(wire.BusyPolicy)}
 PAYLOAD_HELP = "JSON, or @file with JSON, or - to read it from stdin."
 
 
@@ -31,6 +32,11 @@ def trigger(
         str | None, typer.Option("--idempotency-key", help="The same key and body give the same run.")
     ] = None,
     *,
+    busy: Annotated[str, typer.Option("--busy", help=f"If the agent has runs: {', '.join(POLICIES)}.")] = "enqueue",
+    priority: Annotated[int, typer.Option("--priority", min=-10, max=10, help="Higher goes first.")] = 0,
+    deadline: Annotated[
+        float | None, typer.Option("--deadline", help="Seconds: begin it within them, and end it by then.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end and print the result.")] = False,
     following: Annotated[bool, typer.Option("--follow", "-f", help="Print what happens, until the end.")] = False,
     url: UrlOption = None,
@@ -42,7 +48,15 @@ def trigger(
 
     value = _payload(payload)
     with connect(url, folder) as client:
-        accepted = client.submit(agent, value, focus, idempotency_key=idempotency_key)
+        accepted = client.submit(
+            agent,
+            value,
+            focus,
+            idempotency_key=idempotency_key,
+            busy=_policy(busy),
+            priority=priority,
+            deadline=deadline,
+        )
         run_id = accepted["run_id"]
         scripted = bool(accepted.get("scripted"))
         if not as_json:
@@ -53,7 +67,7 @@ def trigger(
             if as_json:
                 print_json(accepted)
             else:
-                console().print(f"{accepted['status']}; follow it with: owlclaw tail {run_id}")
+                console().print(f"{_standing(accepted)}; follow it with: owlclaw tail {run_id}")
             return
         for _event in client.events(run_id):
             pass
@@ -63,6 +77,20 @@ def trigger(
         else:
             _print_outcome(run)
         leave(run["status"])
+
+
+def _policy(text: str) -> wire.BusyPolicy:
+    if text not in POLICIES:
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(POLICIES)}", param_hint="--busy")
+    return POLICIES[text]
+
+
+def _standing(accepted: wire.Accepted | wire.Run) -> str:
+    if accepted.get("merged"):
+        return f"merged into this run, which is {accepted['status']}"
+    if accepted.get("interrupted"):
+        return f"{accepted['status']}, and {accepted.get('interrupted')} is interrupted"
+    return accepted["status"]
 
 
 def _print_outcome(run: wire.Run) -> None:

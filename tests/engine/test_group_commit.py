@@ -19,7 +19,7 @@ from owlclaw_ray.ports.store import (
     RunClaimed,
     RunFinished,
 )
-from owlclaw_ray.testing.store_contract import AGENT, NOW, ending, entries, submission
+from owlclaw_ray.testing.store_commands import AGENT, NOW, ending, entries, submission
 
 
 class GatedStore:

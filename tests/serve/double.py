@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -17,8 +17,16 @@ from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
-from owlclaw_ray.domain.trigger import Trigger
-from owlclaw_ray.errors import DefinitionError, IdempotencyConflictError, NotFoundError, Problem, UnknownAgentError
+from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
+from owlclaw_ray.errors import (
+    AgentBusyError,
+    DefinitionError,
+    IdempotencyConflictError,
+    NotFoundError,
+    Problem,
+    QueueFullError,
+    UnknownAgentError,
+)
 from owlclaw_ray.ids import MemoryId, RandomIds, RecordId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import AgentView, Health, Watched
@@ -41,10 +49,20 @@ class MemoryRuntime:
         self._memories: dict[AgentRef, list[Memory]] = {}
         self._ledger: list[ChainedRecord] = []
         self._changed = asyncio.Condition()
+        self.full_at: int | None = None
+        """The limit of every queue, if they are full."""
+        self.merging_into: RunId | None = None
+        """The run that triggers with the policy COALESCE join."""
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
 
     async def submit(
-        self, agent: AgentRef, trigger: Trigger, *, idempotency_key: str | None = None, body_hash: str = ""
+        self,
+        agent: AgentRef,
+        trigger: Trigger,
+        admission: Admission = ENQUEUED,
+        *,
+        idempotency_key: str | None = None,
+        body_hash: str = "",
     ) -> RunAccepted:
         self._known(agent)
         if agent.definition == "broken":
@@ -54,9 +72,29 @@ class MemoryRuntime:
             if known_hash != body_hash:
                 raise IdempotencyConflictError(idempotency_key)
             return replace(accepted, duplicate=True)
+        now, running = self._clock.now(), (await self.agent(agent)).record
+        busy_with = running.running_run if running else None
+        if self.full_at is not None:
+            raise QueueFullError(agent.agent_id, self.full_at)
+        if busy_with is not None and admission.busy is BusyPolicy.REJECT:
+            raise AgentBusyError(agent.agent_id, busy_with)
+        merged = self.merging_into if admission.busy is BusyPolicy.COALESCE else None
+        if merged is not None:
+            return RunAccepted(merged, self._runs[merged].seq, agent, scripted=True, merged=True)
         run_id = RunId(self._ids.make("run"))
-        accepted = RunAccepted(run_id, len(self._runs) + 1, agent, scripted=True)
-        self._runs[run_id] = Run(run_id, accepted.seq, agent, trigger, RunStatus.QUEUED, self._clock.now())
+        interrupted = busy_with if admission.busy is BusyPolicy.INTERRUPT else None
+        accepted = RunAccepted(run_id, len(self._runs) + 1, agent, scripted=True, interrupted=interrupted)
+        deadline = None if admission.deadline is None else now + timedelta(seconds=admission.deadline)
+        self._runs[run_id] = Run(
+            run_id,
+            accepted.seq,
+            agent,
+            trigger,
+            RunStatus.QUEUED,
+            now,
+            priority=admission.priority,
+            deadline=deadline,
+        )
         self._journals[run_id] = []
         if idempotency_key is not None:
             self._keys[idempotency_key] = (body_hash, accepted)

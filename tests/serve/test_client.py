@@ -5,21 +5,24 @@ import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import httpx
+import orjson
 import pytest
 from fastapi import FastAPI
 
 from owlclaw_ray.client import Client, ClientError, ServerUnreachableError, SyncClient
 from owlclaw_ray.client.server_sent import ServerSentEvent, parse
 from owlclaw_ray.errors import (
+    AgentBusyError,
     DefinitionError,
     IdempotencyConflictError,
     NotFoundError,
+    QueueFullError,
     RuntimeUnavailableError,
     StoreUnavailableError,
     UnknownAgentError,
 )
 from owlclaw_ray.ports.runtime import Runtime
-from tests.serve.double import BROKEN, FINAL_TEXT
+from tests.serve.double import BROKEN, FINAL_TEXT, MemoryRuntime
 
 App = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
@@ -211,6 +214,40 @@ async def test_what_a_server_says_in_no_known_form_is_still_an_error(api: FastAP
             with pytest.raises(ClientError, match=text) as refused:
                 await client.agents()
             assert refused.value.status == status
+
+
+async def test_a_busy_agent_is_an_error_that_names_its_run(client: Client, pauses: Pauses):
+    run_id = (await client.submit("patient"))["run_id"]
+    with pytest.raises(AgentBusyError) as busy:
+        await client.submit("patient", busy="reject")
+
+    assert (busy.value.agent, busy.value.run_id, pauses.seconds) == ("patient", run_id, [])
+    assert pickle.loads(pickle.dumps(busy.value)).run_id == run_id
+
+
+async def test_a_full_queue_is_waited_for_as_the_server_asks_and_then_given_up(
+    client: Client, runtime: MemoryRuntime, pauses: Pauses
+):
+    runtime.full_at = 3
+    with pytest.raises(QueueFullError, match="3 runs of agent 'assistant'") as full:
+        await client.submit("assistant")
+
+    assert pauses.seconds == [5.0] * 6
+    assert pickle.loads(pickle.dumps(full.value)).limit == 3
+
+
+async def test_a_trigger_says_how_it_comes_to_its_agent_only_where_that_is_unusual(api: FastAPI, pauses: Pauses):
+    client, transport = flaky(api, pauses)
+    async with client:
+        await client.submit("assistant", 1)
+        accepted = await client.submit("assistant", 1, busy="interrupt", priority=5, deadline=60)
+        run = await client.run(accepted["run_id"])
+
+    assert [orjson.loads(request.content) for request in transport.requests[:2]] == [
+        {"payload": 1, "focus": ""},
+        {"payload": 1, "focus": "", "busy": "interrupt", "priority": 5, "deadline_seconds": 60},
+    ]
+    assert run["priority"] == 5
 
 
 async def test_nothing_listening_is_said_with_the_address(api: FastAPI, pauses: Pauses):

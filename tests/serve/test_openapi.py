@@ -4,6 +4,8 @@ import httpx
 import jsonschema
 import pytest
 
+from tests.serve.double import MemoryRuntime
+
 METHODS = {"get", "post"}
 
 
@@ -52,7 +54,7 @@ async def test_the_examples_of_trigger_bodies_are_accepted(http: httpx.AsyncClie
         assert response.status_code == 202
 
 
-async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, document: dict):
+async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, document: dict, runtime: MemoryRuntime):
     triggers = "/v1/agents/{agent}/triggers"
     accepted = await http.post("/v1/agents/assistant/triggers")
     run_id = accepted.json()["run_id"]
@@ -61,6 +63,10 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     check(document, triggers, "post", await http.post("/v1/agents/assistant/triggers?wait=1"))
     check(document, triggers, "post", await http.post("/v1/agents/broken/triggers"))
     check(document, triggers, "post", await http.post("/v1/agents/assistant/triggers", content=b"{"))
+    await http.post("/v1/agents/patient/triggers")
+    check(document, triggers, "post", await http.post("/v1/agents/patient/triggers", json={"busy": "reject"}))
+    runtime.full_at = 1
+    check(document, triggers, "post", await http.post("/v1/agents/assistant/triggers"))
     check(document, "/v1/runs", "get", await http.get("/v1/runs"))
     check(document, "/v1/runs", "get", await http.get("/v1/runs?limit=0"))
     check(document, "/v1/runs/{run_id}", "get", await http.get(f"/v1/runs/{run_id}?events=true"))

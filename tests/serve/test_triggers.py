@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import httpx
 import orjson
 import pytest
 
 from tests.serve.conftest import BODY_LIMIT
-from tests.serve.double import FINAL_TEXT
+from tests.serve.double import FINAL_TEXT, MemoryRuntime
 
 TRIGGERS = "/v1/agents/assistant/triggers"
 
@@ -21,10 +23,18 @@ async def test_a_trigger_is_accepted_and_says_where_its_run_is(http: httpx.Async
         "status": "queued",
         "scripted": True,
         "duplicate": False,
+        "merged": False,
+        "interrupted": None,
     }
     assert response.headers["location"] == f"/v1/runs/{body['run_id']}"
     run = (await http.get(response.headers["location"])).json()
-    assert run["trigger"] == {"kind": "api", "payload": {"股票": [1, None]}, "focus": "看一下大盘", "source": ""}
+    assert run["trigger"] == {
+        "kind": "api",
+        "payload": {"股票": [1, None]},
+        "focus": "看一下大盘",
+        "source": "",
+        "merged": 1,
+    }
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"payload": null}'])
@@ -40,7 +50,7 @@ async def test_any_json_may_be_the_payload(http: httpx.AsyncClient, payload: obj
     response = await http.post(TRIGGERS, json={"payload": payload, "kind": "event"})
 
     run = (await http.get(response.headers["location"])).json()
-    assert run["trigger"] == {"kind": "event", "payload": payload, "focus": "", "source": ""}
+    assert run["trigger"] == {"kind": "event", "payload": payload, "focus": "", "source": "", "merged": 1}
 
 
 async def test_an_agent_may_carry_a_key(http: httpx.AsyncClient):
@@ -126,7 +136,7 @@ async def test_every_wrong_field_is_named_with_what_is_right(http: httpx.AsyncCl
     assert response.status_code == 422
     assert {each["where"]: (each["what"], each["fix"]) for each in response.json()["problems"]} == {
         "body.fokus": ("unknown field", "did you mean focus?"),
-        "body.colour": ("unknown field", "known fields: payload, focus, kind"),
+        "body.colour": ("unknown field", "known fields: payload, focus, kind, busy, priority, deadline_seconds"),
         "body.focus": ("is a number", "a text of up to 500 characters"),
         "body.kind": ('is "heartbeat"', '"api" (default) or "event"'),
     }
@@ -189,3 +199,99 @@ async def test_a_broken_definition_is_a_conflict_that_lists_what_to_mend(http: h
         {"where": "agents/broken/SOUL.md", "what": "is missing", "fix": "write who the agent is"}
     ]
     assert (await http.get("/v1/runs")).json()["runs"] == []
+
+
+PATIENT = "/v1/agents/patient/triggers"
+
+
+async def test_priority_and_deadline_are_those_of_the_run(http: httpx.AsyncClient):
+    response = await http.post(TRIGGERS, json={"busy": "coalesce", "priority": -3, "deadline_seconds": 0.5})
+
+    run = (await http.get(response.headers["location"])).json()
+    made, until = (datetime.fromisoformat(run[name]) for name in ("created_at", "deadline"))
+    assert (run["priority"], until - made) == (-3, timedelta(seconds=0.5))
+
+
+async def test_without_them_a_run_has_no_deadline_and_the_usual_priority(http: httpx.AsyncClient):
+    run = (await http.get((await http.post(TRIGGERS)).headers["location"])).json()
+
+    assert (run["priority"], run["deadline"], run["interrupted_by"]) == (0, None, None)
+
+
+async def test_a_busy_agent_refuses_a_trigger_that_asks_for_it_and_names_its_run(http: httpx.AsyncClient):
+    run_id = (await http.post(PATIENT)).json()["run_id"]
+    response = await http.post(PATIENT, json={"busy": "reject"})
+
+    assert (response.status_code, response.json()["type"]) == (409, "urn:owlclaw:problem:agent-busy")
+    assert (response.json()["agent"], response.json()["run_id"]) == ("patient", run_id)
+    assert "retry-after" not in response.headers
+
+
+async def test_a_merged_trigger_is_accepted_as_the_run_that_it_joined(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    run_id = runtime.merging_into = (await http.post(PATIENT)).json()["run_id"]
+    response = await http.post(PATIENT, json={"busy": "coalesce"})
+
+    assert (response.status_code, response.json()["run_id"], response.json()["merged"]) == (202, run_id, True)
+    assert response.headers["location"] == f"/v1/runs/{run_id}"
+
+
+async def test_an_interrupt_names_the_run_that_it_ends(http: httpx.AsyncClient):
+    run_id = (await http.post(PATIENT)).json()["run_id"]
+    response = await http.post(PATIENT, json={"busy": "interrupt"})
+
+    assert (response.status_code, response.json()["interrupted"]) == (202, run_id)
+
+
+async def test_a_full_queue_says_when_to_come_back(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    runtime.full_at = 1_000
+    response = await http.post(TRIGGERS)
+
+    assert (response.status_code, response.headers["retry-after"]) == (429, "5")
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.json()["type"], response.json()["limit"]) == ("urn:owlclaw:problem:queue-full", 1_000)
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "fix"),
+    [
+        ("busy", ["wait", 1, None, ["reject"], ""], "one of enqueue, reject, coalesce, interrupt"),
+        ("priority", [11, -11, 1.5, "1", True, None], "a whole number from -10 to 10"),
+        ("deadline_seconds", [0, -1, 604_801, "60", True, None], "seconds, over 0 and up to 604800"),
+    ],
+)
+async def test_an_admission_that_makes_no_sense_is_refused(
+    http: httpx.AsyncClient, field: str, values: list[object], fix: str
+):
+    for value in values:
+        response = await http.post(TRIGGERS, json={field: value})
+        (problem,) = response.json()["problems"]
+        shown = {"where": f"body.{field}", "what": f"is {orjson.dumps(value).decode()}", "fix": fix}
+        assert (response.status_code, problem) == (422, shown)
+    assert (await http.get("/v1/runs")).json()["runs"] == []
+
+
+async def test_all_that_is_wrong_with_an_admission_is_said_at_once(http: httpx.AsyncClient):
+    wrong = {"busy": "x" * 100, "priority": 99, "deadline_seconds": -1, "focus": 3}
+    response = await http.post(TRIGGERS, json=wrong)
+
+    what = {each["where"]: each["what"] for each in response.json()["problems"]}
+    assert what == {
+        "body.busy": "is a text",
+        "body.priority": "is 99",
+        "body.deadline_seconds": "is -1",
+        "body.focus": "is a number",
+    }
+
+
+async def test_the_limits_of_an_admission_are_accepted(http: httpx.AsyncClient):
+    for body in ({"priority": 10}, {"priority": -10}, {"deadline_seconds": 604_800}, {"deadline_seconds": 0.001}):
+        assert (await http.post(TRIGGERS, json=body)).status_code == 202
+
+
+@pytest.mark.parametrize("other", [{"busy": "reject"}, {"priority": 1}, {"deadline_seconds": 5}])
+async def test_the_same_key_with_another_admission_is_a_conflict(http: httpx.AsyncClient, other: object):
+    headers = {"Idempotency-Key": "order-17"}
+    usual = {"busy": "enqueue", "priority": 0}
+    responses = [await http.post(TRIGGERS, json=body, headers=headers) for body in ({}, usual, other)]
+
+    assert [response.status_code for response in responses] == [202, 202, 409]

@@ -8,7 +8,7 @@ from typing import assert_never
 from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 
-from owlclaw_ray.adapters.store import running, scheduling, submitting
+from owlclaw_ray.adapters.store import cancelling, running, scheduling, submitting
 from owlclaw_ray.adapters.store.answers import Answer, CancelAnswer, ClaimAnswer, FinishAnswer, Texts, named_blobs
 from owlclaw_ray.adapters.store.codec import load, load_trigger
 from owlclaw_ray.adapters.store.dialects import Dialect
@@ -19,7 +19,7 @@ from owlclaw_ray.adapters.store.needs import needs_of
 from owlclaw_ray.adapters.store.schema import blobs, journal, runs
 from owlclaw_ray.adapters.store.working_set import WorkingSet
 from owlclaw_ray.adapters.store.writing import Writer
-from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
@@ -52,7 +52,7 @@ class Applier:
         self._triggers = select(runs.c.run_id, runs.c.trigger).where(dialect.among(runs.c.run_id, "ids"))
         self._journals = (
             select(journal.c.run_id, *ENTRY_COLUMNS)
-            .where(dialect.among(journal.c.run_id, "ids"))
+            .where(dialect.among(journal.c.run_id, "ids"), journal.c.kind != EntryKind.TRIGGER_MERGED.value)
             .order_by(journal.c.run_id, journal.c.seq)
         )
         self._blobs = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))
@@ -76,6 +76,10 @@ class Applier:
         """Apply each on its own in a new transaction; one that cannot be applied is undone and CommandFailed."""
         self._registered = set()
         return [self._alone(connection, command) for command in commands]
+
+    def probe(self, connection: Connection) -> None:
+        """Write something that matters to nobody."""
+        self._writer.probe(connection)
 
     def committed(self) -> None:
         """Note that the transaction of the last call was committed, so that the next batch loads less."""
@@ -123,7 +127,7 @@ def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR091
         case ReleaseAgent():
             return running.release(store, command)
         case CancelRun():
-            return submitting.cancel_run(store, command)
+            return cancelling.cancel_run(store, command)
         case CreateSchedule():
             return scheduling.create_schedule(store, command)
         case CancelSchedule():

@@ -69,7 +69,8 @@ def tenant_key(tenant: TenantId, key: str) -> str:
 def load_trigger(text: str) -> Trigger:
     """Return the trigger that `dump` made into text."""
     data = orjson.loads(text)
-    return Trigger(TriggerKind(data["kind"]), data["payload"], data["focus"], data["source"])
+    merged = data.get("merged", 1)
+    return Trigger(TriggerKind(data["kind"]), data["payload"], data["focus"], data["source"], merged)
 
 
 def load_state(text: str) -> AgentState:

@@ -28,8 +28,6 @@ from sqlalchemy.sql.schema import Table
 
 from owlclaw_ray.adapters.store.schema import QUEUED, RUNNING, active_run, runs, runs_seq
 
-_NO_LIMIT = 2**62
-
 
 class Dialect(Protocol):
     """One database's ways."""
@@ -63,7 +61,11 @@ class Dialect(Protocol):
         ...
 
     def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
-        """Return the SELECT of the first `depth` queued runs of each agent in `agents`."""
+        """Return the SELECT of the first `depth` queued runs of each agent in `agents`, in the queue's order."""
+        ...
+
+    def queue_lengths(self) -> Select[Any]:
+        """Return the SELECT of each agent in `agents` and the number of its queued runs, counted up to `bound`."""
         ...
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
@@ -109,20 +111,21 @@ class Sqlite:
         return statement
 
     def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
-        """As in Dialect: a range of the index up to the depth-th queued run of each agent."""
+        """As in Dialect: each agent's part of the index, as far as `depth`, then those runs by their seq."""
         each = self._each("agents")
         queued = runs.alias("queued")
-        last = (
+        heads = (
             select(queued.c.seq)
             .where(queued.c.agent == each.c.value, queued.c.status == QUEUED, queued.c.status.in_([QUEUED, RUNNING]))
-            .order_by(queued.c.seq)
-            .limit(1)
-            .offset(bindparam("depth", type_=BigInteger) - 1)
-            .scalar_subquery()
+            .order_by(queued.c.rank, queued.c.seq)
+            .limit(bindparam("depth", type_=BigInteger))
         )
-        condition = (runs.c.agent == each.c.value) & (runs.c.status == QUEUED) & active_run
-        within = runs.c.seq <= func.coalesce(last, literal(_NO_LIMIT))
-        return select(*columns).select_from(each.join(runs, condition & within)).order_by(runs.c.seq)
+        return select(*columns).select_from(each.join(runs, runs.c.seq.in_(heads))).order_by(runs.c.rank, runs.c.seq)
+
+    def queue_lengths(self) -> Select[Any]:
+        """As in Dialect."""
+        each = self._each("agents")
+        return _lengths(each, each.c.value)
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
         """As in Dialect."""
@@ -176,11 +179,16 @@ class Postgresql:
         head = (
             select(*columns)
             .where(runs.c.agent == each.c.agent, runs.c.status == QUEUED, active_run)
-            .order_by(runs.c.seq)
+            .order_by(runs.c.rank, runs.c.seq)
             .limit(bindparam("depth", type_=BigInteger))
             .lateral("head")
         )
-        return select(*head.c).select_from(each.join(head, true())).order_by(head.c.seq)
+        return select(*head.c).select_from(each.join(head, true())).order_by(head.c.rank, head.c.seq)
+
+    def queue_lengths(self) -> Select[Any]:
+        """As in Dialect."""
+        each = func.unnest(bindparam("agents", type_=postgresql.ARRAY(Text))).table_valued("agent").render_derived()
+        return _lengths(each, each.c.agent)
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
         """As in Dialect: taken while the agents are locked, so that each agent's runs are numbered in commit order."""
@@ -190,6 +198,17 @@ class Postgresql:
         """As in Dialect: by advisory locks, in the order of their numbers."""
         numbers = sorted({int.from_bytes(sha256(key.encode()).digest()[:8], signed=True) for key in keys})
         connection.execute(_LOCK_KEYS, {"numbers": numbers})
+
+
+def _lengths(each: Any, agent: ColumnElement[str]) -> Select[Any]:
+    queued = (
+        select(literal(1).label("one"))
+        .where(runs.c.agent == agent, runs.c.status == QUEUED, active_run)
+        .limit(bindparam("bound", type_=BigInteger))
+        .correlate(each)
+        .subquery()
+    )
+    return select(agent, select(func.count()).select_from(queued).scalar_subquery())
 
 
 _LAST_SEQ = select(func.max(runs.c.seq))

@@ -23,6 +23,7 @@ from owlclaw_ray.adapters.store.schema import (
     idempotency_keys,
     journal,
     ledger,
+    mergeable_run,
     runs,
     schedules,
     ticks,
@@ -46,6 +47,10 @@ _RUN_COLUMNS = (
     runs.c.cancel_requested,
     runs.c.claimed_epoch,
     runs.c.result,
+    runs.c.rank,
+    runs.c.deadline,
+    runs.c.merge_key,
+    runs.c.interrupted_by,
 )
 _AGENT_COLUMNS = [column.name for column in agents.c]
 
@@ -65,7 +70,12 @@ class Loader:
         brief = select(*_RUN_COLUMNS, _last_entry.label("last_entry"), null().label("trigger"))
         self._runs = brief.where(among(runs.c.run_id, "ids"))
         self._running = brief.where(among(runs.c.agent, "ids"), runs.c.status == RUNNING, active_run)
-        self._queued = dialect.queue_heads((*_RUN_COLUMNS, _last_entry.label("last_entry"), runs.c.trigger))
+        whole = (*_RUN_COLUMNS, _last_entry.label("last_entry"), runs.c.trigger)
+        self._queued = dialect.queue_heads(whole)
+        self._queue_lengths = dialect.queue_lengths()
+        self._mergeable = select(*whole).where(
+            among(runs.c.agent, "agents"), among(runs.c.merge_key, "ids"), mergeable_run
+        )
         self._agents = dialect.locking(
             select(agents.c.agent, agents.c.epoch, agents.c.activation_id, agents.c.state)
             .where(among(agents.c.agent, "ids"))
@@ -112,8 +122,12 @@ class Loader:
         self._load_schedules(connection, needs, store)
         if needs.runs:
             self._take_runs(store, self._many(connection, self._runs, needs.runs))
-        if needs.takes:
+        if needs.takes or needs.looks:
             self._load_queues(connection, needs, store)
+        if needs.merges:
+            self._load_mergeable(connection, needs, store)
+        if needs.counted:
+            self._count_queues(connection, needs, store)
         if needs.keys:
             self._dialect.lock_keys(connection, needs.keys)
             for key, *row in self._many(connection, self._keys, needs.keys):
@@ -164,12 +178,13 @@ class Loader:
                 needs.runs.add(run_id)
 
     def _load_queues(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
-        depth = max(needs.takes.values()) + len(needs.cancelled)
-        parameters = {"agents": self._dialect.ids(needs.takes), "depth": depth}
+        asked = needs.takes.keys() | needs.looks
+        depth = needs.removals + bool(needs.looks)
+        parameters = {"agents": self._dialect.ids(asked), "depth": depth}
         for run in self._take_runs(store, connection.execute(self._queued, parameters)):
             store.agents[run.agent].queue.append(run)
         resumed = set()
-        for run in self._take_runs(store, self._many(connection, self._running, needs.takes)):
+        for run in self._take_runs(store, self._many(connection, self._running, asked)):
             store.agents[run.agent].running = run
             if needs.claims.get(run.agent, set()) - {run.claimed_epoch}:
                 run.recorded_calls = 0
@@ -177,6 +192,19 @@ class Loader:
         if resumed:
             for run_id, number in self._many(connection, self._recorded_calls, resumed):
                 store.runs[run_id].recorded_calls = number
+
+    def _load_mergeable(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        ids = self._dialect.ids
+        parameters = {"agents": ids(needs.merges), "ids": ids(needs.merge_keys)}
+        for run in self._take_runs(store, connection.execute(self._mergeable, parameters)):
+            assert run.merge_key is not None
+            store.mergeable[run.agent, run.merge_key] = run
+
+    def _count_queues(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        bound = needs.queue_limit + needs.removals
+        parameters = {"agents": self._dialect.ids(needs.counted), "bound": bound}
+        for agent, number in connection.execute(self._queue_lengths, parameters):
+            store.agents[agent].queued = number
 
     def _take_runs(self, store: WorkingSet, rows: Iterable[Any]) -> list[RunRow]:
         taken = []

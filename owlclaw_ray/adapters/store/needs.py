@@ -10,6 +10,7 @@ from typing import assert_never
 from owlclaw_ray.adapters.store.codec import agent_key, tenant_key, to_micros
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.ids import derived_id
 from owlclaw_ray.ports.store import (
     ActivateAgent,
@@ -39,7 +40,15 @@ class Needs:
     cancelled: set[str] = field(default_factory=set)
     """Runs to cancel: their agents are known only from the store."""
     takes: Counter[str] = field(default_factory=Counter)
-    """How many runs the batch may take from the front of each agent's queue; 1 where it only asks if there are any."""
+    """How many runs the batch may take from the front of each agent's queue."""
+    looks: set[str] = field(default_factory=set)
+    """Agents whose running run, or whether any is queued, is asked for."""
+    merges: set[str] = field(default_factory=set)
+    """Agents among whose queued runs one may be merged into, and the merge keys of such."""
+    merge_keys: set[str] = field(default_factory=set)
+    counted: set[str] = field(default_factory=set)
+    """Agents whose queued runs are to be counted, as far as the largest limit matters."""
+    queue_limit: int = 0
     claims: dict[str, set[int]] = field(default_factory=dict)
     """The epochs under which runs of each agent are claimed."""
     keys: set[str] = field(default_factory=set)
@@ -54,6 +63,11 @@ class Needs:
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 
+    @property
+    def removals(self) -> int:
+        """How many runs the batch may take out of any agent's queue at most."""
+        return max(self.takes.values(), default=0) + len(self.cancelled)
+
     def record(self, records: Iterable[LedgerRecord]) -> None:
         """Note ledger records that are to be appended."""
         self.records.update((record.run_id, record.record_id) for record in records)
@@ -67,6 +81,18 @@ class Needs:
         self.submissions += 1
         if command.idempotency is not None:
             self.keys.add(tenant_key(command.agent.tenant, command.idempotency.key))
+        if command.queue_limit is not None:
+            self.counted.add(key)
+            self.queue_limit = max(self.queue_limit, command.queue_limit)
+        match command.busy:
+            case BusyPolicy.REJECT | BusyPolicy.INTERRUPT:
+                self.looks.add(key)
+            case BusyPolicy.COALESCE:
+                self.merges.add(key)
+                self.merge_keys.add(merge_key(command.trigger))
+                self.keys.add(trigger_key(command.run_id))
+            case BusyPolicy.ENQUEUE:
+                pass
 
     def claim(self, command: ClaimRun | FinishRun) -> None:
         """Note what the claim of a run needs."""
@@ -97,6 +123,16 @@ def end_record_id(run_id: str) -> str:
     return derived_id("rec", run_id, "run", "end")
 
 
+def merge_key(trigger: Trigger) -> str:
+    """Return what is equal for triggers of one agent that may merge."""
+    return derived_id("merge", trigger.kind.value, trigger.focus)
+
+
+def trigger_key(run_id: str) -> str:
+    """Return the Idempotency-Key, which no client can use, of a trigger that was submitted under this id and merged."""
+    return f"merged {run_id}"
+
+
 def _note(needs: Needs, command: Command) -> None:  # noqa: C901 - one case a command
     match command:
         case SubmitRun():
@@ -117,7 +153,7 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901 - one case a co
         case ReleaseAgent():
             key = agent_key(command.agent)
             needs.agents.add(key)
-            needs.takes[key] += 1
+            needs.looks.add(key)
         case CancelRun():
             needs.runs.add(command.run_id)
             needs.cancelled.add(command.run_id)

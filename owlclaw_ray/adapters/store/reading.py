@@ -19,6 +19,7 @@ from owlclaw_ray.adapters.store.codec import (
     to_micros,
 )
 from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of, suspect_record_of
+from owlclaw_ray.adapters.store.queue_order import priority_of
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
 from owlclaw_ray.adapters.store.schema import (
     QUEUED,
@@ -208,6 +209,9 @@ def _run(row: Any) -> Run:
         optional_time(row.finished_at),
         cancel_requested=row.cancel_requested,
         result=load_result(row.result),
+        priority=priority_of(row.rank),
+        deadline=optional_time(row.deadline),
+        interrupted_by=row.interrupted_by,
     )
 
 

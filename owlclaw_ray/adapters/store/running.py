@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from owlclaw_ray.adapters.store.answers import Answer, ClaimAnswer, FinishAnswer
-from owlclaw_ray.adapters.store.codec import agent_key, dump, from_micros, load_state, to_micros
+from owlclaw_ray.adapters.store.codec import agent_key, dump, load_state, to_micros
 from owlclaw_ray.adapters.store.working_set import AgentRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import (
     ActivateAgent,
     AgentActivated,
@@ -67,7 +68,8 @@ def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
     store.append(run, command.entries)
     store.record(command.ledger)
     store.keep(command.blobs)
-    return Appended(bool(run.cancel_requested))
+    by = run.interrupted_by
+    return Appended(bool(run.cancel_requested), None if by is None else RunId(by))
 
 
 def finish(store: WorkingSet, command: FinishRun) -> Answer:
@@ -107,19 +109,21 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
         return ClaimAnswer(run.snapshot(), run.last_entry)
     if not agent.queue:
         return None
-    run = agent.running = agent.queue.popleft()
+    run = agent.running = agent.queue[0]
+    agent.leave(run)
     run.status, run.started_at, run.claimed_epoch = RunStatus.RUNNING, to_micros(at), agent.epoch
     run.recorded_calls = 0
     store.changed_run(run)
     store.note(run, EntryKind.RUN_STARTED, run.started_at, {"epoch": agent.epoch})
-    return _fresh(run.snapshot(), agent.epoch, run.started_at)
+    return _fresh(run.snapshot(), agent.epoch, run.last_entry)
 
 
-def _fresh(run: Run, epoch: int, started_at: int) -> RunClaimed:
+def _fresh(run: Run, epoch: int, last_entry: int) -> RunClaimed:
+    assert run.started_at is not None
     queued = {"trigger": run.trigger.kind.value, "focus": run.trigger.focus}
     journal = (
         JournalEntry(1, EntryKind.RUN_QUEUED, run.created_at, queued),
-        JournalEntry(2, EntryKind.RUN_STARTED, from_micros(started_at), {"epoch": epoch}),
+        JournalEntry(last_entry, EntryKind.RUN_STARTED, run.started_at, {"epoch": epoch}),
     )
     return RunClaimed(run, journal)
 

@@ -65,7 +65,7 @@ def fire_schedule(store: WorkingSet, command: FireSchedule) -> ScheduleFired | A
         return AlreadyFired()
     accepted = None if command.run is None else submit_run(store, command.run)
     if accepted is not None and not isinstance(accepted, RunAccepted):
-        raise ValueError(f"the run of schedule {command.schedule_id} uses an Idempotency-Key of another request")
+        raise ValueError(f"the run of schedule {command.schedule_id} is refused: {accepted}")
     store.changes.ticks += command.ticks
     store.firings.update(tick.firing_id for tick in command.ticks)
     fired = [tick.run_id for tick in command.ticks if tick.run_id is not None and tick.run_id in store.runs]

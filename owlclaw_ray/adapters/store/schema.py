@@ -29,6 +29,7 @@ NAME = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that is compared byte by byte on every database."""
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 ACTIVE = text("status IN ('queued', 'running')")
+MERGEABLE = text("status = 'queued' AND merge_key IS NOT NULL")
 QUEUED: ColumnClause[str] = literal_column("'queued'")
 RUNNING: ColumnClause[str] = literal_column("'running'")
 """As literals: a plan made for a parameter cannot use a partial index."""
@@ -64,7 +65,12 @@ runs = Table(
     Column("cancel_requested", Boolean, nullable=False),
     Column("claimed_epoch", BigInteger, nullable=False),
     Column("result", Text),
-    Index("runs_active", "agent", "status", "seq", sqlite_where=ACTIVE, postgresql_where=ACTIVE),
+    Column("rank", BigInteger, nullable=False, server_default="0"),
+    Column("deadline", BigInteger),
+    Column("merge_key", NAME),
+    Column("interrupted_by", NAME),
+    Index("runs_active", "agent", "status", "rank", "seq", sqlite_where=ACTIVE, postgresql_where=ACTIVE),
+    Index("runs_mergeable", "agent", "merge_key", sqlite_where=MERGEABLE, postgresql_where=MERGEABLE),
     Index("runs_by_agent", "agent", "seq"),
     Index("runs_by_tenant", "tenant", "seq"),
     Index("runs_by_status", "tenant", "status", "seq"),
@@ -165,7 +171,17 @@ idempotency_keys = Table(
     Index("idempotency_keys_expiry", "expires_at"),
 )
 
+probes = Table(
+    "probes",
+    metadata,
+    Column("writer", NAME, primary_key=True),
+    Column("written", BigInteger, nullable=False),
+)
+"""Where each store writes to see whether it can."""
+
 active_run = runs.c.status.in_([QUEUED, RUNNING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
+mergeable_run = (runs.c.status == QUEUED) & runs.c.merge_key.is_not(None)
+"""Spelt as in the index runs_mergeable, which serves it."""
 active_schedule = schedules.c.status == literal_column("'active'")
 """Spelt as in the index schedules_due, which serves it."""

@@ -23,6 +23,8 @@ from owlclaw_ray.ids import RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerFilter, Outcome, RunFilter
 
 _RACES = 5
+_WRITABLE_SECONDS = 1.0
+"""For how long after a commit the store counts as one that can be written."""
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
 
@@ -33,7 +35,8 @@ class SqlStore:
     def __init__(self, database: Database, writer: str) -> None:
         self._database = database
         self._applier = Applier(database.dialect, database.engine_dialect, writer)
-        self._turn = asyncio.Lock()
+        self._turn, self._probing = asyncio.Lock(), asyncio.Lock()
+        self._writable_until = 0.0
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """As CommandStore.apply: in one transaction, whose number of statements does not grow with the commands.
@@ -45,6 +48,7 @@ class SqlStore:
         async with self._turn:
             outcomes = await self._apply(commands)
             self._applier.committed()
+            self._note_commit()
             return outcomes
 
     async def _apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
@@ -61,6 +65,20 @@ class SqlStore:
                     races += 1
                     continue
                 raise StoreUnavailableError(f"the store did not commit: {explain(error)}") from error
+
+    async def check_writable(self) -> None:
+        """As Store.check_writable: by a commit of its own where there was no other."""
+        async with self._probing:
+            if asyncio.get_running_loop().time() < self._writable_until:
+                return
+            try:
+                await self._database.write(self._applier.probe)
+            except FAILURES as error:
+                raise StoreUnavailableError(f"the store cannot be written: {explain(error)}") from error
+            self._note_commit()
+
+    def _note_commit(self) -> None:
+        self._writable_until = asyncio.get_running_loop().time() + _WRITABLE_SECONDS
 
     async def _read(self, query: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
         try:

@@ -7,6 +7,7 @@ rows of its agents are locked: everything loaded stays true until the commit.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from owlclaw_ray.adapters.store.codec import (
     optional_time,
     to_micros,
 )
+from owlclaw_ray.adapters.store.queue_order import priority_of
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
@@ -47,9 +49,18 @@ class RunRow:
     cancel_requested: bool = False
     claimed_epoch: int = 0
     result: str | None = None
+    rank: int = 0
+    deadline: int | None = None
+    merge_key: str | None = None
+    interrupted_by: str | None = None
     last_entry: int = 0
     trigger: str | None = None
     recorded_calls: int | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What orders the queue."""
+        return self.rank, self.seq
 
     def snapshot(self) -> Run:
         """Return the run as it stands now, its trigger UNREAD_TRIGGER if that was not loaded."""
@@ -64,12 +75,15 @@ class RunRow:
             optional_time(self.finished_at),
             cancel_requested=bool(self.cancel_requested),
             result=load_result(self.result),
+            priority=priority_of(self.rank),
+            deadline=optional_time(self.deadline),
+            interrupted_by=None if self.interrupted_by is None else RunId(self.interrupted_by),
         )
 
 
 @dataclass(slots=True, eq=False)
 class AgentRow:
-    """An agent, with the front of its queue as far as the batch may need it."""
+    """An agent, with the front of its queue as far as the batch may need it. `queued` is None where it was not counted."""
 
     agent: str
     epoch: int
@@ -77,7 +91,26 @@ class AgentRow:
     state: str
     queue: deque[RunRow] = field(default_factory=deque)
     running: RunRow | None = None
+    queued: int | None = None
     active_schedules: int = 0
+
+    def enqueue(self, run: RunRow) -> None:
+        """Put a run at its place in the queue."""
+        if self.queue and run.place < self.queue[-1].place:
+            insort(self.queue, run, key=_place)
+        else:
+            self.queue.append(run)
+        if self.queued is not None:
+            self.queued += 1
+
+    def leave(self, run: RunRow) -> None:
+        """Take a queued run out of the queue."""
+        if self.queue and self.queue[0] is run:
+            self.queue.popleft()
+        elif run in self.queue:
+            self.queue.remove(run)
+        if self.queued is not None:
+            self.queued -= 1
 
 
 @dataclass(slots=True)
@@ -97,6 +130,8 @@ class Changes:
 
     new_runs: list[RunRow] = field(default_factory=list)
     runs: dict[int, RunRow] = field(default_factory=dict)
+    merged_runs: dict[int, RunRow] = field(default_factory=dict)
+    """Queued runs that took over a trigger."""
     agents: dict[str, AgentRow] = field(default_factory=dict)
     journal: list[tuple[str, int, str, int, str]] = field(default_factory=list)
     blobs: dict[str, str] = field(default_factory=dict)
@@ -114,6 +149,8 @@ class WorkingSet:
     agents: dict[str, AgentRow] = field(default_factory=dict)
     runs: dict[str, RunRow] = field(default_factory=dict)
     keys: dict[str, KeyRow] = field(default_factory=dict)
+    mergeable: dict[tuple[str, str], RunRow] = field(default_factory=dict)
+    """Runs that a trigger may join while they are queued, by agent and merge key."""
     schedules: dict[str, Schedule] = field(default_factory=dict)
     firings: set[str] = field(default_factory=set)
     """Firing ids that are in the store already."""
@@ -125,10 +162,28 @@ class WorkingSet:
     changes: Changes = field(default_factory=Changes)
 
     def add_run(self, run: RunRow) -> None:
-        """Put a new run at the end of its agent's queue."""
+        """Put a new run into its agent's queue."""
         self.runs[run.run_id] = run
         self.changes.new_runs.append(run)
-        self.agents[run.agent].queue.append(run)
+        self.agents[run.agent].enqueue(run)
+        if run.merge_key is not None:
+            self.mergeable[run.agent, run.merge_key] = run
+
+    def move_up(self, run: RunRow, rank: int) -> None:
+        """Give a queued run this rank, if it is the better one."""
+        if rank < run.rank:
+            agent = self.agents[run.agent]
+            agent.leave(run)
+            run.rank = rank
+            agent.enqueue(run)
+
+    def merged_run(self, run: RunRow) -> None:
+        """Note that a queued run's trigger, rank and deadline are to be written."""
+        self.changes.merged_runs[run.seq] = run
+
+    def know_key(self, slot: str, row: KeyRow) -> None:
+        """Note what an Idempotency-Key stands for from now on."""
+        self.keys[slot] = self.changes.keys[slot] = row
 
     def changed_run(self, run: RunRow) -> None:
         """Note that the run is to be written."""
@@ -190,3 +245,7 @@ class WorkingSet:
 
     def _agent_of(self, schedule: Schedule) -> AgentRow:
         return self.agents[agent_key(schedule.agent)]
+
+
+def _place(run: RunRow) -> tuple[int, int]:
+    return run.place

@@ -20,6 +20,7 @@ from owlclaw_ray.adapters.store.schema import (
     journal,
     ledger,
     ledger_heads,
+    probes,
     runs,
     schedules,
     ticks,
@@ -44,8 +45,21 @@ _NEW_RUN = (
     "cancel_requested",
     "claimed_epoch",
     "result",
+    "interrupted_by",
+    "rank",
+    "deadline",
+    "merge_key",
 )
-_CHANGED_RUN = ("status", "started_at", "finished_at", "cancel_requested", "claimed_epoch", "result")
+_CHANGED_RUN = (
+    "status",
+    "started_at",
+    "finished_at",
+    "cancel_requested",
+    "claimed_epoch",
+    "result",
+    "interrupted_by",
+)
+_MERGED_RUN = ("trigger", "rank", "deadline")
 _CHANGED_AGENT = ("epoch", "activation_id", "state")
 _JOURNAL = ("run_id", "seq", "kind", "at", "data")
 _RECORD = (
@@ -102,6 +116,7 @@ class Writer:
 
         self._new_runs = inserting(runs, _NEW_RUN)
         self._runs = updating(runs, _CHANGED_RUN, "seq")
+        self._merged_runs = updating(runs, _MERGED_RUN, "seq")
         self._agents = updating(agents, _CHANGED_AGENT, "agent")
         self._journal = inserting(journal, _JOURNAL)
         self._blobs = RowsStatement(dialect.insert(blobs).on_conflict_do_nothing(), ("hash", "content"), engine_dialect)
@@ -120,12 +135,23 @@ class Writer:
             .order_by(ledger_heads.c.tenant)
         )
         self._ids = dialect.ids
+        self._probe = (
+            dialect.insert(probes)
+            .values(writer=name, written=1)
+            .on_conflict_do_update(index_elements=["writer"], set_={"written": probes.c.written + 1})
+        )
+
+    def probe(self, connection: Connection) -> None:
+        """Write something that matters to nobody."""
+        connection.execute(self._probe)
 
     def write(self, connection: Connection, changes: Changes) -> None:
         """Write all changes; whatever fails, the transaction is of no more use."""
         new = {run.seq for run in changes.new_runs}
         self._new_runs.run(connection, [_new_run(run) for run in changes.new_runs])
         self._runs.run(connection, [_changed_run(run) for run in changes.runs.values() if run.seq not in new])
+        merged = [run for run in changes.merged_runs.values() if run.seq not in new]
+        self._merged_runs.run(connection, [(run.trigger, run.rank, run.deadline, run.seq) for run in merged])
         self._agents.run(
             connection,
             [(row.epoch, row.activation_id, row.state, row.agent) for row in changes.agents.values()],
@@ -142,7 +168,7 @@ class Writer:
         keys = sorted(changes.keys.items())
         self._keys.run(connection, [(key, row.body_hash, row.run_id, row.expires_at) for key, row in keys])
         self._keys_since_sweep += len(keys)
-        if self._keys_since_sweep >= _SWEEP_EVERY:
+        if self._keys_since_sweep >= _SWEEP_EVERY and changes.new_runs:
             self._keys_since_sweep = 0
             connection.execute(self._sweep, {"now": min(run.created_at for run in changes.new_runs)})
 
@@ -179,7 +205,9 @@ def _new_names(columns: Sequence[str]) -> tuple[str, ...]:
 
 def _new_run(run: RunRow) -> tuple[Any, ...]:
     tenant = agent_of(run.agent).tenant
-    return (run.seq, run.run_id, tenant, run.agent, run.trigger, run.created_at, *_changed_run(run)[:-1])
+    changing = _changed_run(run)[:-1]
+    settled = (run.rank, run.deadline, run.merge_key)
+    return (run.seq, run.run_id, tenant, run.agent, run.trigger, run.created_at, *changing, *settled)
 
 
 def _changed_run(run: RunRow) -> tuple[Any, ...]:
@@ -190,6 +218,7 @@ def _changed_run(run: RunRow) -> tuple[Any, ...]:
         run.cancel_requested,
         run.claimed_epoch,
         run.result,
+        run.interrupted_by,
         run.seq,
     )
 

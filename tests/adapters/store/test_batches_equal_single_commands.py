@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,7 +19,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
@@ -46,7 +47,15 @@ keys = st.builds(
     body_hash=st.sampled_from(["same", "same", "other"]),
     expires_at=times,
 )
-triggers = st.builds(Trigger, kind=st.sampled_from(TriggerKind), payload=texts, focus=texts)
+triggers = st.builds(Trigger, kind=st.sampled_from([*[TriggerKind.API] * 9, *TriggerKind]), payload=texts, focus=texts)
+admissions = st.fixed_dictionaries(
+    {
+        "busy": st.sampled_from([BusyPolicy.ENQUEUE, *BusyPolicy]),
+        "priority": st.sampled_from([0, 0, 5, -5]),
+        "deadline": st.one_of(st.none(), times),
+        "queue_limit": st.sampled_from([None, None, 1, 2, 3]),
+    }
+)
 states = st.builds(AgentState, recent_outcomes=st.tuples(texts), runs=st.integers(0, 9))
 blobs = st.sampled_from([{}, {"h1": "system \x00 text"}, {"h1": "system \x00 text", "h2": "[]"}])
 
@@ -60,7 +69,8 @@ def runs(draw, first=0):
 @st.composite
 def submits(draw, first=0):
     run_id, agent = draw(runs(first))
-    return SubmitRun(run_id, agent, draw(triggers), draw(times), draw(st.one_of(st.none(), keys)))
+    submit = SubmitRun(run_id, agent, draw(triggers), draw(times), draw(st.one_of(st.none(), keys)))
+    return replace(submit, **draw(admissions))
 
 
 @st.composite

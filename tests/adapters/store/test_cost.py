@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ports.store import (
     AppendJournal,
@@ -23,7 +25,7 @@ from owlclaw_ray.ports.store import (
     ReleaseAgent,
     RunFilter,
 )
-from owlclaw_ray.testing.store_contract import AGENT, NOW, activation, ending, entries, submission
+from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, entries, submission
 from owlclaw_ray.testing.store_ledger_contract import record
 from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
 
@@ -51,14 +53,21 @@ def statements_of(store):
 def life_of(agent, at):
     run_id, second = f"run_{at}_1", f"run_{at}_2"
     facts = entries(3, EntryKind.PROMPT_BUILT, EntryKind.TOOL_FINISHED)
+    refused = replace(submission(f"run_{at}_3", agent), busy=BusyPolicy.REJECT)
+    merging = [replace(submission(f"run_{at}_{n}", agent), busy=BusyPolicy.COALESCE, priority=n) for n in (4, 5)]
+    urgent = replace(submission(f"run_{at}_6", agent), busy=BusyPolicy.INTERRUPT)
     return [
         submission(run_id, agent, key=f"key_{at}"),
-        submission(second, agent),
+        replace(submission(second, agent), queue_limit=5),
         activation("act_1", agent),
         ClaimRun(agent, 1, NOW),
         AppendJournal(RunId(run_id), agent, 1, facts, (record(2 * at, agent),), {f"h_{at}": "text"}),
         activation("act_2", agent),
         ClaimRun(agent, 2, NOW),
+        refused,
+        *merging,
+        urgent,
+        *(CancelRun(agent.tenant, RunId(f"run_{at}_{n}"), NOW) for n in (4, 6)),
         ending(run_id, 6, epoch=2, agent=agent),
         CancelRun(agent.tenant, RunId(second), NOW),
         CreateSchedule(schedule(f"sch_{at}", agent), 9),
@@ -77,7 +86,7 @@ async def test_a_large_batch_takes_no_more_statements_than_a_small_one(sqlite_st
     with statements_of(sqlite_store) as large:
         await sqlite_store.apply([each for at in range(1, 31) for each in life_of(agents[at], at)])
 
-    assert len(large) <= len(small) <= 36
+    assert len(large) <= len(small) <= 39
 
 
 async def plans_of(store, seen):
@@ -107,6 +116,7 @@ async def test_commands_read_neither_whole_tables_nor_past_runs(sqlite_store):
     assert whole_tables(plans) == []
     assert [each for each in plans if "runs_by" in each[0]] == []
     assert any("runs_active" in detail for detail, _ in plans)
+    assert any("runs_mergeable" in detail for detail, _ in plans)
 
 
 async def test_queries_read_no_whole_tables(sqlite_store):

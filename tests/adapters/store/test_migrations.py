@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
+from owlclaw_ray.adapters.store import migrations
+from owlclaw_ray.adapters.store.migrating import migrate
 from owlclaw_ray.adapters.store.schema import metadata
+from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority
+from owlclaw_ray.testing.store_commands import activation, submission
 
 
 def differences(connection):
@@ -22,4 +30,21 @@ def partial_indexes(connection):
 
 async def test_the_migrations_lead_to_the_schema(store):
     assert await store._database.read(differences) == []
-    assert await store._database.read(partial_indexes) == {"runs_active", "schedules_due"}
+    assert await store._database.read(partial_indexes) == {"runs_active", "runs_mergeable", "schedules_due"}
+
+
+def downgrade(connection, revision):
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.attributes["connection"] = connection
+    command.downgrade(config, revision)
+
+
+async def test_runs_that_waited_before_priorities_existed_keep_their_order(store):
+    await store.apply([activation("act_1"), *(submission(f"run_{at}") for at in range(3))])
+
+    await store._database.write(downgrade, "0001")
+    await store._database.write(migrate)
+    await store.apply([with_priority(-1, "run_3"), with_priority(1, "run_4")])
+
+    assert await ids_in_order(store) == ["run_4", "run_0", "run_1", "run_2", "run_3"]

@@ -16,7 +16,7 @@ from owlclaw_ray.adapters.store.migrations import HEAD
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.errors import ConfigurationError, StoreUnavailableError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.testing.store_contract import AGENT, one, submission
+from owlclaw_ray.testing.store_commands import AGENT, one, submission
 
 
 async def problem_of(url):

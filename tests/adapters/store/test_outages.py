@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import sqlite3
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from owlclaw_ray.adapters.store import sql_store
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ports.store import RunAccepted, RunFilter
-from owlclaw_ray.testing.store_contract import AGENT, one, submission
+from owlclaw_ray.testing.store_commands import AGENT, one, submission
 
 
 @pytest.fixture
@@ -21,6 +25,18 @@ async def sqlite_store(sqlite_url):
 
 async def execute(store, statement):
     await store._database.write(lambda connection: connection.execute(text(statement)))
+
+
+@contextmanager
+def no_growth_of(sqlite_url):
+    """Let no file of this process become longer than the store's write-ahead log is now, as on a full disk."""
+    journal = Path(sqlite_url.removeprefix("sqlite:///") + "-wal")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size if journal.exists() else 0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_a_full_disk_commits_nothing_and_passes(sqlite_store):
@@ -44,6 +60,36 @@ async def test_a_read_only_database_commits_nothing_and_is_still_read(sqlite_sto
         await one(sqlite_store, submission("run_2"))
 
     assert [run.run_id for run in await sqlite_store.runs(RunFilter(AGENT.tenant))] == ["run_1"]
+
+
+async def test_a_store_that_cannot_be_written_says_so(sqlite_store):
+    await execute(sqlite_store, "PRAGMA query_only = ON")
+
+    with pytest.raises(StoreUnavailableError, match=r"cannot be written: .*readonly"):
+        await sqlite_store.check_writable()
+
+
+@pytest.mark.parametrize("probes", [0, 1])
+async def test_a_file_that_may_not_grow_is_noticed_and_so_is_its_end(sqlite_store, sqlite_url, monkeypatch, probes):
+    monkeypatch.setattr(sql_store, "_WRITABLE_SECONDS", 0)
+    for _ in range(probes):
+        await sqlite_store.check_writable()
+    with no_growth_of(sqlite_url), pytest.raises(StoreUnavailableError, match="cannot be written"):
+        await sqlite_store.check_writable()
+
+    await sqlite_store.check_writable()
+    assert isinstance(await one(sqlite_store, submission("run_1")), RunAccepted)
+
+
+async def test_many_who_ask_at_once_cost_one_commit_and_so_does_who_asks_after_a_commit(sqlite_store):
+    await asyncio.gather(*(sqlite_store.check_writable() for _ in range(20)))
+    await one(sqlite_store, submission("run_1"))
+    await sqlite_store.check_writable()
+
+    [written] = await sqlite_store._database.read(
+        lambda connection: connection.execute(text("SELECT written FROM probes")).one()
+    )
+    assert written == 1
 
 
 async def test_a_database_locked_for_long_is_unavailable(sqlite_store, sqlite_url):
@@ -89,6 +135,8 @@ async def test_a_server_that_takes_no_writes_makes_the_store_unavailable(postgre
 
     with pytest.raises(StoreUnavailableError, match="read-only"):
         await one(store, submission("run_1"))
+    with pytest.raises(StoreUnavailableError, match=r"cannot be written: .*read-only"):
+        await store.check_writable()
 
     await store.close()
 

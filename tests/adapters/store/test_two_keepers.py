@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ports.store import (
     AgentActivated,
     AlreadyFired,
@@ -25,7 +27,7 @@ from owlclaw_ray.ports.store import (
     ScheduleFired,
     StaleEpoch,
 )
-from owlclaw_ray.testing.store_contract import AGENT, NOW, activation, ending, one, submission
+from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, one, submission
 from owlclaw_ray.testing.store_ledger_contract import record
 from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
 
@@ -107,6 +109,29 @@ async def test_racing_submissions_under_one_key_make_one_run(keepers):
     assert all(isinstance(each, RunAccepted) for each in accepted)
     assert Counter(each.duplicate for each in accepted) == {True: 50, False: 10}
     assert len({each.run_id for each in accepted}) == len(await keepers[0].runs(RunFilter(AGENT.tenant))) == 10
+
+
+@pytest.mark.parametrize("busy", [BusyPolicy.REJECT, BusyPolicy.COALESCE, BusyPolicy.INTERRUPT])
+async def test_racing_triggers_are_decided_one_after_another(keepers, busy):
+    await keepers[0].apply([activation("act_1"), submission("run_begun"), ClaimRun(AGENT, 1, NOW)])
+    if busy is BusyPolicy.REJECT:
+        await one(keepers[0], ending("run_begun"))
+    commands = [replace(submission(f"run_{at}"), busy=busy, queue_limit=5) for at in range(8)]
+
+    outcomes = await asyncio.gather(*(one(keepers[at % 2], command) for at, command in enumerate(commands)))
+
+    accepted = [each for each in outcomes if isinstance(each, RunAccepted)]
+    queued = (await keepers[0].agent(AGENT)).queued_runs
+    match busy:
+        case BusyPolicy.REJECT:
+            assert (len(accepted), queued) == (1, 1)
+            assert {each.run_id for each in outcomes} == {accepted[0].run_id}
+        case BusyPolicy.COALESCE:
+            assert (len(accepted), queued) == (8, 1)
+            assert (await keepers[0].run(AGENT.tenant, accepted[0].run_id)).trigger.merged == 8
+        case BusyPolicy.INTERRUPT:
+            assert (len(accepted), queued) == (5, 5)
+            assert Counter(each.interrupted for each in accepted) == {"run_begun": 1, None: 4}
 
 
 async def test_racing_firings_fire_once(keepers):

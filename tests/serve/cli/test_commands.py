@@ -12,7 +12,7 @@ import pytest
 
 from serve.pid_file import PidFile
 from tests.serve.cli.conftest import Run
-from tests.serve.double import FINAL_TEXT
+from tests.serve.double import FINAL_TEXT, MemoryRuntime
 
 
 def test_a_trigger_says_which_run_it_made_and_that_a_script_answers(owlclaw: Run):
@@ -89,6 +89,29 @@ def test_the_same_idempotency_key_gives_the_same_run(owlclaw: Run):
     made = [json.loads(owlclaw("trigger", "assistant", "--idempotency-key", "k", "--json").output) for _ in range(2)]
 
     assert made[0]["run_id"] == made[1]["run_id"]
+
+
+def test_a_trigger_says_how_it_comes_to_its_agent(owlclaw: Run):
+    first = json.loads(owlclaw("trigger", "patient", "--json").output)["run_id"]
+
+    refused = owlclaw("trigger", "patient", "--busy", "reject")
+    urgent = owlclaw("trigger", "patient", "--busy", "interrupt", "--priority", "-5", "--deadline", "60")
+    run = json.loads(owlclaw("runs", urgent.output.split()[0], "--json").output)
+
+    assert (refused.exit_code, refused.output) == (1, f"agent 'patient' is busy with run '{first}'\n")
+    assert f"queued, and {first} is interrupted; follow it with: owlclaw tail run_" in urgent.output
+    assert (run["priority"], run["deadline"] > run["created_at"]) == (-5, True)
+
+
+def test_a_merged_trigger_is_said_to_be_one(owlclaw: Run, runtime: MemoryRuntime):
+    runtime.merging_into = json.loads(owlclaw("trigger", "patient", "--json").output)["run_id"]
+
+    assert "merged into this run, which is queued;" in owlclaw("trigger", "patient", "--busy", "coalesce").output
+
+
+@pytest.mark.parametrize("option", [("--busy", "wait"), ("--priority", "11"), ("--deadline", "soon")])
+def test_an_admission_that_makes_no_sense_is_wrong_usage(owlclaw: Run, option: tuple[str, str]):
+    assert owlclaw("trigger", "assistant", *option).exit_code == 2
 
 
 def test_a_refusal_is_one_sentence_and_a_failure(owlclaw: Run):

@@ -62,3 +62,9 @@ def test_what_a_terminal_would_obey_is_not_passed_on():
 
     assert "\x1b" not in shown("model_replied", {"text": text, "tool_calls": []})
     assert "[red]red[/red]" in shown("run_finished", {"status": "completed", "final_text": text})
+
+
+def test_merged_triggers_and_interruptions_are_told():
+    assert "one more trigger, 3 now" in shown("trigger_merged", {"trigger_id": "run_2", "merged": 3, "superseded": 1})
+    assert "interrupted by run_2" in shown("cancel_requested", {"by": "run_2"})
+    assert "asked for" in shown("cancel_requested", {})
