@@ -17,6 +17,8 @@ _Fact = TypeVar("_Fact")
 def fast_pickle(fact: type[_Fact]) -> type[_Fact]:
     """Decorate a dataclass that has slots, so that its objects are pickled and made again at less cost. Nothing else changes."""
     names = [field.name for field in fields(fact)]  # type: ignore[arg-type]
+    if not names:
+        return fact
     setters = tuple(fact.__dict__[name].__set__ for name in names)
     values = attrgetter(*names)
 

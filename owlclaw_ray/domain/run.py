@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ids import RunId
 
@@ -36,6 +37,7 @@ class RunStatus(Enum):
         return self not in {RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING}
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens and money (US dollars) of model calls."""
@@ -54,6 +56,7 @@ class Usage:
         )
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class RunError:
     """Why a run did not complete."""
@@ -63,6 +66,7 @@ class RunError:
     retryable: bool = False
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """How a run ended (R8)."""
@@ -82,6 +86,7 @@ class RunResult:
     error: RunError | None = None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run as the store knows it."""

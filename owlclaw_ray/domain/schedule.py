@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import FiringId, RunId, ScheduleId
 
 
@@ -26,6 +27,7 @@ class ScheduleStatus(Enum):
     CANCELLED = "cancelled"
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A durable rule that produces triggers."""
@@ -52,6 +54,7 @@ class TickOutcome(Enum):
     SKIPPED = "skipped"
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Tick:
     """One due time of a schedule, or a run of missed ones with the same outcome."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.pickling import fast_pickle
 
 
 class TriggerKind(Enum):
@@ -21,6 +22,7 @@ class TriggerKind(Enum):
     """Another agent asked for the run."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Trigger:
     """Why a run starts, and with what."""
@@ -52,6 +54,7 @@ LONGEST_DEADLINE = 604_800.0
 """A week, in seconds."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Admission:
     """How a trigger comes to its agent."""

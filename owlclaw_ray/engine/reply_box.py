@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.errors import ModelRefusedError, OwlClawError
 from owlclaw_ray.ids import RequestId
 from owlclaw_ray.ports.models import Models
@@ -15,6 +16,7 @@ from owlclaw_ray.ports.models import Models
 logger = logging.getLogger(__name__)
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What became of a request."""

@@ -17,12 +17,14 @@ from typing import Protocol, TypeAlias
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
+from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.ids import ActivationId, RunId, ScheduleId, TenantId
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
     """A client's Idempotency-Key and the hash of the body that came with it."""
@@ -32,6 +34,7 @@ class IdempotencyClaim:
     expires_at: datetime
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class SubmitRun:
     """Queue a run, as its `busy` policy says. Outcome: RunAccepted, IdempotencyConflict, AgentBusy or QueueFull.
@@ -58,6 +61,7 @@ class SubmitRun:
     queue_limit: int | None = None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ActivateAgent:
     """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated.
@@ -70,6 +74,7 @@ class ActivateAgent:
     at: datetime
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ClaimRun:
     """Take the agent's next run: the one that its last owner left (status running), else the first of the queue.
@@ -83,6 +88,7 @@ class ClaimRun:
     at: datetime
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class AppendJournal:
     """Append facts to a running run. Outcome: Appended or StaleEpoch.
@@ -99,6 +105,7 @@ class AppendJournal:
     """Texts by the hash of their content; known ones are ignored."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class FinishRun:
     """Append the last facts, set the result, save the agent's state, all in one; then claim the next run if asked.
@@ -118,6 +125,7 @@ class FinishRun:
     claim_next: bool = True
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ReleaseAgent:
     """End an activation on purpose: the agent has no owner until the next one. Outcome: Released or StaleEpoch."""
@@ -128,6 +136,7 @@ class ReleaseAgent:
     at: datetime
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class CancelRun:
     """Ask for the end of a run. A queued run is cancelled at once; a running one gets `cancel_requested`. Outcome: CancelOutcome."""
@@ -137,6 +146,7 @@ class CancelRun:
     at: datetime
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class CreateSchedule:
     """Store a schedule. Outcome: ScheduleCreated (the first one, if the id is there already) or TooManySchedules."""
@@ -145,6 +155,7 @@ class CreateSchedule:
     limit: int
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class CancelSchedule:
     """Cancel an agent's own schedule. Outcome: ScheduleCancelled."""
@@ -154,6 +165,7 @@ class CancelSchedule:
     at: datetime
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class FireSchedule:
     """Account for due times of a schedule and move it on: all of it, or, if a tick's firing_id is there already, nothing.
@@ -168,6 +180,7 @@ class FireSchedule:
     run: SubmitRun | None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class AppendLedger:
     """Append records that belong to no journal entry. Outcome: LedgerAppended. Records whose id is there already are ignored."""
@@ -190,6 +203,7 @@ Command: TypeAlias = (
 )
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class RunAccepted:
     """The trigger is in the store. `duplicate`: the Idempotency-Key named an earlier run, which run_id and status are of."""
@@ -206,6 +220,7 @@ class RunAccepted:
     """Whether a script and no model answers this agent. The Runtime knows and says it; stores leave it as it is."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class IdempotencyConflict:
     """The key was used for another body."""
@@ -213,6 +228,7 @@ class IdempotencyConflict:
     key: str
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class AgentBusy:
     """The trigger is refused: the agent executes this run, or, while it executes none, will execute it next."""
@@ -220,6 +236,7 @@ class AgentBusy:
     run_id: RunId
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class QueueFull:
     """The trigger is refused: the agent has `limit` queued runs or more."""
@@ -227,6 +244,7 @@ class QueueFull:
     limit: int
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class AgentActivated:
     """The agent is owned under this epoch."""
@@ -235,6 +253,7 @@ class AgentActivated:
     state: AgentState
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class RunClaimed:
     """The run to execute now, with its journal so far: the entry of this claim included, trigger_merged entries left out."""
@@ -245,11 +264,13 @@ class RunClaimed:
     """The texts that a resumed run's prompt_built entry names; empty for a fresh run."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class NothingQueued:
     """The agent has no run to execute."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class StaleEpoch:
     """Another activation owns the agent, under `current`."""
@@ -258,6 +279,7 @@ class StaleEpoch:
     current: int
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Appended:
     """The facts are durable."""
@@ -266,6 +288,7 @@ class Appended:
     interrupted_by: RunId | None = None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class RunFinished:
     """The end is durable."""
@@ -273,6 +296,7 @@ class RunFinished:
     next: RunClaimed | None = None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class Released:
     """The agent has no owner now. `pending`: it still has queued runs, so it should be activated again."""
@@ -280,6 +304,7 @@ class Released:
     pending: bool = False
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class CancelOutcome:
     """What the cancel found. `run` is None when there is no such run for the tenant; a final run is left as it is."""
@@ -287,6 +312,7 @@ class CancelOutcome:
     run: Run | None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ScheduleCreated:
     """It is stored; `schedule` is what the store has."""
@@ -294,6 +320,7 @@ class ScheduleCreated:
     schedule: Schedule
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class TooManySchedules:
     """The agent has `limit` active schedules already."""
@@ -301,6 +328,7 @@ class TooManySchedules:
     limit: int
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ScheduleCancelled:
     """`cancelled` is False, with the reason in `message`, when it does not exist for this agent, is done, or was cancelled before."""
@@ -312,6 +340,7 @@ class ScheduleCancelled:
     """Runs of its firings that are not final: they should get a cancel signal."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ScheduleFired:
     """The due times are accounted for; `run` is what was queued, if anything."""
@@ -319,16 +348,19 @@ class ScheduleFired:
     run: RunAccepted | None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class AlreadyFired:
     """Somebody else accounted for this due time, or the schedule is no longer active."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class LedgerAppended:
     """The records are durable."""
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class CommandFailed:
     """The command could not be applied though the others of its transaction were. `message` says why."""
@@ -359,6 +391,7 @@ Outcome: TypeAlias = (
 )
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
     """An agent as the store knows it."""
@@ -373,6 +406,7 @@ class AgentRecord:
     running_run: RunId | None
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class RunFilter:
     """Which runs; newest first. Absent fields do not filter."""
@@ -384,6 +418,7 @@ class RunFilter:
     limit: int = 50
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class LedgerFilter:
     """Which ledger records; oldest first. Absent fields do not filter."""
@@ -395,6 +430,7 @@ class LedgerFilter:
     limit: int = 1_000
 
 
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class ChainBreak:
     """Where a ledger chain does not hold."""

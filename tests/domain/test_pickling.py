@@ -21,7 +21,13 @@ class Single:
     value: object = None
 
 
-@pytest.mark.parametrize("fact", [Pair(1, ("a", "b")), Pair(2), Single(), Single((1, 2)), Single(Pair(3))])
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    pass
+
+
+@pytest.mark.parametrize("fact", [Nothing(), Pair(1, ("a", "b")), Pair(2), Single(), Single((1, 2)), Single(Pair(3))])
 def test_a_fact_comes_back_equal(fact):
     assert pickle.loads(pickle.dumps(fact)) == fact
 
