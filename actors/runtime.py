@@ -15,18 +15,20 @@ from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask_packed
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.facade import RuntimeFacade
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId
+from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Health
 
 _HEALTH_SECONDS = 3.0
 _WAKE_SECONDS = 3.0
 """How long a host may take to answer a wake before the Directory is asked instead."""
 _MOST_HOMES = 100_000
+_FRESH_SECONDS = 1.0
 _PROBES = {KEEPER: "ready", DIRECTORY: "hosts", GATEWAY: "ready", SCHEDULER: "ready"}
 
 logger = logging.getLogger(__name__)
@@ -100,6 +102,29 @@ class HostWaker:
         return [agent not in strangers for agent in agents]
 
 
+class RecentDefinitions:
+    """Implements `NamedDefinitions`: looks at a definition's files at most once a second, because every trigger asks."""
+
+    def __init__(self, folder: DefinitionFolder, clock: Clock) -> None:
+        self._folder, self._clock = folder, clock
+        self._known: dict[str, tuple[AgentDefinition, float]] = {}
+
+    def names(self) -> Sequence[str]:
+        """See NamedDefinitions.names."""
+        return self._folder.names()
+
+    async def get(self, name: str) -> AgentDefinition:
+        """See Definitions.get."""
+        known, looked = self._known.get(name, (None, 0.0))
+        now = self._clock.monotonic()
+        if known is not None and now - looked < _FRESH_SECONDS:
+            return known
+        self._known.pop(name, None)
+        definition = self._folder.load(name)
+        self._known[name] = (definition, now)
+        return definition
+
+
 class PartsHealth:
     """Asks every part of the runtime whether it answers."""
 
@@ -131,7 +156,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         store=keeper,
         watch=keeper,
         dispatcher=DirectoryDispatcher(plan.namespace),
-        definitions=DefinitionFolder(Path(plan.agents_dir), plan.defaults),
+        definitions=RecentDefinitions(DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock),
         memories_of=LanceMemory(Path(plan.worker.data_dir), None, clock).memories,
         health_of=PartsHealth(plan.namespace),
         clock=clock,
