@@ -35,8 +35,8 @@ class Client:
     """Talks to a running OwlClaw over HTTP.
 
     Every request is safe to repeat (`submit` always carries an Idempotency-Key), so connection errors and answers that a
-    later try may mend (429, 502, 503, 504, and 500 without a problem+json body, as a load balancer gives it while no server
-    process is there) are tried again: `attempts` times in all, which with pauses that double from 0.2 s outlasts the restart of
+    later try may mend (429, 502, 503, 504, and 404 or 500 without a problem+json body, as they come while no server process is
+    there yet) are tried again: `attempts` times in all, which with pauses that double from 0.2 s outlasts the restart of
     a server process. Retry-After is honoured. Methods raise the errors of `owlclaw_ray.errors` where the server names one,
     ClientError for other refusals, RuntimeUnavailableError and its ServerUnreachableError when nothing useful answers. Times
     are seconds. Use it as `async with Client(url) as client`, or call `close`.

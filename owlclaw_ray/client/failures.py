@@ -25,8 +25,8 @@ from owlclaw_ray.errors import (
 )
 
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
-RETRYABLE_WITHOUT_PROBLEM = 500
-"""What HAProxy answers while no server process is there; a server process that answers it says what is wrong."""
+RETRYABLE_WITHOUT_PROBLEM = frozenset({404, 500})
+"""What Serve and HAProxy answer while no server process is there; a server process that answers it says what is wrong."""
 _UNAVAILABLE = frozenset({502, 503, 504})
 
 
@@ -81,7 +81,7 @@ def failure_of(response: httpx.Response) -> OwlClawError:
     """Return the error of a response that is none of success, its body read: a TryAgainError if a retry may help."""
     problem, status = _problem(response), response.status_code
     error = _unexplained(response) if problem is None else _error(status, problem)
-    if status not in RETRYABLE_STATUSES and (status != RETRYABLE_WITHOUT_PROBLEM or problem is not None):
+    if status not in RETRYABLE_STATUSES and (status not in RETRYABLE_WITHOUT_PROBLEM or problem is not None):
         return error
     text = response.headers.get("retry-after", "")
     return TryAgainError(error, float(text) if text.isdecimal() else None)
@@ -108,7 +108,7 @@ def _error(status: int, problem: JsonObject) -> OwlClawError:
 def _unexplained(response: httpx.Response) -> OwlClawError:
     status = response.status_code
     detail = f"the server answered {status} {response.reason_phrase}"
-    unavailable = status in _UNAVAILABLE or status == RETRYABLE_WITHOUT_PROBLEM
+    unavailable = status in _UNAVAILABLE or status in RETRYABLE_WITHOUT_PROBLEM
     return RuntimeUnavailableError(detail) if unavailable else ClientError(status, {"detail": detail})
 
 

@@ -307,6 +307,9 @@ class Directory:
     async def _spawn(self) -> None:
         try:
             host = await self._pool.spawn()
+        except RetryableError as error:
+            logger.warning("a host was not made; the next heartbeat makes another: %s", error)
+            return
         finally:
             self._spawning -= 1
         self._welcome(host)
