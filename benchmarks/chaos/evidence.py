@@ -1,0 +1,158 @@
+"""Everything that is known of a session after its end, from four places that do not trust one another.
+
+The store says what the runtime believes; the handlers' log what was really executed; the client's log what it was promised; the
+killer's log what was done to the system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from benchmarks.chaos.installation import Installation
+from benchmarks.chaos.session import ANSWERS, BLOWS
+from benchmarks.chaos.strikes import Role
+from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ScheduleId
+from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerFilter, RunFilter, Store
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PAGE = 500
+_EVERYTHING = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One time that a handler really ran."""
+
+    run_id: str
+    call_id: str
+    tool: str
+    pid: int
+    started: datetime
+    ended: datetime | None
+    """None if its process died in the middle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Something that the client was told, or did."""
+
+    what: str
+    """`accepted`, `refused`, `cancelling` (asked for) or `cancel` (answered)."""
+    number: int
+    key: str
+    run_id: str
+    """Empty for `refused`."""
+    told: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """Something that the killer did."""
+
+    number: int
+    role: Role
+    what: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the checker judges."""
+
+    answers: Sequence[Answer]
+    blows: Sequence[Blow]
+    executions: Sequence[Execution]
+    runs: Mapping[RunId, Run]
+    journals: Mapping[RunId, Sequence[JournalEntry]]
+    ledger: Sequence[ChainedRecord]
+    chain_breaks: Sequence[ChainBreak]
+    agents: Sequence[AgentRecord]
+    schedules: Mapping[ScheduleId, Schedule]
+    ticks: Mapping[ScheduleId, Sequence[Tick]]
+    memories: Mapping[AgentRef, Sequence[Memory]]
+
+
+async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
+    """Return the evidence of the session in a folder; its system must have ended. Without a URL its store is the embedded one."""
+    installation = Installation(folder)
+    store = await open_store(store_url or installation.sqlite_url, writer="checker")
+    try:
+        agents = await store.agents(DEFAULT_TENANT, _EVERYTHING)
+        runs = await _runs(store)
+        schedules = [schedule for each in agents for schedule in await store.schedules(each.agent)]
+        memory = LanceMemory(installation.data_dir, None, SystemClock())
+        return Evidence(
+            answers=[_answer(line) for line in _lines(folder / ANSWERS)],
+            blows=[_blow(line) for line in _lines(folder / BLOWS)],
+            executions=_executions(installation.effects),
+            runs=runs,
+            journals={run_id: await store.journal(DEFAULT_TENANT, run_id) for run_id in runs},
+            ledger=await store.ledger(LedgerFilter(DEFAULT_TENANT, limit=_EVERYTHING)),
+            chain_breaks=await store.verify_ledger(DEFAULT_TENANT),
+            agents=agents,
+            schedules={each.schedule_id: each for each in schedules},
+            ticks={each.schedule_id: await store.ticks(each.schedule_id) for each in schedules},
+            memories={each.agent: memory.memories(each.agent) for each in agents},
+        )
+    finally:
+        await store.close()
+
+
+async def _runs(store: Store) -> dict[RunId, Run]:
+    """Return all runs in the order of their acceptance."""
+    found: list[Run] = []
+    before = None
+    while page := await store.runs(RunFilter(DEFAULT_TENANT, before_seq=before, limit=_PAGE)):
+        found += page
+        before = page[-1].seq
+    return {run.run_id: run for run in reversed(found)}
+
+
+def _lines(log: Path) -> Iterator[dict[str, Any]]:
+    if log.exists():
+        for line in log.read_bytes().splitlines():
+            yield orjson.loads(line)
+
+
+def _answer(line: dict[str, Any]) -> Answer:
+    return Answer(line["what"], line["number"], line["key"], line.get("run_id", ""), line)
+
+
+def _blow(line: dict[str, Any]) -> Blow:
+    return Blow(line["number"], Role(line["role"]), line["what"], _time(line["wall_ns"]))
+
+
+def _executions(log: Path) -> list[Execution]:
+    lines = list(_lines(log))
+    ends = {line["execution"]: _time(line["wall_ns"]) for line in lines if line["phase"] == "end"}
+    return [
+        Execution(
+            line["run_id"],
+            line["call_id"],
+            line["tool"],
+            line["pid"],
+            _time(line["wall_ns"]),
+            ends.get(line["execution"]),
+        )
+        for line in lines
+        if line["phase"] == "start"
+    ]
+
+
+def _time(wall_ns: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=wall_ns // 1_000)

@@ -1,0 +1,207 @@
+"""The system that suffers: `owlclaw up` as its users start it, in a folder of its own, and its processes by role."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.chaos import application, script
+from benchmarks.chaos.strikes import Role
+from benchmarks.chaos.workload import CROWD, SOLO
+from serve.loopback import free_ports
+
+READY_SECONDS = 180.0
+_STOP_SECONDS = 90.0
+_POLL_SECONDS = 0.2
+_TITLES = {
+    Role.AGENT: "ray::AgentActor",
+    Role.HUNG_AGENT: "ray::AgentActor",
+    Role.KEEPER: "ray::KeeperActor",
+    Role.DIRECTORY: "ray::DirectoryActor",
+    Role.GATEWAY: "ray::ModelGatewayActor",
+    Role.SCHEDULER: "ray::SchedulerActor",
+    Role.ROOT: "ray::RootActor",
+    Role.REPLICA: "ray::ServeReplica",
+    Role.CONTROLLER: "ray::ServeController",
+    Role.PROXY: "ray::HAProxyManager",
+}
+_BUSY_WORKERS, _IDLE_WORKERS = ("ray::run_tools", "ray::warm_tools"), "ray::IDLE"
+_APP_MODULE = "chaos_application"
+
+
+class Installation:
+    """A folder with an application, the runtime that serves it, and what both write down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the runtime keeps its state."""
+        return self.folder / ".owlclaw"
+
+    @property
+    def sqlite_url(self) -> str:
+        """The embedded store."""
+        return f"sqlite:///{self.data_dir}/owlclaw.db"
+
+    @property
+    def effects(self) -> Path:
+        """The handlers' own log."""
+        return self.folder / application.EFFECTS.name
+
+    @property
+    def ray_dir(self) -> Path:
+        """Ray's folder: the logs of all its processes are kept there, also those of killed runtimes."""
+        return self.folder / "ray"
+
+    def write(self, **settings: Any) -> None:
+        """Write the application, its agents and owlclaw.yaml."""
+        [port] = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        shutil.copy(Path(application.__file__), self.folder / f"{_APP_MODULE}.py")
+        self._write_agent(CROWD, isolation="shared", preload_memories=0)
+        self._write_agent(SOLO, isolation="dedicated")
+        written = {
+            "app": f"{_APP_MODULE}:app",
+            "http": {"port": port},
+            "memory": {"embedder": "none"},
+            "actors": {"agents_per_actor": 20},
+            "ray": {"temp_dir": str(self.ray_dir)},
+            **settings,
+        }
+        (self.folder / "owlclaw.yaml").write_text(json.dumps(written, indent=2))
+
+    def start(self) -> None:
+        """Start the runtime; it is not ready yet."""
+        with (self.folder / "up.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "serve.cli", "up"],
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_environment(),
+                start_new_session=True,
+            )
+
+    async def ready(self, seconds: float = READY_SECONDS) -> bool:
+        """Return whether every part answers within so many seconds; raises RuntimeError if `owlclaw up` ended instead."""
+        end = time.monotonic() + seconds
+        async with httpx.AsyncClient(base_url=self.url, timeout=5, trust_env=False) as client:
+            while time.monotonic() < end:
+                if self._process is None or self._process.poll() is not None:
+                    raise RuntimeError(f"owlclaw up ended by itself; see {self.folder / 'up.log'}")
+                if await _answers(client):
+                    return True
+                await asyncio.sleep(_POLL_SECONDS)
+        return False
+
+    async def stop(self) -> str:
+        """End the runtime as `owlclaw down` does. Return what was wrong with its end, empty if nothing was."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return "owlclaw up ended by itself"
+        family = self._family()
+        process.terminate()
+        try:
+            code = await asyncio.to_thread(process.wait, _STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            await self.kill()
+            return f"owlclaw up did not end within {_STOP_SECONDS:.0f} s of SIGTERM"
+        await asyncio.to_thread(_end, family)
+        return "" if code == 0 else f"owlclaw up ended with code {code}"
+
+    async def kill(self) -> None:
+        """Kill -9 every process of the runtime at once; return when all are gone."""
+        process = self._process
+        if process is None:
+            return
+        family = self._family()
+        scratch = _scratch_of(family)
+        process.kill()
+        await asyncio.to_thread(_end, family)
+        await asyncio.to_thread(process.wait)
+        self._process = None
+        if scratch is not None:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+    def processes(self, role: Role) -> list[psutil.Process]:
+        """Return the processes of a role, the oldest first."""
+        if role is Role.TOOL_WORKER:
+            return self._titled(*_BUSY_WORKERS) or self._titled(_IDLE_WORKERS)
+        return self._titled(_TITLES[role])
+
+    def _titled(self, *titles: str) -> list[psutil.Process]:
+        found = [(each, title_of(each)) for each in self._family()]
+        return [each for each, title in found if title.startswith(titles)]
+
+    def _family(self) -> list[psutil.Process]:
+        if self._process is None:
+            return []
+        try:
+            family = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return sorted(family, key=lambda each: (each.create_time(), each.pid))
+
+    def _write_agent(self, name: str, **options: object) -> None:
+        folder = self.folder / "agents" / name
+        folder.mkdir(parents=True)
+        (folder / "SOUL.md").write_text("You are calm and precise.\n")
+        (folder / "IDENTITY.md").write_text("# Chaos\n\n## My Capabilities\n- do what the trigger says\n")
+        shutil.copy(Path(script.__file__), folder / "script.py")
+        (folder / "agent.yaml").write_text(json.dumps({"model": "scripted:script.py", **options}))
+
+
+async def _answers(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/readyz")).is_success
+    except httpx.TransportError:
+        return False
+
+
+def title_of(process: psutil.Process) -> str:
+    """Return what the process calls itself; empty if it is gone."""
+    try:
+        return process.cmdline()[0]
+    except (psutil.Error, IndexError):
+        return ""
+
+
+def _end(processes: list[psutil.Process]) -> None:
+    for each in processes:
+        try:
+            each.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(processes, timeout=30)
+
+
+def _scratch_of(family: list[psutil.Process]) -> Path | None:
+    """Return the temporary folder of a runtime, which it cannot remove when it is killed."""
+    for each in family:
+        try:
+            socket = each.environ().get("RAY_SERVE_HAPROXY_SOCKET_PATH")
+        except psutil.Error:
+            continue
+        if socket:
+            return Path(socket).parent
+    return None
+
+
+def _environment() -> dict[str, str]:
+    """Return what a user's shell would have: no settings of a Ray that runs around this process."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}  # noqa: TID251 - passed on

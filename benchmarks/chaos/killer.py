@@ -1,0 +1,106 @@
+"""Carries a schedule of strikes out, and writes down what it hit."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+
+from benchmarks.chaos.client import Client
+from benchmarks.chaos.installation import Installation, title_of
+from benchmarks.chaos.strikes import Role, Strike
+from benchmarks.question import Say
+
+_FIND_SECONDS = 40.0
+_RECOVER_SECONDS = 90.0
+_POLL_SECONDS = 0.05
+
+
+class Killer:
+    """Strikes when the client has had enough triggers accepted. Lines of `blows` are what it did."""
+
+    def __init__(self, installation: Installation, client: Client, *, blows: Path, say: Say) -> None:
+        self._installation, self._client, self._blows, self._say = installation, client, blows, say
+        self._stopped: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self, strikes: tuple[Strike, ...], runs: int) -> None:
+        """Carry all strikes out; the client may submit up to the place of the next one but one."""
+        gates = [*(strike.after_runs for strike in strikes[1:]), runs, runs]
+        for strike, gate in zip(strikes, gates, strict=False):
+            self._client.open_until(max(gate, strike.after_runs + 1))
+            await self._client.has_accepted(strike.after_runs)
+            await asyncio.sleep(strike.delay)
+            await self._strike(strike)
+            if not strike.overlaps and not await self._installation.ready(_RECOVER_SECONDS):
+                self._say(
+                    f"after strike {strike.number} ({strike.role.value}) it did not answer for {_RECOVER_SECONDS:g} s"
+                )
+        self._client.open_until(runs)
+        await asyncio.gather(*self._stopped.values())
+
+    async def _strike(self, strike: Strike) -> None:
+        if strike.role is Role.TREE:
+            await self._fell(strike)
+            return
+        victim = await self._find(strike)
+        if victim is None:
+            self._note(strike, "missed", None)
+        elif strike.role is Role.HUNG_AGENT:
+            self._hang(strike, victim)
+        else:
+            self._note(strike, "killed", victim)
+            _send(victim, signal.SIGKILL)
+
+    async def _fell(self, strike: Strike) -> None:
+        """Kill the whole tree and start it again."""
+        self._note(strike, "killed", None)
+        await self._installation.kill()
+        self._note(strike, "starting", None)
+        self._installation.start()
+        await self._installation.ready()
+        self._note(strike, "ready", None)
+
+    async def _find(self, strike: Strike) -> psutil.Process | None:
+        """Return the victim as soon as there is one that is not stopped already."""
+        end = time.monotonic() + _FIND_SECONDS
+        while time.monotonic() < end:
+            found = [each for each in self._installation.processes(strike.role) if each.pid not in self._stopped]
+            if found:
+                return found[int(strike.choice * len(found))]
+            await asyncio.sleep(_POLL_SECONDS)
+        return None
+
+    def _hang(self, strike: Strike, victim: psutil.Process) -> None:
+        self._note(strike, "stopped", victim)
+        _send(victim, signal.SIGSTOP)
+        self._stopped[victim.pid] = asyncio.create_task(self._let_go(strike, victim))
+
+    async def _let_go(self, strike: Strike, victim: psutil.Process) -> None:
+        await asyncio.sleep(strike.hold)
+        self._note(strike, "continued" if _send(victim, signal.SIGCONT) else "was_killed", victim)
+        del self._stopped[victim.pid]
+
+    def _note(self, strike: Strike, what: str, victim: psutil.Process | None) -> None:
+        line: dict[str, Any] = {"number": strike.number, "role": strike.role.value, "what": what}
+        line |= {
+            "pid": victim.pid if victim else None,
+            "title": title_of(victim) if victim else "",
+            "wall_ns": time.time_ns(),
+        }
+        with self._blows.open("ab") as log:
+            log.write(orjson.dumps(line) + b"\n")
+        self._say(f"strike {strike.number}: {strike.role.value} {what} at {self._client.accepted} runs")
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> bool:
+    """Return whether the process was there to get the signal."""
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return False
+    return True

@@ -1,0 +1,146 @@
+"""A session's result: as JSON for machines, as text for people."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.checker import Violation, check
+from benchmarks.chaos.evidence import Evidence
+from benchmarks.chaos.installation import Installation
+from benchmarks.chaos.resumption import by_place, by_role, percentile, resumptions
+from benchmarks.chaos.runtime_logs import complaints
+from benchmarks.chaos.session import FACTS
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.ids import RunId
+
+RESUME_GOAL_SECONDS = 5.0
+_SHOWN = 20
+"""So many violations are printed in full; the JSON has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a session showed."""
+
+    violations: list[Violation]
+    content: dict[str, Any]
+    """JSON."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether no promise was broken and the session came to its end in order."""
+        return not self.violations and not self.content["stop_problem"] and self.content["quiet"]
+
+
+def judge(folder: Path, evidence: Evidence) -> Report:
+    """Check the evidence of a session in a folder and count what happened."""
+    violations = check(evidence)
+    found = list(resumptions(evidence))
+    times = sorted(each.seconds for each in found)
+    facts = json.loads((folder / FACTS).read_text())
+    content = {
+        **facts,
+        "runs": dict(Counter(run.status.value for run in evidence.runs.values()).most_common()),
+        "accepted": len({each.key for each in evidence.answers if each.what == "accepted"}),
+        "answered_twice": sum(bool(each.told["duplicate"]) for each in evidence.answers if each.what == "accepted"),
+        "strikes": _strikes(evidence),
+        "executions": dict(Counter(each.tool for each in evidence.executions).most_common()),
+        "executions_cut_short": sum(each.ended is None for each in evidence.executions),
+        "uncertain_results": _uncertain(evidence),
+        "ledger_records": len(evidence.ledger),
+        "resumed": len(found),
+        "resume_seconds": {"all": _quantiles(times)}
+        | {role: _quantiles(each) for role, each in by_role(found).items()},
+        "interrupted_behind": by_place(found),
+        "tracebacks": dict(complaints(Installation(folder).ray_dir).most_common()),
+        "violations": [_told(each, evidence) for each in violations],
+    }
+    return Report(violations, content)
+
+
+def summary(report: Report) -> str:
+    """Return the result as lines to read."""
+    content = report.content
+    plan = content["plan"]
+    runs, seconds = content["runs"], content["resume_seconds"]
+    lines = [
+        f"seed {plan['seed']}: {content['accepted']} triggers accepted; runs in the store: {runs}",
+        f"strikes: {content['strikes']}",
+        f"executions: {content['executions']}, {content['executions_cut_short']} of them cut short",
+        f"once-calls reported as uncertain: {content['uncertain_results']}; ledger records: {content['ledger_records']}",
+        f"the client tried again after {content['client_retries']}",
+        f"answers that named an earlier run: {content['answered_twice']}",
+        f"runs resumed: {content['resumed']}, interrupted behind {content['interrupted_behind']}",
+        f"seconds from the blow to run_resumed (goal: p95 of all ≤ {RESUME_GOAL_SECONDS:g}): {_shown(seconds)}",
+        f"submitting took {content['seconds_submitting']} s, the rest of the runs {content['seconds_until_quiet']} s",
+        f"tracebacks in the logs: {content['tracebacks'] or 'none'}",
+    ]
+    if content["stop_problem"]:
+        lines.append(f"THE END: {content['stop_problem']}")
+    if not content["quiet"]:
+        lines.append("NOT QUIET: runs or schedules were left when the session's patience ended")
+    lines.append(_verdict(report))
+    return "\n".join(lines)
+
+
+def _verdict(report: Report) -> str:
+    if not report.violations:
+        return "violations: none"
+    counts = Counter(each.promise.value for each in report.violations)
+    lines = [f"VIOLATIONS: {len(report.violations)} {dict(counts.most_common())}"]
+    for told in report.content["violations"][:_SHOWN]:
+        lines.append(f"  {told['promise']}: {told['what']}")
+        lines += [f"    {entry}" for journal in told["journals"].values() for entry in journal]
+    return "\n".join(lines)
+
+
+def _shown(seconds: dict[str, dict[str, float]]) -> str:
+    return "; ".join(
+        f"{role} p50 {each['p50']} p95 {each['p95']} max {each['max']} (n {each['count']:g})"
+        for role, each in seconds.items()
+        if each["count"]
+    )
+
+
+def _strikes(evidence: Evidence) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for blow in evidence.blows:
+        role = counts.setdefault(blow.role.value, {})
+        role[blow.what] = role.get(blow.what, 0) + 1
+    return counts
+
+
+def _uncertain(evidence: Evidence) -> int:
+    return sum(
+        entry.kind is EntryKind.TOOL_FINISHED and (entry.data.get("error") or {}).get("type") == "uncertain"
+        for journal in evidence.journals.values()
+        for entry in journal
+    )
+
+
+def _quantiles(ordered: list[float]) -> dict[str, float]:
+    if not ordered:
+        return {"count": 0}
+    shares = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+    return {"count": len(ordered)} | {name: round(percentile(ordered, share), 2) for name, share in shares.items()}
+
+
+def _told(violation: Violation, evidence: Evidence) -> dict[str, Any]:
+    """Return a violation with the journals of its runs."""
+    journals = {
+        run_id: [
+            f"{entry.seq} {entry.at.isoformat()} {entry.kind.value} {entry.data}"
+            for entry in evidence.journals.get(RunId(run_id), ())
+        ]
+        for run_id in violation.run_ids
+    }
+    return {
+        "promise": violation.promise.value,
+        "what": violation.what,
+        "run_ids": list(violation.run_ids),
+        "journals": journals,
+    }

@@ -1,0 +1,102 @@
+"""Who is killed, and when: a seed gives the same schedule every time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+_OVERLAPPING = 0.15
+_LONGEST_WAIT = 2.0
+_HOLD = (15.0, 30.0)
+
+
+class Role(Enum):
+    """What a strike hits."""
+
+    AGENT = "agent"
+    """An agent actor."""
+    TOOL_WORKER = "tool_worker"
+    """A process that runs tools, a busy one if there is one."""
+    KEEPER = "keeper"
+    DIRECTORY = "directory"
+    GATEWAY = "gateway"
+    SCHEDULER = "scheduler"
+    ROOT = "root"
+    """The owner of all the above: they die with it."""
+    REPLICA = "replica"
+    """The ingress's Serve replica."""
+    CONTROLLER = "controller"
+    """Serve's controller."""
+    PROXY = "proxy"
+    """Serve's proxy actor, and HAProxy with it."""
+    HUNG_AGENT = "hung_agent"
+    """An agent actor is stopped (SIGSTOP), and goes on (SIGCONT) when somebody else has its agents."""
+    TREE = "tree"
+    """Every process of the runtime, `owlclaw up` included, which is then started again."""
+
+
+SHARES: Mapping[Role, float] = {
+    Role.AGENT: 36,
+    Role.TOOL_WORKER: 18,
+    Role.KEEPER: 9,
+    Role.DIRECTORY: 9,
+    Role.GATEWAY: 8,
+    Role.SCHEDULER: 4,
+    Role.ROOT: 4,
+    Role.REPLICA: 4,
+    Role.HUNG_AGENT: 4,
+    Role.CONTROLLER: 1,
+    Role.PROXY: 1,
+    Role.TREE: 2,
+}
+"""How often each role is hit, in comparison to the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One blow."""
+
+    number: int
+    role: Role
+    after_runs: int
+    """It waits until so many triggers were accepted."""
+    delay: float
+    """Seconds that it then waits, so that it falls anywhere."""
+    choice: float
+    """Which of several processes, from 0 to 1 in the order of their age."""
+    hold: float
+    """Seconds until a stopped process goes on."""
+    overlaps: bool
+    """Whether the next strike comes at once, and not when the system answers again."""
+
+
+def schedule(seed: int, runs: int, kills: int, roles: Sequence[Role] = tuple(SHARES)) -> tuple[Strike, ...]:
+    """Return the strikes of a session, spread over its runs. Every role is hit as often as its share says."""
+    random = Random(f"{seed} strikes")  # noqa: S311 - it must come out the same again
+    victims = [role for role, count in _counts(kills, roles).items() for _ in range(count)]
+    random.shuffle(victims)
+    return tuple(
+        Strike(
+            number=number,
+            role=role,
+            after_runs=round(runs * (number + random.random()) / (kills + 1)),
+            delay=random.uniform(0, _LONGEST_WAIT),
+            choice=random.random(),
+            hold=random.uniform(*_HOLD),
+            overlaps=random.random() < _OVERLAPPING,
+        )
+        for number, role in enumerate(victims)
+    )
+
+
+def _counts(kills: int, roles: Sequence[Role]) -> dict[Role, int]:
+    """Share the kills out: the whole part of each share first, the rest to the largest remainders."""
+    total = sum(SHARES[role] for role in roles)
+    shares = {role: kills * SHARES[role] / total for role in roles}
+    counts = {role: int(share) for role, share in shares.items()}
+    by_remainder = sorted(roles, key=lambda role: counts[role] - shares[role])
+    for role in by_remainder[: kills - sum(counts.values())]:
+        counts[role] += 1
+    return counts

@@ -1,0 +1,96 @@
+"""What is asked of the system while it suffers: a seed gives the same triggers, in the same order, every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Any
+
+CROWD, SOLO = "crowd", "solo"
+"""Agent definitions: shared and dedicated."""
+_CROWD_AGENTS, _SOLO_AGENTS = 40, 4
+_SOLO_SHARE = 0.15
+_LATENCIES = (0.0, 0.0, 0.02, 0.1, 0.4)
+_MILLISECONDS = (0, 1, 5, 40, 150)
+_CANCEL_WITHIN = 4.0
+_LONGEST_DELAY = 3
+_TOOLS = {
+    "chaos.look": 6,
+    "chaos.put": 6,
+    "chaos.pay": 6,
+    "log_decision": 6,
+    "query_state": 2,
+    "recall": 0.2,
+    "remember": 0.2,
+    "schedule_once": 0.4,
+}
+
+
+class Manner(Enum):
+    """How the client behaves."""
+
+    PLAIN = "plain"
+    """It submits until it gets a 202."""
+    REPEAT = "repeat"
+    """It submits the same again after the 202."""
+    HANG_UP = "hang_up"
+    """It hangs up before the first answer, then submits the same again."""
+    CANCEL = "cancel"
+    """It cancels the run a while after the 202."""
+
+
+_MANNERS = {Manner.PLAIN: 86, Manner.REPEAT: 5, Manner.HANG_UP: 5, Manner.CANCEL: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One trigger and how it is submitted."""
+
+    number: int
+    key: str
+    """The Idempotency-Key."""
+    agent: str
+    payload: dict[str, Any]
+    manner: Manner
+    cancel_after: float
+
+
+def orders(seed: int, runs: int) -> Iterator[Order]:
+    """Yield the triggers of a session in the order of their submission."""
+    for number in range(runs):
+        yield _order(seed, number, Random(f"{seed} order {number}"))  # noqa: S311 - it must come out the same again
+
+
+def _order(seed: int, number: int, random: Random) -> Order:
+    solo = random.random() < _SOLO_SHARE
+    agent = f"{SOLO}:{random.randrange(_SOLO_AGENTS)}" if solo else f"{CROWD}:{random.randrange(_CROWD_AGENTS)}"
+    turns = [_turn(number, index, random) for index in range(random.randint(1, 4))]
+    [manner] = random.choices(list(_MANNERS), weights=list(_MANNERS.values()))
+    payload = {"number": number, "turns": turns}
+    return Order(number, f"chaos-{seed}-{number}", agent, payload, manner, random.uniform(0, _CANCEL_WITHIN))
+
+
+def _turn(number: int, index: int, random: Random) -> dict[str, Any]:
+    tools = random.choices(list(_TOOLS), weights=list(_TOOLS.values()), k=random.randint(1, 3))
+    return {
+        "latency": random.choice(_LATENCIES),
+        "calls": [[tool, _arguments(tool, f"{number}.{index}.{place}", random)] for place, tool in enumerate(tools)],
+    }
+
+
+def _arguments(tool: str, mark: str, random: Random) -> dict[str, Any]:
+    match tool:
+        case "log_decision":
+            return {"reasoning": f"decision {mark}"}
+        case "query_state":
+            return {"state_name": "meter"}
+        case "recall":
+            return {"query": f"fact {mark}"}
+        case "remember":
+            return {"content": f"fact {mark} of this session"}
+        case "schedule_once":
+            return {"delay_seconds": random.randint(1, _LONGEST_DELAY), "focus": f"again {mark}"}
+        case _:
+            return {"milliseconds": random.choice(_MILLISECONDS)}

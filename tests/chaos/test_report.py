@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from benchmarks.chaos.evidence import Blow
+from benchmarks.chaos.report import judge, summary
+from benchmarks.chaos.resumption import resumptions
+from benchmarks.chaos.runtime_logs import complaints
+from benchmarks.chaos.session import FACTS
+from benchmarks.chaos.strikes import Role
+from owlclaw_ray.domain.journal import EntryKind
+
+
+def resumed(evidence, run_id):
+    """The last entry before the run's resumption, and the entry of the resumption."""
+    journal = evidence.journals[run_id]
+    index = next(index for index, entry in enumerate(journal) if entry.kind is EntryKind.RUN_RESUMED)
+    return journal[index - 1], journal[index]
+
+
+def with_blows(evidence, *blows):
+    return replace(evidence, blows=[Blow(number, role, "killed", at) for number, (role, at) in enumerate(blows)])
+
+
+def test_the_time_to_resume_counts_from_the_first_blow_since_the_run_was_last_alive(played):
+    evidence = played.evidence()
+    alive, entry = resumed(evidence, played.second)
+    before, first, second = (
+        (Role.ROOT, alive.at - timedelta(milliseconds=1)),
+        (Role.AGENT, entry.at - timedelta(milliseconds=3)),
+        (Role.TREE, entry.at - timedelta(milliseconds=1)),
+    )
+
+    [found] = resumptions(with_blows(evidence, second, first, before))
+
+    assert (found.run_id, found.role, found.after) == (played.second, Role.AGENT, alive.kind)
+    assert found.seconds == pytest.approx(0.003)
+
+
+def test_a_blow_that_ends_no_host_explains_no_resumption(played):
+    evidence = played.evidence()
+    alive, entry = resumed(evidence, played.second)
+
+    [found] = resumptions(with_blows(evidence, (Role.KEEPER, entry.at)))
+
+    assert found.role is None
+    assert found.seconds == pytest.approx((entry.at - alive.at).total_seconds())
+
+
+@pytest.fixture
+def facts(session):
+    told = {
+        "plan": {"seed": 7},
+        "seconds_submitting": 1.0,
+        "seconds_until_quiet": 2.0,
+        "quiet": True,
+        "stop_problem": "",
+        "client_retries": {},
+    }
+    (session.folder / FACTS).write_text(json.dumps(told))
+    return told
+
+
+def test_a_report_of_a_session_without_a_fault_counts_what_happened(session, facts):
+    report = judge(session.folder, session.evidence())
+
+    assert report.kept
+    assert report.content["runs"] == {"completed": 3, "cancelled": 1}
+    assert report.content["accepted"] == 3
+    assert report.content["resumed"] == 1
+    assert "violations: none" in summary(report)
+
+
+def test_a_report_of_a_violation_has_the_journal_of_its_run(session, facts):
+    session.write_effects([line for line in session.effects() if line["tool"] != "chaos.look"])
+
+    report = judge(session.folder, session.evidence())
+
+    assert not report.kept
+    assert report.content["violations"][0]["run_ids"] == [session.first]
+    assert "run_finished" in summary(report)
+
+
+@pytest.mark.parametrize(("fact", "value"), [("quiet", False), ("stop_problem", "it hung")])
+def test_a_session_that_did_not_end_in_order_is_no_success(session, facts, fact, value):
+    (session.folder / FACTS).write_text(json.dumps({**facts, fact: value}))
+
+    assert not judge(session.folder, session.evidence()).kept
+
+
+def test_tracebacks_are_counted_by_their_last_line_once_a_session(tmp_path):
+    logs = tmp_path / "session_1" / "logs"
+    logs.mkdir(parents=True)
+    (tmp_path / "session_latest").symlink_to(tmp_path / "session_1")
+    lines = [
+        "fine",
+        *2 * ["Traceback (most recent call last):", "  File", "ValueError: run_12ab is bad", "KeyError: no"],
+    ]
+    (logs / "worker-1.err").write_text("\n".join(lines))
+
+    assert complaints(tmp_path) == {"ValueError: … is bad": 2}
