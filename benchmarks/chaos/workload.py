@@ -12,7 +12,7 @@ CROWD, SOLO = "crowd", "solo"
 """Agent definitions: shared and dedicated."""
 _CROWD_AGENTS, _SOLO_AGENTS = 40, 4
 _SOLO_SHARE = 0.15
-_LATENCIES = (0.0, 0.0, 0.02, 0.1, 0.4)
+_LATENCIES = (0.0, 0.02, 0.1, 0.5, 1.5)
 _MILLISECONDS = (0, 1, 5, 40, 150)
 _CANCEL_WITHIN = 4.0
 _LONGEST_DELAY = 3
