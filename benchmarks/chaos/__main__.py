@@ -1,7 +1,7 @@
 """`python -m benchmarks.chaos`: one session, its report, and exit code 1 if a promise was broken.
 
 A seed gives the same triggers (agents, payloads, keys, how the client behaves) and the same strikes (which role, after how
-many accepted triggers and how long after, which of several processes by age). It does not give the same interleaving: where
+many accepted triggers and how long after, which of several processes by their numbers). It does not give the same interleaving: where
 exactly a process is when it dies is up to the machine.
 """
 

@@ -20,6 +20,8 @@ _TIMEOUT = 10.0
 _PAUSE = 0.2
 _PROBLEM = "application/problem+json"
 _ACCEPTED = 202
+_SHOWN = 60
+"""So many characters tell one failure from another."""
 
 
 class Client:
@@ -113,7 +115,7 @@ class Client:
         else:
             if answer.is_success or _is_final(answer):
                 return answer
-            self.troubles[f"HTTP {answer.status_code}"] += 1
+            self.troubles[f"HTTP {answer.status_code} {answer.text[:_SHOWN]}".strip()] += 1
         await asyncio.sleep(_PAUSE)
         return None
 

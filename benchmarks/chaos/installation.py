@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,24 @@ import psutil
 from benchmarks.chaos import application, script
 from benchmarks.chaos.strikes import Role
 from benchmarks.chaos.workload import CROWD, SOLO
+from benchmarks.processes import ProcessTree, clean_environment, stop
 from serve.loopback import free_ports
 
 READY_SECONDS = 180.0
 _STOP_SECONDS = 90.0
 _POLL_SECONDS = 0.2
-_TITLES = {
-    Role.AGENT: "ray::AgentActor",
-    Role.HUNG_AGENT: "ray::AgentActor",
-    Role.KEEPER: "ray::KeeperActor",
-    Role.DIRECTORY: "ray::DirectoryActor",
-    Role.GATEWAY: "ray::ModelGatewayActor",
-    Role.SCHEDULER: "ray::SchedulerActor",
-    Role.ROOT: "ray::RootActor",
-    Role.REPLICA: "ray::ServeReplica",
-    Role.CONTROLLER: "ray::ServeController",
-    Role.PROXY: "ray::HAProxyManager",
+_TITLES: Mapping[Role, tuple[str, ...]] = {
+    Role.AGENT: ("ray::AgentActor",),
+    Role.HUNG_AGENT: ("ray::AgentActor",),
+    Role.KEEPER: ("ray::KeeperActor",),
+    Role.DIRECTORY: ("ray::DirectoryActor",),
+    Role.GATEWAY: ("ray::ModelGatewayActor",),
+    Role.SCHEDULER: ("ray::SchedulerActor",),
+    Role.ROOT: ("ray::RootActor",),
+    Role.REPLICA: ("ray::ServeReplica",),
+    Role.CONTROLLER: ("ray::ServeController",),
+    Role.PROXY: ("ray::HAProxyManager",),
+    Role.HUNG_PART: ("ray::KeeperActor", "ray::DirectoryActor", "ray::ModelGatewayActor", "ray::SchedulerActor"),
 }
 _BUSY_WORKERS, _IDLE_WORKERS = ("ray::run_tools", "ray::warm_tools"), "ray::IDLE"
 _APP_MODULE = "chaos_application"
@@ -93,7 +94,7 @@ class Installation:
                 cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=clean_environment(),
                 start_new_session=True,
             )
 
@@ -114,48 +115,30 @@ class Installation:
         process = self._process
         if process is None or process.poll() is not None:
             return "owlclaw up ended by itself"
-        family = self._family()
-        process.terminate()
-        try:
-            code = await asyncio.to_thread(process.wait, _STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            await self.kill()
-            return f"owlclaw up did not end within {_STOP_SECONDS:.0f} s of SIGTERM"
-        await asyncio.to_thread(_end, family)
-        return "" if code == 0 else f"owlclaw up ended with code {code}"
+        started = time.monotonic()
+        await asyncio.to_thread(stop, process, _STOP_SECONDS)
+        if time.monotonic() - started >= _STOP_SECONDS:
+            return f"owlclaw up did not end within {_STOP_SECONDS:g} s of SIGTERM"
+        return f"owlclaw up ended with code {process.returncode}" if process.returncode else ""
 
     async def kill(self) -> None:
         """Kill -9 every process of the runtime at once; return when all are gone."""
-        process = self._process
-        if process is None:
-            return
-        family = self._family()
-        scratch = _scratch_of(family)
-        process.kill()
-        await asyncio.to_thread(_end, family)
-        await asyncio.to_thread(process.wait)
-        self._process = None
-        if scratch is not None:
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            await asyncio.to_thread(ProcessTree(psutil.Process(process.pid)).kill)
+            await asyncio.to_thread(process.wait)
 
     def processes(self, role: Role) -> list[psutil.Process]:
-        """Return the processes of a role, the oldest first."""
+        """Return the processes of a role, in the order of their numbers."""
         if role is Role.TOOL_WORKER:
             return self._titled(*_BUSY_WORKERS) or self._titled(_IDLE_WORKERS)
-        return self._titled(_TITLES[role])
+        return self._titled(*_TITLES[role])
 
     def _titled(self, *titles: str) -> list[psutil.Process]:
-        found = [(each, title_of(each)) for each in self._family()]
-        return [each for each, title in found if title.startswith(titles)]
-
-    def _family(self) -> list[psutil.Process]:
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
             return []
-        try:
-            family = psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        return sorted(family, key=lambda each: (each.create_time(), each.pid))
+        found = ProcessTree(psutil.Process(self._process.pid)).processes()
+        return sorted((each for each in found if title_of(each).startswith(titles)), key=lambda each: each.pid)
 
     def _write_agent(self, name: str, **options: object) -> None:
         folder = self.folder / "agents" / name
@@ -179,29 +162,3 @@ def title_of(process: psutil.Process) -> str:
         return process.cmdline()[0]
     except (psutil.Error, IndexError):
         return ""
-
-
-def _end(processes: list[psutil.Process]) -> None:
-    for each in processes:
-        try:
-            each.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(processes, timeout=30)
-
-
-def _scratch_of(family: list[psutil.Process]) -> Path | None:
-    """Return the temporary folder of a runtime, which it cannot remove when it is killed."""
-    for each in family:
-        try:
-            socket = each.environ().get("RAY_SERVE_HAPROXY_SOCKET_PATH")
-        except psutil.Error:
-            continue
-        if socket:
-            return Path(socket).parent
-    return None
-
-
-def _environment() -> dict[str, str]:
-    """Return what a user's shell would have: no settings of a Ray that runs around this process."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}  # noqa: TID251 - passed on

@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.chaos.client import Client
 from benchmarks.chaos.installation import Installation, title_of
-from benchmarks.chaos.strikes import Role, Strike
+from benchmarks.chaos.strikes import HUNG, Role, Strike
 from benchmarks.question import Say
 
 _FIND_SECONDS = 40.0
@@ -50,7 +50,7 @@ class Killer:
         victim = await self._find(strike)
         if victim is None:
             self._note(strike, "missed", None)
-        elif strike.role is Role.HUNG_AGENT:
+        elif strike.role in HUNG:
             self._hang(strike, victim)
         else:
             self._note(strike, "killed", victim)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from benchmarks.chaos.evidence import Blow, Evidence
 from benchmarks.chaos.strikes import Role
 from owlclaw_ray.domain.journal import EntryKind
 
-_INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT, Role.ROOT, Role.TREE})
-"""Whose end makes runs change their host."""
+_SWEEPING = frozenset({Role.ROOT, Role.TREE})
+"""Whose end ends every host: a run that was interrupted before waits from then on anew."""
+_INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT})
 _HITS = frozenset({"killed", "stopped"})
+_DYING = timedelta(seconds=2)
+"""So long after a blow a host may still write: its owner died, not it, or it was the last of many to be killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +33,17 @@ class Resumption:
 
 
 def resumptions(evidence: Evidence) -> Iterator[Resumption]:
-    """Yield every run_resumed. The run was alive at the entry before it; the first blow since then counts as what ended
-    its host, so that a time is never told too short.
+    """Yield every run_resumed, with the blow that it is counted from.
+
+    The run was alive at the entry before. Of the blows since then the last that ended every host counts, or, without such a
+    one, the first that ended a host, perhaps another one: a time is rather told too long than too short.
     """
-    blows = sorted(
-        (each for each in evidence.blows if each.role in _INTERRUPTING and each.what in _HITS), key=lambda each: each.at
-    )
+    blows = sorted((each for each in evidence.blows if each.what in _HITS), key=lambda each: each.at)
     for run_id, journal in evidence.journals.items():
         for index, entry in enumerate(journal):
             if entry.kind is EntryKind.RUN_RESUMED:
                 alive = journal[index - 1]
-                blow = _first_between(blows, alive.at, entry.at)
+                blow = _cause(blows, alive.at, entry.at)
                 since = alive.at if blow is None else blow.at
                 role = None if blow is None else blow.role
                 yield Resumption(run_id, role, (entry.at - since).total_seconds(), alive.kind)
@@ -64,5 +67,10 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _first_between(blows: Sequence[Blow], start: datetime, end: datetime) -> Blow | None:
-    return next((each for each in blows if start <= each.at <= end), None)
+def _cause(blows: Sequence[Blow], alive: datetime, resumed: datetime) -> Blow | None:
+    near = [each for each in blows if alive - _DYING <= each.at <= resumed]
+    since = [each for each in near if each.at >= alive]
+    sweeping = [each for each in since if each.role in _SWEEPING]
+    single = [each for each in since if each.role in _INTERRUPTING]
+    just_before = [each for each in near if each.role in _SWEEPING | _INTERRUPTING]
+    return next((each for each in (*sweeping[-1:], *single[:1], *just_before[-1:])), None)

@@ -33,13 +33,16 @@ class Role(Enum):
     """Serve's proxy actor, and HAProxy with it."""
     HUNG_AGENT = "hung_agent"
     """An agent actor is stopped (SIGSTOP), and goes on (SIGCONT) when somebody else has its agents."""
+    HUNG_PART = "hung_part"
+    """The Keeper, the Directory, the ModelGateway or the Scheduler is stopped, and goes on unless it was killed for it."""
     TREE = "tree"
     """Every process of the runtime, `owlclaw up` included, which is then started again."""
 
 
+HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART})
 SHARES: Mapping[Role, float] = {
-    Role.AGENT: 36,
-    Role.TOOL_WORKER: 18,
+    Role.AGENT: 35,
+    Role.TOOL_WORKER: 17,
     Role.KEEPER: 9,
     Role.DIRECTORY: 9,
     Role.GATEWAY: 8,
@@ -47,6 +50,7 @@ SHARES: Mapping[Role, float] = {
     Role.ROOT: 4,
     Role.REPLICA: 4,
     Role.HUNG_AGENT: 4,
+    Role.HUNG_PART: 2,
     Role.CONTROLLER: 1,
     Role.PROXY: 1,
     Role.TREE: 2,
@@ -65,7 +69,7 @@ class Strike:
     delay: float
     """Seconds that it then waits, so that it falls anywhere."""
     choice: float
-    """Which of several processes, from 0 to 1 in the order of their age."""
+    """Which of several processes, from 0 to 1 in the order of their process numbers."""
     hold: float
     """Seconds until a stopped process goes on."""
     overlaps: bool

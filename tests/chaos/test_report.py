@@ -32,13 +32,39 @@ def test_the_time_to_resume_counts_from_the_first_blow_since_the_run_was_last_al
     before, first, second = (
         (Role.ROOT, alive.at - timedelta(milliseconds=1)),
         (Role.AGENT, entry.at - timedelta(milliseconds=3)),
-        (Role.TREE, entry.at - timedelta(milliseconds=1)),
+        (Role.HUNG_AGENT, entry.at - timedelta(milliseconds=1)),
     )
 
     [found] = resumptions(with_blows(evidence, second, first, before))
 
     assert (found.run_id, found.role, found.after) == (played.second, Role.AGENT, alive.kind)
     assert found.seconds == pytest.approx(0.003)
+
+
+def test_the_time_to_resume_counts_from_the_last_blow_that_ended_every_host(played):
+    evidence = played.evidence()
+    _, entry = resumed(evidence, played.second)
+    single, first, last = (
+        (Role.AGENT, entry.at - timedelta(milliseconds=4)),
+        (Role.ROOT, entry.at - timedelta(milliseconds=3)),
+        (Role.TREE, entry.at - timedelta(milliseconds=2)),
+    )
+
+    [found] = resumptions(with_blows(evidence, first, single, last))
+
+    assert found.role is Role.TREE
+    assert found.seconds == pytest.approx(0.002)
+
+
+def test_a_host_that_wrote_once_more_after_the_blow_died_of_it(played):
+    evidence = played.evidence()
+    alive, entry = resumed(evidence, played.second)
+    blow = alive.at - timedelta(milliseconds=10)
+
+    [found] = resumptions(with_blows(evidence, (Role.TREE, blow), (Role.KEEPER, entry.at)))
+
+    assert found.role is Role.TREE
+    assert found.seconds == pytest.approx((entry.at - blow).total_seconds())
 
 
 def test_a_blow_that_ends_no_host_explains_no_resumption(played):
