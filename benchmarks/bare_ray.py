@@ -42,7 +42,7 @@ def serve(application: Callable[[], Any]) -> None:
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
         [port] = free_ports(1)
         ray_serve.start(
-            http_options={"host": "127.0.0.1", "port": port, "access_log": False},
+            http_options={"host": "127.0.0.1", "port": port, "access_log": False, "location": "HeadOnly"},
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
         ray_serve.run(application(), route_prefix="/")
