@@ -1,0 +1,120 @@
+"""Fills a store with what a long past would have left there: registered agents, queued triggers, finished runs.
+
+Everything goes through the store's own commands, in large batches and without a runtime: making so many real runs would take too long.
+The finished runs have the entries and ledger records of a run with two model calls and one tool call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.run import RunResult, RunStatus
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.entries import run_finished, usage_data
+from owlclaw_ray.ids import ActivationId, RecordId, RunId, derived_id
+from owlclaw_ray.ports.store import (
+    ActivateAgent,
+    AppendJournal,
+    ClaimRun,
+    Command,
+    CommandFailed,
+    FinishRun,
+    StaleEpoch,
+    SubmitRun,
+)
+
+_BATCH = 2_000
+_EPOCH = 1
+_TRIGGER = Trigger(TriggerKind.API, {"price": 7})
+_STEP = timedelta(milliseconds=10)
+
+
+def queue_runs(data_dir: Path, agents: Sequence[AgentRef]) -> None:
+    """Register these agents with one queued run each."""
+    now = SystemClock().now()
+    runs = (SubmitRun(RunId(f"run_queued_{number}"), agent, _TRIGGER, now) for number, agent in enumerate(agents))
+    asyncio.run(_apply_all(data_dir, runs))
+
+
+def finish_runs(data_dir: Path, agents: Sequence[AgentRef], runs: int) -> None:
+    """Give these agents so many finished runs together, in turn. The store must not know them yet."""
+    asyncio.run(_apply_all(data_dir, past_of(agents, runs, SystemClock().now())))
+
+
+def past_of(agents: Sequence[AgentRef], runs: int, now: datetime) -> Iterator[Command]:
+    """Yield the commands of that past, which ends at `now`."""
+    begin = now - runs * _STEP
+    for number, agent in enumerate(agents):
+        yield ActivateAgent(agent, ActivationId(f"act_past_{number}"), begin)
+    for number in range(runs):
+        yield from _run(RunId(f"run_past_{number}"), agents[number % len(agents)], begin + number * _STEP)
+
+
+def _run(run_id: RunId, agent: AgentRef, at: datetime) -> Iterator[Command]:
+    usage = usage_data(RunResult(RunStatus.COMPLETED).usage)
+    call: JsonObject = {"id": derived_id("call", run_id), "name": "log_decision", "arguments": '{"reasoning":"Nothing"}'}
+    reply: JsonObject = {"text": "", "tool_calls": [call], "model": "scripted:tool_once", "scripted": True}
+    reply |= {"usage": usage, "duration_ms": 0}
+    tool: JsonObject = {"call_id": call["id"], "tool": "log_decision", "arguments": call["arguments"], "duration_ms": 1}
+    tool["content"] = {"decision_id": derived_id("dec", run_id), "logged": True, "created_at": at.isoformat()}
+    prompt: JsonObject = {"system": "", "tools": "", "user": "Trigger: api. Payload: {price: 7}.", "visible": ["log_decision"]}
+    result = RunResult(RunStatus.COMPLETED, turns=2, tool_calls=1, final_text="done", tools_called=("log_decision",))
+    yield SubmitRun(run_id, agent, _TRIGGER, at)
+    yield ClaimRun(agent, _EPOCH, at)
+    yield AppendJournal(
+        run_id,
+        agent,
+        _EPOCH,
+        (
+            JournalEntry(3, EntryKind.PROMPT_BUILT, at, prompt),
+            JournalEntry(4, EntryKind.MODEL_REPLIED, at, reply),
+            JournalEntry(5, EntryKind.TOOL_FINISHED, at, tool),
+            JournalEntry(6, EntryKind.MODEL_REPLIED, at, {**reply, "text": "done", "tool_calls": []}),
+        ),
+        tuple(
+            LedgerRecord(RecordId(derived_id("rec", run_id, key)), agent.tenant, agent.agent_id, run_id, kind, at, data)
+            for key, kind, data in (
+                ("start", LedgerKind.VISIBILITY, {"visible": ["log_decision"], "hidden": []}),
+                ("0", LedgerKind.MODEL_CALL, {"model": "scripted:tool_once", "usage": usage}),
+                ("call", LedgerKind.TOOL_CALL, tool),
+                ("decision", LedgerKind.DECISION, {"reasoning": "Nothing", "decision_type": "no_action"}),
+                ("1", LedgerKind.MODEL_CALL, {"model": "scripted:tool_once", "usage": usage}),
+            )
+        ),
+    )
+    end = run_finished(result)
+    record = RecordId(derived_id("rec", run_id, "end"))
+    yield FinishRun(
+        run_id,
+        agent,
+        _EPOCH,
+        (JournalEntry(7, EntryKind.RUN_FINISHED, at, end),),
+        result,
+        AgentState(("api: completed, 1 tool calls. done",), 1),
+        at,
+        (LedgerRecord(record, agent.tenant, agent.agent_id, run_id, LedgerKind.RUN, at, end),),
+        claim_next=False,
+    )
+
+
+async def _apply_all(data_dir: Path, commands: Iterable[Command]) -> None:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    store = await open_store(f"sqlite+aiosqlite:///{data_dir / 'owlclaw.db'}", writer="past")
+    remaining = iter(commands)
+    try:
+        while batch := list(islice(remaining, _BATCH)):
+            for outcome in await store.apply(batch):
+                if isinstance(outcome, CommandFailed | StaleEpoch):
+                    raise RuntimeError(f"the past could not be written: {outcome}")
+    finally:
+        await store.close()
