@@ -39,16 +39,20 @@ _TRIGGER = Trigger(TriggerKind.API, {"price": 7})
 _STEP = timedelta(milliseconds=10)
 
 
-def queue_runs(data_dir: Path, agents: Sequence[AgentRef]) -> None:
+class PastError(Exception):
+    """The store refused a command."""
+
+
+def queue_runs(store: Path, agents: Sequence[AgentRef]) -> None:
     """Register these agents with one queued run each."""
     now = SystemClock().now()
     runs = (SubmitRun(RunId(f"run_queued_{number}"), agent, _TRIGGER, now) for number, agent in enumerate(agents))
-    asyncio.run(_apply_all(data_dir, runs))
+    asyncio.run(_apply_all(store, runs))
 
 
-def finish_runs(data_dir: Path, agents: Sequence[AgentRef], runs: int) -> None:
+def finish_runs(store: Path, agents: Sequence[AgentRef], runs: int) -> None:
     """Give these agents so many finished runs together, in turn. The store must not know them yet."""
-    asyncio.run(_apply_all(data_dir, past_of(agents, runs, SystemClock().now())))
+    asyncio.run(_apply_all(store, past_of(agents, runs, SystemClock().now())))
 
 
 def past_of(agents: Sequence[AgentRef], runs: int, now: datetime) -> Iterator[Command]:
@@ -62,12 +66,21 @@ def past_of(agents: Sequence[AgentRef], runs: int, now: datetime) -> Iterator[Co
 
 def _run(run_id: RunId, agent: AgentRef, at: datetime) -> Iterator[Command]:
     usage = usage_data(RunResult(RunStatus.COMPLETED).usage)
-    call: JsonObject = {"id": derived_id("call", run_id), "name": "log_decision", "arguments": '{"reasoning":"Nothing"}'}
+    call: JsonObject = {
+        "id": derived_id("call", run_id),
+        "name": "log_decision",
+        "arguments": '{"reasoning":"Nothing"}',
+    }
     reply: JsonObject = {"text": "", "tool_calls": [call], "model": "scripted:tool_once", "scripted": True}
     reply |= {"usage": usage, "duration_ms": 0}
     tool: JsonObject = {"call_id": call["id"], "tool": "log_decision", "arguments": call["arguments"], "duration_ms": 1}
     tool["content"] = {"decision_id": derived_id("dec", run_id), "logged": True, "created_at": at.isoformat()}
-    prompt: JsonObject = {"system": "", "tools": "", "user": "Trigger: api. Payload: {price: 7}.", "visible": ["log_decision"]}
+    prompt: JsonObject = {
+        "system": "",
+        "tools": "",
+        "user": "Trigger: api. Payload: {price: 7}.",
+        "visible": ["log_decision"],
+    }
     result = RunResult(RunStatus.COMPLETED, turns=2, tool_calls=1, final_text="done", tools_called=("log_decision",))
     yield SubmitRun(run_id, agent, _TRIGGER, at)
     yield ClaimRun(agent, _EPOCH, at)
@@ -107,14 +120,14 @@ def _run(run_id: RunId, agent: AgentRef, at: datetime) -> Iterator[Command]:
     )
 
 
-async def _apply_all(data_dir: Path, commands: Iterable[Command]) -> None:
-    data_dir.mkdir(parents=True, exist_ok=True)
-    store = await open_store(f"sqlite+aiosqlite:///{data_dir / 'owlclaw.db'}", writer="past")
+async def _apply_all(file: Path, commands: Iterable[Command]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    store = await open_store(f"sqlite+aiosqlite:///{file}", writer="past")
     remaining = iter(commands)
     try:
         while batch := list(islice(remaining, _BATCH)):
             for outcome in await store.apply(batch):
                 if isinstance(outcome, CommandFailed | StaleEpoch):
-                    raise RuntimeError(f"the past could not be written: {outcome}")
+                    raise PastError(f"the past could not be written: {outcome}")
     finally:
         await store.close()

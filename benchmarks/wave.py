@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from benchmarks import load
+from benchmarks.load import post_for
+from benchmarks.measuring import BODY, CONNECTIONS
 from benchmarks.question import Say
 
-ACCEPTED = 202
-_LOOK_AGAIN = 0.25
-_SAY_AGAIN = 5.0
+_LOOK_SECONDS = 0.25
+_SAY_SECONDS = 5.0
 
 
 class WaveError(Exception):
@@ -24,11 +23,11 @@ class WaveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """When runs were queued, claimed and finished: seconds since 1970, by the store's entries."""
+    """When runs were queued, claimed and finished: seconds since 1970, as the store has them, run by run."""
 
-    created: tuple[float, ...]
-    started: tuple[float, ...]
-    finished: tuple[float, ...]
+    created: tuple[float, ...] = ()
+    started: tuple[float, ...] = ()
+    finished: tuple[float, ...] = ()
 
     @property
     def wall(self) -> float:
@@ -37,8 +36,13 @@ class RunTimes:
 
     @property
     def accepting(self) -> float:
-        """Seconds from the first trigger to the last."""
+        """Seconds from the first trigger to the last; 0 without runs."""
         return max(self.created) - min(self.created) if self.created else 0.0
+
+    @property
+    def starting(self) -> tuple[float, ...]:
+        """Seconds from each trigger to the claim of its run."""
+        return tuple(start - create for create, start in zip(self.created, self.started, strict=True))
 
     @property
     def most_at_once(self) -> int:
@@ -54,83 +58,70 @@ class RunTimes:
 class StoreReader:
     """Reads the embedded store of a running system beside its Keeper."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self._uri = f"file:{data_dir / 'owlclaw.db'}?mode=ro"
+    def __init__(self, store: Path) -> None:
+        self._database = sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=30)
 
     def unfinished(self) -> int:
         """Return how many runs are queued or running."""
-        [(count,)] = self._rows("SELECT count(*) FROM runs WHERE status IN ('queued', 'running')")
-        return int(count)
+        return self._count("SELECT count(*) FROM runs WHERE status IN ('queued', 'running')")
 
-    def by_status(self, definition: str) -> dict[str, int]:
-        """Return the number of runs of a definition's agents in each state."""
-        question = "SELECT status, count(*) FROM runs JOIN agents USING (agent) WHERE definition = ? GROUP BY status"
-        return {str(status): int(count) for status, count in self._rows(question, definition)}
+    def resident(self) -> int:
+        """Return how many agents are activated: in memory, or held to be by the store."""
+        return self._count("SELECT count(*) FROM agents WHERE activation_id IS NOT NULL")
 
-    def agents_done(self, definition: str) -> int:
-        """Return how many agents of a definition have completed a run."""
-        question = (
-            "SELECT count(DISTINCT runs.agent) FROM runs JOIN agents USING (agent) "
-            "WHERE definition = ? AND status = 'completed'"
-        )
-        [(count,)] = self._rows(question, definition)
-        return int(count)
+    def registered(self) -> int:
+        """Return how many agents there are."""
+        return self._count("SELECT count(*) FROM agents")
+
+    def agents_done(self) -> int:
+        """Return how many agents have completed a run."""
+        return self._count("SELECT count(DISTINCT agent) FROM runs WHERE status = 'completed'")
+
+    def by_status(self) -> dict[str, int]:
+        """Return the number of runs in each state."""
+        return dict(self._database.execute("SELECT status, count(*) FROM runs GROUP BY status"))
 
     def last_seq(self) -> int:
         """Return the seq of the last run, 0 without runs."""
-        [(last,)] = self._rows("SELECT coalesce(max(seq), 0) FROM runs")
-        return int(last)
+        return self._count("SELECT coalesce(max(seq), 0) FROM runs")
 
     def times(self, after: int = 0) -> RunTimes:
-        """Return the times of all finished runs with a seq over `after`."""
-        question = "SELECT created_at, started_at, finished_at FROM runs WHERE seq > ? AND finished_at IS NOT NULL"
-        rows = [tuple(micros / 1e6 for micros in row) for row in self._rows(question, after)]
-        created, started, finished = zip(*rows, strict=True) if rows else ((), (), ())
-        return RunTimes(created, started, finished)
+        """Return the times of all finished runs with a seq over `after`, in the order of acceptance."""
+        rows = self._database.execute(
+            "SELECT created_at / 1e6, started_at / 1e6, finished_at / 1e6 FROM runs"
+            " WHERE seq > ? AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY seq",
+            (after,),
+        ).fetchall()
+        return RunTimes(*zip(*rows, strict=True)) if rows else RunTimes()
 
-    def _rows(self, question: str, *arguments: object) -> list[tuple[int | str, ...]]:
-        with closing(sqlite3.connect(self._uri, uri=True, timeout=30)) as connection:
-            return connection.execute(question, arguments).fetchall()
-
-
-def trigger_each(url: str, agents: Sequence[str], *, body: bytes = b"{}", connections: int = 64) -> list[float]:
-    """POST one trigger to each of the agents; return how long each answer took (seconds). Raises WaveError if one is refused."""
-    return asyncio.run(_trigger_each(url, agents, body, connections))
+    def _count(self, question: str) -> int:
+        (count,) = self._database.execute(question).fetchone()
+        return int(count)
 
 
-async def _trigger_each(url: str, agents: Sequence[str], body: bytes, connections: int) -> list[float]:
-    remaining, latencies = iter(agents), list[float]()
-    await asyncio.gather(*(_connection(url, remaining, body, latencies) for _ in range(connections)))
-    return latencies
+def trigger_each(url: str, agents: Sequence[str]) -> None:
+    """POST one trigger to each of the agents, over 64 connections. Raises WaveError if one is not accepted."""
+    paths = (f"/v1/agents/{agent}/triggers" for agent in agents)
+    result = load.run(post_for(url, paths, body=BODY, connections=CONNECTIONS))
+    if result.accepted != len(agents):
+        raise WaveError(
+            f"of {len(agents)} triggers {result.accepted} were accepted, {result.refused} refused, {result.broken} broken"
+        )
 
 
-async def _connection(url: str, remaining: Iterator[str], body: bytes, latencies: list[float]) -> None:
-    parts = urlsplit(url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-    try:
-        for agent in remaining:
-            started = time.monotonic()
-            head = f"POST /v1/agents/{agent}/triggers HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {len(body)}"
-            writer.write(head.encode() + b"\r\n\r\n" + body)
-            answer = (await reader.readuntil(b"\r\n\r\n")).decode()
-            lines = answer.split("\r\n")
-            length = next(int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length"))
-            content = await reader.readexactly(length)
-            latencies.append(time.monotonic() - started)
-            if int(lines[0].split()[1]) != ACCEPTED:
-                raise WaveError(f"{agent}: {lines[0]}: {content.decode()[:300]}")
-    finally:
-        writer.close()
+def wait_until_done(store: StoreReader, say: Say, *, seconds: float) -> int:
+    """Return when no run is queued or running: the largest number of resident agents that was seen.
 
-
-def wait_until_done(store: StoreReader, say: Say, *, seconds: float) -> None:
-    """Return when no run is queued or running. Raises WaveError after so many seconds."""
-    started = said = time.monotonic()
+    Raises WaveError after so many seconds.
+    """
+    end, said, most = time.monotonic() + seconds, time.monotonic(), store.resident()
     while unfinished := store.unfinished():
         now = time.monotonic()
-        if now - started > seconds:
+        if now > end:
             raise WaveError(f"{unfinished} runs are still not finished after {seconds:.0f} s")
-        if now - said > _SAY_AGAIN:
-            said = now
-            say(f"{unfinished} runs are not finished yet")
-        time.sleep(_LOOK_AGAIN)
+        if now - said > _SAY_SECONDS:
+            said, resident = now, store.resident()
+            most = max(most, resident)
+            say(f"{unfinished} runs are not finished yet, {resident} agents are resident")
+        time.sleep(_LOOK_SECONDS)
+    return max(most, store.resident())
