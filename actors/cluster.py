@@ -14,7 +14,7 @@ from ray.actor import ActorHandle
 
 from actors.nodes import living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, ROOT, SCHEDULER, Named, ask_now, find, kill, tell
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, PARTS, ROOT, SCHEDULER, Named, ask_now, find, kill, tell
 from actors.root import make_root
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -81,15 +81,24 @@ class Cluster:
         self._ask_each(keepers, "stop")
         for root in self._roots():
             kill(root)
+        for node in nodes:
+            for part in PARTS:
+                actor = find(part, self._plan.namespace, node)
+                if actor is not None:
+                    kill(actor)
 
     def _end_earlier(self) -> None:
         """Stop a runtime that outlived the process which started it, as it can on a cluster that was there before."""
         end = time.monotonic() + _STORE_SECONDS
-        while self._roots():
+        while self._left_over():
             self.stop()
             if time.monotonic() > end:
                 raise RuntimeUnavailableError("the Ray cluster has a runtime already, and it cannot be stopped")
             time.sleep(_PAUSE)
+
+    def _left_over(self) -> bool:
+        nodes = [node.node_id for node in living_nodes()]
+        return any(find(part, self._plan.namespace, node) is not None for part in (ROOT, *PARTS) for node in nodes)
 
     def _roots(self) -> list[ActorHandle[Any]]:
         found = [find(ROOT, self._plan.namespace, node.node_id) for node in living_nodes()]

@@ -22,6 +22,7 @@ ROOT, KEEPER, GATEWAY = "root", "keeper", "gateway"
 """Parts that every node has of its own."""
 DIRECTORY, SCHEDULER = "directory", "scheduler"
 """Parts of which the whole cluster has one."""
+PARTS = (SCHEDULER, DIRECTORY, GATEWAY, KEEPER)
 _OF_A_NODE = frozenset({ROOT, KEEPER, GATEWAY})
 
 CALLS_AT_ONCE = 10_000
@@ -34,17 +35,25 @@ def here() -> str:
     return node_id
 
 
+def restarted() -> bool:
+    """Return whether this actor lived before, in another process."""
+    again: bool = ray.get_runtime_context().was_current_actor_reconstructed
+    return again
+
+
 def full_name(part: str, node_id: str = "") -> str:
     """Return what a part is called in Ray; the part of this node unless another one is named."""
     return f"{part}@{node_id or here()}" if part in _OF_A_NODE else part
 
 
-def make(kind: type[Any], *arguments: object, node_id: str = "", **options: object) -> ActorHandle[Any]:
+def make(
+    kind: type[Any], *arguments: object, node_id: str = "", movable: bool = False, **options: object
+) -> ActorHandle[Any]:
     """Return a new actor of that class on that node (this one by default), which takes no CPU from Ray's accounts.
 
-    It may not answer yet.
+    It may not answer yet. A movable one is started again elsewhere when its node is lost.
     """
-    place = NodeAffinitySchedulingStrategy(node_id or here(), soft=False)
+    place = NodeAffinitySchedulingStrategy(node_id or here(), soft=movable)
     actor: ActorHandle[Any] = (
         ray.remote(kind)
         .options(num_cpus=0, max_concurrency=CALLS_AT_ONCE, scheduling_strategy=place, **options)

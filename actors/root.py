@@ -1,11 +1,11 @@
-"""The root: the detached owner of every actor of its node, and nothing else.
+"""The root: the detached owner of the agent actors of its node.
 
 Ray ties a node's task workers to the root detached actor of their last task: agents that are children of one root share warm tool
-workers, agents that are detached themselves do not. The root's children die with it, so a restarted root makes them anew and
-all state comes from the store.
+workers, agents that are detached themselves do not. The root's children die with it, so a restarted root has no hosts, and
+the Directory has it make new ones. The other parts run no tasks; they are detached, so that they outlive a root.
 
-Roots also see to it that the cluster has everything: each makes a root on a node that has none, and a Directory and a
-Scheduler when there is none (their node died). Names in Ray are unique, so of several that try, one does it.
+Roots also see to it that the cluster has everything: each makes its node's parts, a root on a node that has none, and a
+Directory and a Scheduler when there is none. Names in Ray are unique, so of several that try, one does it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from actors.remote import (
     here,
     kill,
     make,
+    restarted,
     whereabouts,
 )
 from actors.scheduler import SchedulerActor
@@ -70,7 +71,7 @@ class RootActor:
         self._missed: Counter[str] = Counter()
         self._parts = {
             KEEPER: self._part(KEEPER, KeeperActor),
-            **{name: self._part(name, kind) for name, kind in _SHARED_PARTS.items()},
+            **{name: self._part(name, kind, movable=True) for name, kind in _SHARED_PARTS.items()},
             GATEWAY: self._part(GATEWAY, ModelGatewayActor),
         }
         self._upkeep = asyncio.create_task(self._keep_up())
@@ -108,6 +109,8 @@ class RootActor:
         self._upkeep.cancel()
 
     async def _keep_up(self) -> None:
+        if restarted():
+            await self.warm_tools()  # the workers of the root that died ended with it
         while True:
             await asyncio.sleep(_LOOK_EVERY)
             try:
@@ -136,7 +139,7 @@ class RootActor:
         for name, kind in _SHARED_PARTS.items():
             if await asyncio.to_thread(find, name, self._plan.namespace) is None:
                 logger.warning("the cluster has no %s; this root makes one", name)
-                self._parts[name] = self._part(name, kind)
+                self._parts[name] = self._part(name, kind, movable=True)
 
     async def _complete_nodes(self) -> None:
         nodes = await asyncio.to_thread(living_nodes)
@@ -150,12 +153,14 @@ class RootActor:
             if await asyncio.to_thread(find, ROOT, self._plan.namespace, node.node_id) is None:
                 make_root(self._plan, self._tools, node.node_id)
 
-    def _part(self, name: str, kind: type[Any]) -> ActorHandle[Any]:
+    def _part(self, name: str, kind: type[Any], *, movable: bool = False) -> ActorHandle[Any]:
         return make(
             kind,
             self._plan,
+            movable=movable,
             name=full_name(name),
             namespace=self._plan.namespace,
+            lifetime="detached",
             get_if_exists=True,
             max_restarts=-1,
             max_task_retries=0,

@@ -25,6 +25,7 @@ from owlclaw_ray.ports.store import RunStore
 
 IDLE_TOLD = 1_000
 """How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
+_RESPAWN_PAUSE = 0.5
 _TURN = 3
 """Heartbeats that an agent keeps a host of its own while others wait for one."""
 
@@ -308,12 +309,16 @@ class Directory:
         try:
             host = await self._pool.spawn()
         except RetryableError as error:
-            logger.warning("a host was not made; the next heartbeat makes another: %s", error)
-            return
+            logger.warning("a host was not made, another is tried soon: %s", error)
+            await self._clock.sleep(_RESPAWN_PAUSE)
+            host = None
         finally:
             self._spawning -= 1
-        self._welcome(host)
-        await self._seat_waiting()
+        if host is None:
+            self._refill()
+        else:
+            self._welcome(host)
+            await self._seat_waiting()
 
     def _welcome(self, host: Host) -> None:
         self._spawn_task(self._mourn(self._seating.add(host)))

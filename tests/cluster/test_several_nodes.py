@@ -113,8 +113,20 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url()
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    offers = {"num_cpus": 1, "resources": {"tool_slots": 2, "quick_slots": 2}, "include_dashboard": False}
+    Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)
+    made = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **offers})
+    for _ in range(2):
+        made.add_node(**offers)
+    yield made
+    made.shutdown()
+    reset_ray_address()
+
+
 @pytest.fixture
-def fleet(tmp_path: Path, postgres_url: str) -> Iterator[Fleet]:
+def fleet(tmp_path: Path, postgres_url: str, cluster: Cluster) -> Iterator[Fleet]:
     (tmp_path / "trial_app.py").write_text(APP)
     (tmp_path / "effects").touch()
     agent = tmp_path / "agents" / "crowd"
@@ -125,17 +137,10 @@ def fleet(tmp_path: Path, postgres_url: str) -> Iterator[Fleet]:
     (agent / "agent.yaml").write_text(yaml.safe_dump({"model": "scripted:script.yaml", "isolation": "shared"}))
     placement = {"warm": 1, "max": 2, "agents_per_actor": 10}
     (tmp_path / "owlclaw.yaml").write_text(yaml.safe_dump({"app": "trial_app:app", "actors": placement}))
-    offers = {"num_cpus": 1, "resources": {"tool_slots": 2, "quick_slots": 2}, "include_dashboard": False}
-    Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)
-    cluster = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **offers})
-    for _ in range(2):
-        cluster.add_node(**offers)
     [port] = free_ports(1)
     made = Fleet(cluster, tmp_path, postgres_url, port)
     yield made
     made.down()
-    cluster.shutdown()
-    reset_ray_address()
 
 
 def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeated(fleet):
