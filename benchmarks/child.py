@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,19 +30,24 @@ class Child:
 
 
 @contextmanager
-def running(module: str, *arguments: str) -> Iterator[Child]:
-    """Run `python -m <module> <folder> <arguments>`, which prints `ready <url>` and ends with SIGTERM, until the block ends."""
+def running(
+    module: str, *arguments: str, interpreter: str = sys.executable, environment: Mapping[str, str] | None = None
+) -> Iterator[Child]:
+    """Run `python -m <module> <folder> <arguments>`, which prints `ready <url>` and ends with SIGTERM, until the block ends.
+
+    `environment` goes over that of this process, from which everything of Ray's and OwlClaw's is removed.
+    """
     with tempfile.TemporaryDirectory(prefix="owl-bench-") as name:
         folder = Path(name)
         log = folder / "log"
         started = time.monotonic()
         with log.open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, name, *arguments],
+                [interpreter, "-m", module, name, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=folder,
-                env=clean_environment(),
+                env={**clean_environment(), **(environment or {})},
                 start_new_session=True,
             )
         try:

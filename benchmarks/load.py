@@ -25,7 +25,7 @@ class LoadResult:
 
     accepted: int = 0
     refused: int = 0
-    """Answers other than 202; the connection then waited as long as `Retry-After` told it to."""
+    """Answers other than 2xx; the connection then waited as long as `Retry-After` told it to."""
     broken: int = 0
     """Connections that ended without an answer: that request was committed, or not."""
     latencies: list[float] = field(default_factory=list)
@@ -104,10 +104,13 @@ class _Load:
         return connection
 
     async def _post(self, connection: _Connection, path: str) -> None:
-        head = f"POST {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Length: {len(self.body)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(self.body)}\r\n\r\n"
+        )
         started = time.monotonic()
         response = await connection.ask(head.encode() + self.body)
-        if response.status == 202:
+        if 200 <= response.status < 300:
             self.result.accepted += 1
             self.result.latencies.append(time.monotonic() - started)
         else:

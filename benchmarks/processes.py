@@ -16,6 +16,7 @@ import psutil
 
 from serve.cli.connection import environment
 
+_CHANGES_WHAT_IS_MEASURED = ("RAY_", "OWLCLAW_", "RESTATE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_")
 _HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 _KILL_SECONDS = 10.0
 _SETTLE_SECONDS = 30.0
@@ -24,7 +25,7 @@ _IDLE_CORES = 0.1
 
 def clean_environment() -> dict[str, str]:
     """Return this process's environment without what would change the system to measure."""
-    return {key: value for key, value in environment().items() if not key.startswith(("RAY_", "OWLCLAW_"))}
+    return {key: value for key, value in environment().items() if not key.startswith(_CHANGES_WHAT_IS_MEASURED)}
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,13 @@ async def test_every_path_is_posted_once_on_the_connections_that_there_are():
     assert len(result.latencies) == 10
 
 
+async def test_an_answer_that_brings_the_result_counts_as_an_acceptance_does():
+    async with Server(answer(200)) as server:
+        result = await post_for(server.url, paths(2), body=b"{}", connections=1)
+
+    assert (result.accepted, result.refused) == (2, 0)
+
+
 async def test_what_is_refused_counts_apart_and_the_connection_waits_as_long_as_it_is_told():
     async with Server(answer(429, "Retry-After: 0"), answer(503), answer(202)) as server:
         result = await post_for(server.url, paths(4), body=b"{}", connections=1)

@@ -7,6 +7,7 @@ import pytest
 import typer
 
 from benchmarks.measuring import MOST_UNFINISHED
+from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -88,6 +89,10 @@ def test_every_suite_and_question_of_the_benchmarks_is_documented():
     questions = [code(name) for name, *_ in table("docs/benchmarks.md", "question") if name]
     assert sorted(questions) == sorted(EXTRAS)
     assert f"Never more than {MOST_UNFINISHED} accepted" in prose("docs/benchmarks.md")
+
+
+def test_every_way_of_using_a_peer_is_documented():
+    assert [name for name, _ in table("docs/benchmarks.md", "peer")] == [way.name for way in WAYS]
 
 
 def test_every_built_in_tool_is_documented():
