@@ -21,7 +21,7 @@ from benchmarks.chaos.trial import Keep, check_again, trial
 
 def main() -> None:
     """Run or check a session, print its summary, write its JSON."""
-    options = _options()
+    options = arguments_parser().parse_args()
     report = check_again(options.check) if options.check else _trial(options)
     if options.output:
         options.output.write_bytes(orjson.dumps(report.content, option=orjson.OPT_INDENT_2))
@@ -44,7 +44,8 @@ def _trial(options: argparse.Namespace) -> Report:
     return trial(plan, Keep.ALWAYS if options.keep else Keep.BROKEN, lambda line: print(line, flush=True))
 
 
-def _options() -> argparse.Namespace:
+def arguments_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5_000)
     parser.add_argument("--kills", type=int, default=200)
@@ -56,7 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="where to write the report as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the session's folder even if nothing is broken")
     parser.add_argument("--check", type=Path, help="check the kept folder of an earlier session instead")
-    return parser.parse_args()
+    return parser
 
 
 def _roles(text: str) -> list[Role]:

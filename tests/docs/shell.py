@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import typer
 
+from benchmarks.chaos.__main__ import arguments_parser
 from owlclaw_ray.settings import load_settings
 from serve.cli.entry import build_cli
 from tests.docs.snippets import ROOT
@@ -33,6 +34,11 @@ def check_owlclaw(arguments):
     """Raise an error if the real command line would not take the arguments."""
     name, *rest = arguments
     typer.main.get_command(build_cli()).commands[name].make_context(name, rest).close()
+
+
+def check_chaos(arguments):
+    """Exit if a chaos session would not take the arguments."""
+    arguments_parser().parse_args(arguments)
 
 
 def check_settings(variables, folder):

@@ -6,6 +6,8 @@ from importlib.metadata import metadata
 import pytest
 import typer
 
+from benchmarks.chaos.checker import Promise
+from benchmarks.chaos.strikes import Role
 from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
@@ -93,6 +95,12 @@ def test_every_suite_and_question_of_the_benchmarks_is_documented():
 
 def test_every_way_of_using_a_peer_is_documented():
     assert [name for name, _ in table("docs/benchmarks.md", "peer")] == [way.name for way in WAYS]
+
+
+def test_every_promise_and_role_of_a_chaos_session_is_documented():
+    assert [code(promise) for promise, _ in table("docs/chaos.md", "promise")] == [each.value for each in Promise]
+    roles = [role for cell, _ in table("docs/chaos.md", "role") for role in re.findall(r"`(\w+)`", cell)]
+    assert sorted(roles) == sorted(role.value for role in Role)
 
 
 def test_every_built_in_tool_is_documented():

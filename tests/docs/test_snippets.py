@@ -72,6 +72,8 @@ def test_commands_are_taken_by_the_real_command_line(snippet, server, tmp_path):
         match command:
             case ["owlclaw", *arguments]:
                 shell.check_owlclaw(arguments)
+            case ["python", "-m", "benchmarks.chaos", *arguments]:
+                shell.check_chaos(arguments)
             case ["make", *targets]:
                 shell.check_make(targets)
             case ["curl", *arguments]:
