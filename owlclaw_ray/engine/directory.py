@@ -231,8 +231,12 @@ class Directory:
 
     async def _deliver(self, seat: Seat, agents: Sequence[AgentRef]) -> None:
         """Wake the agents on their host, adopting those that it does not hold."""
+        new = [agent for agent in agents if agent in seat.coming]
+        old = [agent for agent in agents if agent not in seat.coming]
         try:
-            strangers = await seat.host.wake(agents)
+            if new:
+                await seat.host.adopt(new)
+            strangers = await seat.host.wake(old) if old else ()
             if strangers:
                 await seat.host.adopt(strangers)
         except HostGoneError:
