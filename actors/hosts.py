@@ -57,15 +57,11 @@ class ActorHost:
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""
-        try:
-            async with asyncio.timeout(self._patience):
-                return cast("HostStatus", await self._ask("status", most))
-        except TimeoutError as error:
-            raise HostGoneError(f"{self._host_id} did not answer within {self._patience:g} s") from error
+        return cast("HostStatus", await self._ask_in_time("status", most))
 
     async def hosted(self) -> tuple[AgentRef, ...]:
         """See Host.hosted."""
-        return cast("tuple[AgentRef, ...]", await self._ask("hosted"))
+        return cast("tuple[AgentRef, ...]", await self._ask_in_time("hosted"))
 
     async def ended(self) -> None:
         """See Host.ended. A call that never returns breaks with the process; a broken call alone is no proof of its end."""
@@ -86,6 +82,13 @@ class ActorHost:
     async def drain(self, grace: float) -> None:
         """See Host.drain."""
         await self._ask("drain", grace)
+
+    async def _ask_in_time(self, method: str, *arguments: object) -> Any:
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._ask(method, *arguments)
+        except TimeoutError as error:
+            raise HostGoneError(f"{self._host_id} did not answer within {self._patience:g} s") from error
 
     async def _ask(self, method: str, *arguments: object) -> Any:
         try:

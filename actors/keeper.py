@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,15 @@ from actors.logs import configure
 from actors.nodes import writer_name
 from actors.packing import packed
 from actors.plan import RuntimePlan
+from actors.remote import ROOT, find
+from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import Command, Outcome, Store
+
+logger = logging.getLogger(__name__)
 
 QUERIES = frozenset(
     {
@@ -41,6 +46,7 @@ class KeeperActor:
         configure(plan.worker.log)
         self._plan = plan
         self._opening = asyncio.Lock()
+        self._vigil = asyncio.create_task(self._watch_over_root())
         self._store: Store | None = None
         self._commits: GroupCommit | None = None
 
@@ -70,10 +76,23 @@ class KeeperActor:
 
     async def stop(self) -> None:
         """Commit what is waiting and close the store."""
+        self._vigil.cancel()
         if self._commits is not None:
             await self._commits.close()
         if self._store is not None:
             await self._store.close()
+
+    async def _watch_over_root(self) -> None:
+        """The root watches over this and all other parts of the node; somebody has to watch over the root."""
+        vigil = Vigil()
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                root = await asyncio.to_thread(find, ROOT, self._plan.namespace)
+                if root is not None:
+                    await vigil.look(ROOT, root)
+            except Exception:
+                logger.exception("looking after the root failed; the next look is in %g s", LOOK_EVERY)
 
     async def _open(self) -> tuple[Store, GroupCommit]:
         from owlclaw_ray.adapters.store.opening import open_store

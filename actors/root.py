@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import psutil
 from ray.actor import ActorHandle
 
 from actors.agent import AgentActor
@@ -32,10 +30,8 @@ from actors.remote import (
     KEEPER,
     ROOT,
     SCHEDULER,
-    Whereabouts,
     find,
     full_name,
-    here,
     kill,
     make,
     restarted,
@@ -43,17 +39,13 @@ from actors.remote import (
 )
 from actors.scheduler import SchedulerActor
 from actors.tool_task import warm_tools
+from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 
 _WARM_HOLD = 0.2
 _BIRTH_SECONDS = 60.0
-_LOOK_EVERY = 2.0
-_PATIENCE = 8.0
-"""Seconds that a part may take for a sign of life."""
-_MOST_MISSES = 2
-"""How often in a row it may give none before it is killed."""
 _SHARED_PARTS = {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor}
 
 logger = logging.getLogger(__name__)
@@ -67,8 +59,7 @@ class RootActor:
         self._plan, self._tools = plan, tuple(tools)
         self._ids = RandomIds()
         self._hosts: dict[str, ActorHandle[Any]] = {}
-        self._processes: dict[str, psutil.Process] = {}
-        self._missed: Counter[str] = Counter()
+        self._vigil = Vigil()
         self._parts = {
             KEEPER: self._part(KEEPER, KeeperActor),
             **{name: self._part(name, kind, movable=True) for name, kind in _SHARED_PARTS.items()},
@@ -82,7 +73,7 @@ class RootActor:
         actor = self._hosts[host_id] = make(AgentActor, host_id, self._plan, self._tools, max_restarts=0)
         try:
             async with asyncio.timeout(_BIRTH_SECONDS):
-                self._note_process(host_id, await whereabouts(actor))
+                self._vigil.note(host_id, await whereabouts(actor))
         except (TimeoutError, RuntimeUnavailableError) as error:
             await self.end_host(host_id)
             raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
@@ -97,7 +88,7 @@ class RootActor:
         actor = self._hosts.pop(host_id, None)
         if actor is not None:
             kill(actor)
-            self._kill_process(host_id)
+            self._vigil.kill(host_id)
 
     async def warm_tools(self) -> None:
         """Have every tool slot import what calls need."""
@@ -112,28 +103,13 @@ class RootActor:
         if restarted():
             await self.warm_tools()  # the workers of the root that died ended with it
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(LOOK_EVERY)
             try:
-                await asyncio.gather(*(self._watch_over(name) for name in self._parts))
+                await asyncio.gather(*(self._vigil.look(name, part) for name, part in self._parts.items()))
                 await self._complete_parts()
                 await self._complete_nodes()
             except Exception:
-                logger.exception("the root's round failed; the next one begins in %g s", _LOOK_EVERY)
-
-    async def _watch_over(self, name: str) -> None:
-        """Kill a part that lives and does not answer, so that Ray starts it again; the dead are Ray's own concern."""
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                self._note_process(name, await whereabouts(self._parts[name]))
-        except RuntimeUnavailableError:
-            self._missed[name] = 0
-        except TimeoutError:
-            self._missed[name] += 1
-            if self._missed[name] >= _MOST_MISSES and name in self._processes:
-                logger.warning("the %s has not answered %d times in a row; it is killed", name, _MOST_MISSES)
-                self._kill_process(name)
-        else:
-            self._missed[name] = 0
+                logger.exception("the root's round failed; the next one begins in %g s", LOOK_EVERY)
 
     async def _complete_parts(self) -> None:
         for name, kind in _SHARED_PARTS.items():
@@ -165,22 +141,6 @@ class RootActor:
             max_restarts=-1,
             max_task_retries=0,
         )
-
-    def _note_process(self, name: str, where: Whereabouts) -> None:
-        """Remember the process behind a name, if it is one of this machine."""
-        known = self._processes.get(name)
-        if where.node_id == here() and (known is None or known.pid != where.pid):
-            self._processes[name] = psutil.Process(where.pid)
-
-    def _kill_process(self, name: str) -> None:
-        """Kill the process behind a name; psutil makes sure that its number does not belong to another one by now."""
-        process = self._processes.pop(name, None)
-        if process is None:
-            return
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            return
 
 
 def make_root(plan: RuntimePlan, tools: Sequence[ToolDefinition], node_id: str = "") -> ActorHandle[Any]:

@@ -47,7 +47,7 @@ class Host(Protocol):
         ...
 
     async def hosted(self) -> tuple[AgentRef, ...]:
-        """See AgentHost.hosted."""
+        """See AgentHost.hosted; limited in time as `status`."""
         ...
 
     async def ended(self) -> None:
