@@ -62,6 +62,7 @@ class RunLoop:
         self._conversation = journal.conversation
         self._limits = definition.limits
         self._cancelled = run.cancel_requested
+        self._bound_by_deadline = False
         self._task: asyncio.Task[RunResult] | None = None
         self._short_term = ShortTermMemory(
             trigger_text(run.trigger),
@@ -107,9 +108,11 @@ class RunLoop:
         return replace(result, duration_ms=_milliseconds(started, clock.now()))
 
     async def _decide_in_time(self) -> RunResult:
-        seconds = self._limits.run_timeout
-        if self._run.deadline is not None:
-            seconds = min(seconds, (self._run.deadline - self._services.clock.now()).total_seconds())
+        seconds, until = self._limits.run_timeout, self._run.deadline
+        if until is not None:
+            left = (until - self._services.clock.now()).total_seconds()
+            self._bound_by_deadline = left < seconds
+            seconds = min(left, seconds)
             if seconds <= 0:
                 raise TimeoutError
         async with deadline(self._services.clock, seconds):
@@ -117,7 +120,7 @@ class RunLoop:
 
     def _timeout(self) -> RunError:
         until = self._run.deadline
-        if until is not None and self._services.clock.now() >= until:
+        if until is not None and self._bound_by_deadline:
             return RunError("deadline_passed", f"the run did not end before its deadline, {_moment(until)}")
         message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
         return RunError("run_timeout", message, retryable=True)

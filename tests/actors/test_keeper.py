@@ -17,6 +17,7 @@ from owlclaw_ray.identity.defaults import Defaults
 @pytest.fixture
 async def keeper(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.keeper.configure", lambda _: None)
+    monkeypatch.setattr("actors.keeper.writer_name", lambda: "keeper")
     plan = RuntimePlan(
         worker=WorkerPlan("", "", str(tmp_path), "none", "test"),
         agents_dir=str(tmp_path),
