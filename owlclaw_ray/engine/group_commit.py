@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import (
+    AgentActivated,
     Appended,
     AppendJournal,
     CancelOutcome,
@@ -173,7 +174,9 @@ def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterat
         match outcome:
             case RunAccepted(run_id=run_id) | ScheduleFired(run=RunAccepted(run_id=run_id)):
                 yield run_id
-            case RunClaimed(run=run) | CancelOutcome(run=run) if run is not None:
+            case RunClaimed(run=run) | AgentActivated(claimed=RunClaimed(run=run)):
+                yield run.run_id
+            case CancelOutcome(run=run) if run is not None:
                 yield run.run_id
             case Appended() | RunFinished() if isinstance(command, AppendJournal | FinishRun):
                 yield command.run_id

@@ -66,12 +66,14 @@ class SubmitRun:
 class ActivateAgent:
     """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated.
 
-    Registers the agent when it is new. With the same activation_id twice the epoch grows once.
+    Registers the agent when it is new. With the same activation_id twice the epoch grows once. With `claim` the agent's next
+    run is taken too, as ClaimRun does.
     """
 
     agent: AgentRef
     activation_id: ActivationId
     at: datetime
+    claim: bool = False
 
 
 @fast_pickle
@@ -251,6 +253,8 @@ class AgentActivated:
 
     epoch: int
     state: AgentState
+    claimed: RunClaimed | None = None
+    """The run to execute now, if one was asked for and there is one."""
 
 
 @fast_pickle

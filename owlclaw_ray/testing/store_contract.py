@@ -307,5 +307,47 @@ class ActivationContract:
         assert [each.agent for each in await store.agents(AGENT.tenant)] == [AGENT, OTHER]
 
 
-class StoreContract(SubmissionContract, AdmissionContract, ActivationContract, ScheduleContract, LedgerContract):
+class ClaimingActivationContract:
+    """Owning an agent and taking its next run in one."""
+
+    async def test_an_activation_takes_the_next_run_with_it_if_asked(self, store: Store) -> None:
+        await store.apply([submission("run_1", payload=7), submission("run_2")])
+
+        outcome = await one(store, replace(activation("act_1"), claim=True))
+
+        assert isinstance(outcome, AgentActivated)
+        assert outcome.claimed is not None
+        assert (outcome.claimed.run.run_id, outcome.claimed.run.trigger.payload) == ("run_1", 7)
+        assert [each.kind for each in outcome.claimed.journal] == [EntryKind.RUN_QUEUED, EntryKind.RUN_STARTED]
+        assert outcome.claimed == await claimed(store)
+
+    async def test_an_activation_resumes_the_run_that_another_one_left(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+        await claimed(store)
+        told = entries(3, EntryKind.MODEL_REPLIED)
+        await one(store, AppendJournal(RunId("run_1"), AGENT, 1, told))
+
+        first, again = await store.apply([replace(activation("act_2"), claim=True)] * 2)
+
+        assert isinstance(first, AgentActivated)
+        assert first == again
+        assert first.epoch == 2
+        assert first.claimed is not None
+        assert [each.kind for each in first.claimed.journal][-2:] == [EntryKind.MODEL_REPLIED, EntryKind.RUN_RESUMED]
+
+    async def test_an_activation_of_an_agent_without_runs_claims_none(self, store: Store) -> None:
+        outcome = await one(store, replace(activation("act_1"), claim=True))
+
+        assert isinstance(outcome, AgentActivated)
+        assert outcome.claimed is None
+
+
+class StoreContract(
+    SubmissionContract,
+    AdmissionContract,
+    ActivationContract,
+    ScheduleContract,
+    LedgerContract,
+    ClaimingActivationContract,
+):
     """All that a Store promises to those who use it alone."""

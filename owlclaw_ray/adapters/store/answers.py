@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.trigger import Trigger
-from owlclaw_ray.ports.store import CancelOutcome, Outcome, RunClaimed, RunFinished
+from owlclaw_ray.ports.store import AgentActivated, CancelOutcome, Outcome, RunClaimed, RunFinished
 
 
 @dataclass(slots=True)
@@ -68,5 +69,23 @@ class FinishAnswer:
         return RunFinished(self.claim.complete(texts))
 
 
-LateAnswer: TypeAlias = CancelAnswer | ClaimAnswer | FinishAnswer
+@dataclass(frozen=True, slots=True)
+class ActivateAnswer:
+    """An activation, and the claim of a run that has a past."""
+
+    epoch: int
+    state: AgentState
+    claim: ClaimAnswer
+
+    @property
+    def run(self) -> Run:
+        """The claimed run."""
+        return self.claim.run
+
+    def complete(self, texts: Texts) -> AgentActivated:
+        """Return the outcome."""
+        return AgentActivated(self.epoch, self.state, self.claim.complete(texts))
+
+
+LateAnswer: TypeAlias = CancelAnswer | ClaimAnswer | FinishAnswer | ActivateAnswer
 Answer: TypeAlias = Outcome | LateAnswer

@@ -9,7 +9,16 @@ from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 
 from owlclaw_ray.adapters.store import cancelling, running, scheduling, submitting
-from owlclaw_ray.adapters.store.answers import Answer, CancelAnswer, ClaimAnswer, FinishAnswer, Texts, named_blobs
+from owlclaw_ray.adapters.store.answers import (
+    ActivateAnswer,
+    Answer,
+    CancelAnswer,
+    ClaimAnswer,
+    FinishAnswer,
+    LateAnswer,
+    Texts,
+    named_blobs,
+)
 from owlclaw_ray.adapters.store.codec import load, load_trigger
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, entry_of
@@ -38,7 +47,7 @@ from owlclaw_ray.ports.store import (
     SubmitRun,
 )
 
-_LATE = (CancelAnswer, ClaimAnswer, FinishAnswer)
+_LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
 
 
 class Applier:
@@ -97,7 +106,7 @@ class Applier:
         savepoint.commit()
         return outcome
 
-    def _read_texts(self, connection: Connection, late: Sequence[CancelAnswer | ClaimAnswer | FinishAnswer]) -> Texts:
+    def _read_texts(self, connection: Connection, late: Sequence[LateAnswer]) -> Texts:
         ids = self._ids({answer.run.run_id for answer in late})
         triggers = {row[0]: load_trigger(row[1]) for row in connection.execute(self._triggers, {"ids": ids})}
         claimed = {answer.run.run_id for answer in late if not isinstance(answer, CancelAnswer)}

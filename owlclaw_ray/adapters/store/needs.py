@@ -27,6 +27,9 @@ from owlclaw_ray.ports.store import (
     SubmitRun,
 )
 
+_ANY_EPOCH = -1
+"""Of an activation that claims a run: it will be another than the one that claimed the run before."""
+
 
 @dataclass(slots=True)
 class Needs:
@@ -100,6 +103,15 @@ class Needs:
         self.takes[key] += 1
         self.claims.setdefault(key, set()).add(command.epoch)
 
+    def activate(self, command: ActivateAgent) -> None:
+        """Note what an activation needs."""
+        key = agent_key(command.agent)
+        self.agents.add(key)
+        self.registered.setdefault(key, to_micros(command.at))
+        if command.claim:
+            self.takes[key] += 1
+            self.claims.setdefault(key, set()).add(_ANY_EPOCH)
+
     def fire(self, command: FireSchedule) -> None:
         """Note what a FireSchedule needs."""
         self.schedules.add(command.schedule_id)
@@ -147,9 +159,7 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901 - one case a co
             if isinstance(command, FinishRun) and command.claim_next:
                 needs.claim(command)
         case ActivateAgent():
-            key = agent_key(command.agent)
-            needs.agents.add(key)
-            needs.registered.setdefault(key, to_micros(command.at))
+            needs.activate(command)
         case ReleaseAgent():
             key = agent_key(command.agent)
             needs.agents.add(key)

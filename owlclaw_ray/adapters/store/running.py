@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from owlclaw_ray.adapters.store.answers import Answer, ClaimAnswer, FinishAnswer
+from owlclaw_ray.adapters.store.answers import ActivateAnswer, Answer, ClaimAnswer, FinishAnswer
 from owlclaw_ray.adapters.store.codec import agent_key, dump, load_state, to_micros
 from owlclaw_ray.adapters.store.working_set import AgentRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentRef
@@ -27,14 +27,17 @@ from owlclaw_ray.ports.store import (
 )
 
 
-def activate(store: WorkingSet, command: ActivateAgent) -> AgentActivated:
-    """Give the agent to this activation, under the next epoch unless it has it already."""
+def activate(store: WorkingSet, command: ActivateAgent) -> Answer:
+    """Give the agent to this activation, under the next epoch unless it has it already, and with it a run if asked."""
     agent = store.agents[agent_key(command.agent)]
     if agent.activation_id != command.activation_id:
         agent.epoch += 1
         agent.activation_id = command.activation_id
         store.changed_agent(agent)
-    return AgentActivated(agent.epoch, load_state(agent.state))
+    claimed = _claim_next(store, agent, command.at) if command.claim else None
+    if isinstance(claimed, ClaimAnswer):
+        return ActivateAnswer(agent.epoch, load_state(agent.state), claimed)
+    return AgentActivated(agent.epoch, load_state(agent.state), claimed)
 
 
 def release(store: WorkingSet, command: ReleaseAgent) -> Released | StaleEpoch:
