@@ -10,7 +10,6 @@ arrives at a busy machine. CPU for an accepted trigger is that of all processes,
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -19,7 +18,8 @@ from benchmarks.child import running
 from benchmarks.distribution import percentile
 from benchmarks.load import post_for
 from benchmarks.measuring import BODY, CONNECTIONS, UnfinishedRuns, agent_paths, drain
-from benchmarks.processes import ProcessTree, difference
+from benchmarks.meter import Meter, disturbance
+from benchmarks.processes import ProcessTree
 from benchmarks.question import Answer, Figure, Say, Size
 from benchmarks.system import running_system
 
@@ -44,6 +44,8 @@ class Accepted:
     cpu_seconds: dict[str, float]
     """By process, the most first."""
     generator_cpu_seconds: float
+    others_cores: float
+    """See Spent.others_cores."""
 
     @property
     def rate(self) -> float:
@@ -73,8 +75,16 @@ def answer(size: Size, say: Say) -> Answer:
             baseline_is=_ECHO,
             goal="at least 0.5 of the baseline",
             met=deferred.rate >= 0.5 * echo,
+            note=disturbance(max(each.others_cores for each in (deferred, *echoes))),
         ),
-        Figure("accepted_per_second, runs competing", competing.rate, "/s", baseline=echo, baseline_is=_ECHO),
+        Figure(
+            "accepted_per_second, runs competing",
+            competing.rate,
+            "/s",
+            baseline=echo,
+            baseline_is=_ECHO,
+            note=disturbance(competing.others_cores),
+        ),
         Figure(
             "cpu_ms_per_accepted, runs deferred",
             deferred.cpu_ms,
@@ -133,21 +143,26 @@ def _owlclaw(seconds: float, say: Say) -> tuple[Accepted, Accepted]:
 
 
 def _accept(url: str, tree: ProcessTree, paths: Iterator[str], seconds: float) -> Accepted:
-    before, started, generator = tree.cpu_by_name(), time.monotonic(), time.process_time()
+    meter = Meter(tree)
     result = load.run(post_for(url, paths, body=BODY, connections=CONNECTIONS, seconds=seconds))
-    wall = time.monotonic() - started
+    spent = meter.read()
     return Accepted(
         accepted=result.accepted,
         refused=result.refused,
         broken=result.broken,
-        wall_seconds=wall,
+        wall_seconds=spent.wall_seconds,
         p50_ms=1_000 * percentile(result.latencies, 50),
         p95_ms=1_000 * percentile(result.latencies, 95),
-        cpu_seconds=difference(before, tree.cpu_by_name()),
-        generator_cpu_seconds=time.process_time() - generator,
+        cpu_seconds=spent.cpu_seconds,
+        generator_cpu_seconds=spent.generator_cpu_seconds,
+        others_cores=spent.others_cores,
     )
 
 
 def _said(found: Accepted) -> str:
-    refused = f", {found.refused} refused" if found.refused else ""
-    return f"{found.rate:.0f}/s at {found.cpu_ms:.2f} CPU-ms, p95 {found.p95_ms:.0f} ms{refused}"
+    parts = (
+        f"{found.rate:.0f}/s at {found.cpu_ms:.2f} CPU-ms, p95 {found.p95_ms:.0f} ms",
+        f"{found.refused} refused" if found.refused else "",
+        disturbance(found.others_cores),
+    )
+    return "; ".join(part for part in parts if part)

@@ -12,7 +12,8 @@ from pathlib import Path
 from benchmarks import load
 from benchmarks.distribution import percentile
 from benchmarks.load import LoadResult, post_for
-from benchmarks.processes import ProcessTree, difference
+from benchmarks.meter import Meter
+from benchmarks.processes import ProcessTree
 
 BODY = b'{"payload": {"price": 7}}'
 MOST_UNFINISHED = 256
@@ -33,6 +34,8 @@ class Measured:
     cpu_seconds: dict[str, float]
     """By process, the most first."""
     accept_p95_ms: float
+    others_cores: float = 0.0
+    """See Spent.others_cores."""
 
     @property
     def runs_per_second(self) -> float:
@@ -83,19 +86,20 @@ def measure_runs(
     url: str, tree: ProcessTree, unfinished: Callable[[], int], paths: Iterator[str], seconds: float
 ) -> Measured:
     """Trigger for so many seconds over 64 connections, wait for the last outcome, and return what it took."""
-    before, started = tree.cpu_by_name(), time.monotonic()
+    meter = Meter(tree)
     result = load.run(
         post_for(url, paths, body=BODY, connections=CONNECTIONS, seconds=seconds, room=Backlog(unfinished))
     )
     drain(unfinished)
-    wall = time.monotonic() - started
+    spent = meter.read()
     return Measured(
         runs=result.accepted,
         refused=result.refused,
         broken=result.broken,
-        wall_seconds=wall,
-        cpu_seconds=difference(before, tree.cpu_by_name()),
+        wall_seconds=spent.wall_seconds,
+        cpu_seconds=spent.cpu_seconds,
         accept_p95_ms=1_000 * percentile(result.latencies, 95),
+        others_cores=spent.others_cores,
     )
 
 

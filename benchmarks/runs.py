@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from benchmarks.child import running
 from benchmarks.litellm_calls import measure_litellm
 from benchmarks.measuring import Measured, UnfinishedRuns, agent_paths, measure_runs
+from benchmarks.meter import disturbance
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.skeleton import Unfinished
 from benchmarks.system import RunningSystem, running_system
@@ -132,7 +133,10 @@ def _through_litellm(scripted_cpu_ms: float, seconds: float, say: Say) -> tuple[
         ),
         goal="at least 0.8 of the baseline",
         met=measured.runs_per_second >= 0.8 * room,
-        note=f"the stub took {stub_ms:.2f} CPU-ms a run, which the baseline does not count",
+        note=_joined(
+            f"the stub took {stub_ms:.2f} CPU-ms a run, which the baseline does not count",
+            disturbance(measured.others_cores - stub_ms * measured.runs_per_second / 1_000),
+        ),
     )
     cpu = Figure(
         f"cpu_ms_per_run through litellm, {MANY} shared agents",
@@ -152,6 +156,7 @@ def _measure(system: RunningSystem, definition: str, agents: int, seconds: float
 def _figures(agents: int, ours: Sequence[Measured], skeleton: Sequence[Measured]) -> list[Figure]:
     rate, bare, cpu = _rate(ours), _rate(skeleton), _cpu(ours)
     judged = agents == MANY
+    disturbed = disturbance(max(each.others_cores for each in (*ours, *skeleton)))
     figures = [
         Figure(
             f"runs_per_second, {agents} shared agents",
@@ -161,7 +166,7 @@ def _figures(agents: int, ours: Sequence[Measured], skeleton: Sequence[Measured]
             baseline_is=_SKELETON,
             goal="at least 0.5 of the baseline" if judged else "",
             met=rate >= 0.5 * bare if judged else None,
-            note="the moonshot is 0.8 of the baseline" if judged else "",
+            note=_joined("the moonshot is 0.8 of the baseline" if judged else "", disturbed),
         ),
         Figure(
             f"cpu_ms_per_run, {agents} shared agents",
@@ -223,8 +228,15 @@ def _cpu(measured: Iterable[Measured]) -> float:
 
 
 def _said(measured: Measured) -> str:
-    refused = f", {measured.refused} refused" if measured.refused else ""
-    return f"{measured.runs_per_second:.0f} runs/s at {measured.cpu_ms_per_run:.2f} CPU-ms{refused}"
+    return _joined(
+        f"{measured.runs_per_second:.0f} runs/s at {measured.cpu_ms_per_run:.2f} CPU-ms",
+        f"{measured.refused} refused" if measured.refused else "",
+        disturbance(measured.others_cores),
+    )
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def _all(measured: Iterable[Measured]) -> list[dict[str, object]]:
