@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,8 +21,6 @@ _TIMEOUT = 10.0
 _PAUSE = 0.2
 _PROBLEM = "application/problem+json"
 _ACCEPTED = 202
-_SHOWN = 60
-"""So many characters tell one failure from another."""
 
 
 class Client:
@@ -32,7 +31,7 @@ class Client:
         self._answers = answers
         self._next_at = time.monotonic()
         self._turn = asyncio.Lock()
-        self._opened, self._advanced = asyncio.Event(), asyncio.Event()
+        self._opened, self._advanced, self._asking = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._cancels: set[asyncio.Task[None]] = set()
         self.gate = 0
         self.accepted = 0
@@ -49,6 +48,13 @@ class Client:
         while self.accepted < number:
             self._advanced.clear()
             await self._advanced.wait()
+
+    async def next_request(self, seconds: float) -> None:
+        """Return when the next request is on its way, or after so many seconds."""
+        self._asking.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._asking.wait()
 
     async def run(self) -> None:
         """Return when every order has its 202, and every cancellation its answer."""
@@ -108,6 +114,7 @@ class Client:
         self, http: httpx.AsyncClient, path: str, body: bytes, headers: dict[str, str]
     ) -> httpx.Response | None:
         """Return an answer that is final, None (after a pause) for one that asks to try again or for none."""
+        self._asking.set()
         try:
             answer = await http.post(path, content=body, headers=headers)
         except httpx.TransportError as error:
@@ -115,7 +122,7 @@ class Client:
         else:
             if answer.is_success or _is_final(answer):
                 return answer
-            self.troubles[f"HTTP {answer.status_code} {answer.text[:_SHOWN]}".strip()] += 1
+            self.troubles[f"HTTP {answer.status_code} {_author(answer)}"] += 1
         await asyncio.sleep(_PAUSE)
         return None
 
@@ -139,6 +146,10 @@ class Client:
         line = {"what": what, "number": order.number, "key": order.key, "agent": order.agent, **facts}
         with self._answers.open("ab") as log:
             log.write(orjson.dumps({**line, "wall_ns": time.time_ns()}) + b"\n")
+
+
+def _author(answer: httpx.Response) -> str:
+    return "of the API" if answer.headers.get("content-type") == _PROBLEM else "of Serve's proxy"
 
 
 def _is_final(answer: httpx.Response) -> bool:

@@ -68,6 +68,8 @@ class Blow:
     role: Role
     what: str
     at: datetime
+    load: float
+    """The machine's load average; over its number of cores, everything waits for the processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _answer(line: dict[str, Any]) -> Answer:
 
 
 def _blow(line: dict[str, Any]) -> Blow:
-    return Blow(line["number"], Role(line["role"]), line["what"], _time(line["wall_ns"]))
+    return Blow(line["number"], Role(line["role"]), line["what"], _time(line["wall_ns"]), line.get("load", 0.0))
 
 
 def _executions(log: Path) -> list[Execution]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
@@ -19,6 +20,10 @@ from benchmarks.question import Say
 _FIND_SECONDS = 40.0
 _RECOVER_SECONDS = 90.0
 _POLL_SECONDS = 0.05
+_BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY})
+"""Hit while a request is on its way, so that its answer may be lost."""
+_REQUEST_SECONDS = 3.0
+_REQUEST_TAKES = 0.02
 
 
 class Killer:
@@ -48,6 +53,9 @@ class Killer:
             await self._fell(strike)
             return
         victim = await self._find(strike)
+        if strike.role in _BEHIND_REQUESTS:
+            await self._client.next_request(_REQUEST_SECONDS)
+            await asyncio.sleep(strike.choice * _REQUEST_TAKES)
         if victim is None:
             self._note(strike, "missed", None)
         elif strike.role in HUNG:
@@ -88,6 +96,7 @@ class Killer:
     def _note(self, strike: Strike, what: str, victim: psutil.Process | None) -> None:
         line: dict[str, Any] = {"number": strike.number, "role": strike.role.value, "what": what}
         line |= {
+            "load": round(os.getloadavg()[0], 1),
             "pid": victim.pid if victim else None,
             "title": title_of(victim) if victim else "",
             "wall_ns": time.time_ns(),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,15 @@ from typing import Any
 from benchmarks.chaos.checker import Violation, check
 from benchmarks.chaos.evidence import Evidence
 from benchmarks.chaos.installation import Installation
-from benchmarks.chaos.resumption import by_place, by_role, percentile, resumptions
+from benchmarks.chaos.resumption import Resumption, by_place, by_role, percentile, resumptions, sorted_seconds
 from benchmarks.chaos.runtime_logs import complaints
 from benchmarks.chaos.session import FACTS
+from benchmarks.chaos.strikes import Role
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.ids import RunId
 
 RESUME_GOAL_SECONDS = 5.0
+ALL, ALL_BUT_TREE = "all", "all but tree"
 _SHOWN = 20
 """So many violations are printed in full; the JSON has all."""
 
@@ -40,7 +44,6 @@ def judge(folder: Path, evidence: Evidence) -> Report:
     """Check the evidence of a session in a folder and count what happened."""
     violations = check(evidence)
     found = list(resumptions(evidence))
-    times = sorted(each.seconds for each in found)
     facts = json.loads((folder / FACTS).read_text())
     content = {
         **facts,
@@ -53,8 +56,9 @@ def judge(folder: Path, evidence: Evidence) -> Report:
         "uncertain_results": _uncertain(evidence),
         "ledger_records": len(evidence.ledger),
         "resumed": len(found),
-        "resume_seconds": {"all": _quantiles(times)}
-        | {role: _quantiles(each) for role, each in by_role(found).items()},
+        "resume_seconds": {name: _quantiles(seconds) for name, seconds in _times(found).items()},
+        "load_average": _quantiles(sorted(blow.load for blow in evidence.blows)),
+        "cores": os.cpu_count(),
         "interrupted_behind": by_place(found),
         "tracebacks": dict(complaints(Installation(folder).ray_dir).most_common()),
         "violations": [_told(each, evidence) for each in violations],
@@ -67,6 +71,7 @@ def summary(report: Report) -> str:
     content = report.content
     plan = content["plan"]
     runs, seconds = content["runs"], content["resume_seconds"]
+    load = content["load_average"]
     lines = [
         f"seed {plan['seed']}: {content['accepted']} triggers accepted; runs in the store: {runs}",
         f"strikes: {content['strikes']}",
@@ -77,6 +82,7 @@ def summary(report: Report) -> str:
         f"runs resumed: {content['resumed']}, interrupted behind {content['interrupted_behind']}",
         f"seconds from the blow to run_resumed (goal: p95 of all ≤ {RESUME_GOAL_SECONDS:g}): {_shown(seconds)}",
         f"submitting took {content['seconds_submitting']} s, the rest of the runs {content['seconds_until_quiet']} s",
+        f"load average at the strikes: p50 {load.get('p50')} max {load.get('max')}, on {content['cores']} cores",
         f"tracebacks in the logs: {content['tracebacks'] or 'none'}",
     ]
     if content["stop_problem"]:
@@ -96,6 +102,12 @@ def _verdict(report: Report) -> str:
         lines.append(f"  {told['promise']}: {told['what']}")
         lines += [f"    {entry}" for journal in told["journals"].values() for entry in journal]
     return "\n".join(lines)
+
+
+def _times(found: Sequence[Resumption]) -> dict[str, list[float]]:
+    """Return the times to resume: all, all but those behind a new start of everything, and by role."""
+    living = [each for each in found if each.role is not Role.TREE]
+    return {ALL: sorted_seconds(found), ALL_BUT_TREE: sorted_seconds(living), **by_role(found)}
 
 
 def _shown(seconds: dict[str, dict[str, float]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -49,12 +49,17 @@ def resumptions(evidence: Evidence) -> Iterator[Resumption]:
                 yield Resumption(run_id, role, (entry.at - since).total_seconds(), alive.kind)
 
 
+def sorted_seconds(found: Iterable[Resumption]) -> list[float]:
+    """Return the seconds of these."""
+    return sorted(each.seconds for each in found)
+
+
 def by_role(found: Sequence[Resumption]) -> Mapping[str, list[float]]:
     """Return the seconds of each role's resumptions, sorted."""
-    times: dict[str, list[float]] = defaultdict(list)
+    roles: dict[str, list[Resumption]] = defaultdict(list)
     for each in found:
-        times[each.role.value if each.role else "no strike"].append(each.seconds)
-    return {role: sorted(times[role]) for role in sorted(times)}
+        roles[each.role.value if each.role else "no strike"].append(each)
+    return {role: sorted_seconds(roles[role]) for role in sorted(roles)}
 
 
 def by_place(found: Sequence[Resumption]) -> Mapping[str, int]:

@@ -23,7 +23,9 @@ def resumed(evidence, run_id):
 
 
 def with_blows(evidence, *blows):
-    return replace(evidence, blows=[Blow(number, role, "killed", at) for number, (role, at) in enumerate(blows)])
+    return replace(
+        evidence, blows=[Blow(number, role, "killed", at, load=1.0) for number, (role, at) in enumerate(blows)]
+    )
 
 
 def test_the_time_to_resume_counts_from_the_first_blow_since_the_run_was_last_alive(played):
@@ -98,6 +100,7 @@ def test_a_report_of_a_session_without_a_fault_counts_what_happened(session, fac
     assert report.content["runs"] == {"completed": 3, "cancelled": 1}
     assert report.content["accepted"] == 3
     assert report.content["resumed"] == 1
+    assert report.content["resume_seconds"]["all"]["count"] == 1
     assert "violations: none" in summary(report)
 
 
