@@ -57,8 +57,8 @@ WAYS = (
     Way(
         RESTATE,
         "Restate, tuned by us",
-        "the same with 4 partitions and Granian, which its documentation does not mention",
-        ("4", "granian"),
+        "the same with 1 partition and Granian, which its documentation does not mention",
+        ("1", "granian"),
     ),
     Way(DBOS, "DBOS, SQLite", "asynchronous workflows in process, every step durable, SQLite as DBOS sets it up"),
     Way(DBOS, "DBOS, SQLite tuned by us", "the same with SQLite's write-ahead log through an engine of ours", ("wal",)),

@@ -14,8 +14,8 @@ from benchmarks.suites import EXTRAS, Asking
 WAY = {way.name: way for way in WAYS}
 
 
-def sample(rate, *, cpu_ms=2.0, in_flight=64):
-    return Sample(int(rate * 10), 10.0, {"python": rate * 10 * cpu_ms / 1_000}, 0.0, in_flight)
+def sample(rate, *, cpu_ms=2.0, in_flight=64, others=0.0):
+    return Sample(int(rate * 10), 10.0, {"python": rate * 10 * cpu_ms / 1_000}, others, in_flight)
 
 
 def test_rounds_count_by_their_median_and_the_best_number_in_flight_by_its_rate():
@@ -25,6 +25,20 @@ def test_rounds_count_by_their_median_and_the_best_number_in_flight_by_its_rate(
 
     assert (found.rate, found.in_flight) == (250, 256)
     assert found.cpu_ms == pytest.approx(3.0)
+
+
+def test_rounds_that_others_disturbed_do_not_count_beside_quieter_ones():
+    found = best([sample(100, others=0.9), sample(300, others=0.3), sample(200, others=0.35)])
+
+    assert (found.rate, found.others_cores) == (250, 0.35)
+
+
+def test_a_figure_says_how_much_others_disturbed_either_side():
+    answer = to_answer([WAY["Restate"]], Findings({OURS: [sample(1, others=0.5)], "Restate": [sample(1)]}))
+
+    assert [each.note for each in answer.figures[1:]] == [
+        "others used 0.5 cores beside OwlClaw and 0 beside the peer"
+    ] * 2
 
 
 @pytest.mark.parametrize(
