@@ -149,13 +149,17 @@ def _accepted_runs_exist(case: _Case) -> Iterator[Violation]:
 
 def _keys_name_one_run(case: _Case) -> Iterator[Violation]:
     made: dict[int, list[str]] = defaultdict(list)
-    for run_id, run in case.evidence.runs.items():
-        if run.trigger.kind is TriggerKind.API:
-            made[run.trigger.payload["number"]].append(run_id)
+    for run_id, made_run in case.evidence.runs.items():
+        if made_run.trigger.kind is TriggerKind.API:
+            made[made_run.trigger.payload["number"]].append(run_id)
     told: dict[int, set[str]] = defaultdict(set)
     for answer in case.evidence.answers:
         if answer.what == "accepted":
             told[answer.number].add(answer.run_id)
+            run = case.evidence.runs.get(RunId(answer.run_id))
+            if run is not None and run.agent.agent_id != answer.told["agent"]:
+                what = f"trigger {answer.number} is for {answer.told['agent']}, its run for {run.agent}"
+                yield Violation(Promise.KEY_NAMES_ONE_RUN, what, (answer.run_id,))
     for number in sorted(made.keys() | told.keys()):
         runs = {*made[number], *told[number]}
         if len(runs) > 1:

@@ -22,6 +22,7 @@ _RECOVER_SECONDS = 90.0
 _POLL_SECONDS = 0.05
 _BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY})
 """Hit while a request is on its way, so that its answer may be lost."""
+_WHOLE = frozenset({Role.TREE, Role.RESTART})
 _REQUEST_SECONDS = 3.0
 _REQUEST_TAKES = 0.02
 
@@ -32,6 +33,8 @@ class Killer:
     def __init__(self, installation: Installation, client: Client, *, blows: Path, say: Say) -> None:
         self._installation, self._client, self._blows, self._say = installation, client, blows, say
         self._stopped: dict[int, asyncio.Task[None]] = {}
+        self.problems: list[str] = []
+        """What was wrong with the runtime's own ends."""
 
     async def run(self, strikes: tuple[Strike, ...], runs: int) -> None:
         """Carry all strikes out; the client may submit up to the place of the next one but one."""
@@ -49,8 +52,8 @@ class Killer:
         await asyncio.gather(*self._stopped.values())
 
     async def _strike(self, strike: Strike) -> None:
-        if strike.role is Role.TREE:
-            await self._fell(strike)
+        if strike.role in _WHOLE:
+            await self._end_and_start(strike)
             return
         victim = await self._find(strike)
         if strike.role in _BEHIND_REQUESTS:
@@ -64,11 +67,14 @@ class Killer:
             self._note(strike, "killed", victim)
             _send(victim, signal.SIGKILL)
 
-    async def _fell(self, strike: Strike) -> None:
-        """Kill the whole tree and start it again."""
-        self._note(strike, "killed", None)
-        await self._installation.kill()
-        self._note(strike, "starting", None)
+    async def _end_and_start(self, strike: Strike) -> None:
+        if strike.role is Role.TREE:
+            self._note(strike, "killed", None)
+            await self._installation.kill()
+        else:
+            self._note(strike, "ending", None)
+            self.problems += filter(None, [await self._installation.stop()])
+            self._note(strike, "ended", None)
         self._installation.start()
         await self._installation.ready()
         self._note(strike, "ready", None)

@@ -21,7 +21,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.ids import RunId
 
 RESUME_GOAL_SECONDS = 5.0
-ALL, ALL_BUT_TREE = "all", "all but tree"
+ALL, LIVING = "all", "all but tree and restart"
 _SHOWN = 20
 """So many violations are printed in full; the JSON has all."""
 
@@ -105,9 +105,9 @@ def _verdict(report: Report) -> str:
 
 
 def _times(found: Sequence[Resumption]) -> dict[str, list[float]]:
-    """Return the times to resume: all, all but those behind a new start of everything, and by role."""
-    living = [each for each in found if each.role is not Role.TREE]
-    return {ALL: sorted_seconds(found), ALL_BUT_TREE: sorted_seconds(living), **by_role(found)}
+    """Return the times to resume: all, all but those behind a new start of the runtime, and by role."""
+    living = [each for each in found if each.role not in {Role.TREE, Role.RESTART}]
+    return {ALL: sorted_seconds(found), LIVING: sorted_seconds(living), **by_role(found)}
 
 
 def _shown(seconds: dict[str, dict[str, float]]) -> str:

@@ -11,10 +11,10 @@ from benchmarks.chaos.evidence import Blow, Evidence
 from benchmarks.chaos.strikes import Role
 from owlclaw_ray.domain.journal import EntryKind
 
-_SWEEPING = frozenset({Role.ROOT, Role.TREE})
+_SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE})
 """Whose end ends every host: a run that was interrupted before waits from then on anew."""
 _INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT})
-_HITS = frozenset({"killed", "stopped"})
+_HITS = frozenset({"killed", "stopped", "ended"})
 _DYING = timedelta(seconds=2)
 """So long after a blow a host may still write: its owner died, not it, or it was the last of many to be killed."""
 

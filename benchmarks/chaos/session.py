@@ -83,7 +83,7 @@ async def _suffer(plan: Plan, installation: Installation, say: Say) -> None:
         quiet = await _quiet(installation, plan)
         say("quiet" if quiet else f"not quiet after {plan.quiet_seconds:g} s")
         quiet_at = time.monotonic()
-        stop_problem = await installation.stop()
+        problems = [*killer.problems, await installation.stop()]
     finally:
         await installation.kill()
     facts = {
@@ -91,7 +91,7 @@ async def _suffer(plan: Plan, installation: Installation, say: Say) -> None:
         "seconds_submitting": round(submitted - started, 1),
         "seconds_until_quiet": round(quiet_at - submitted, 1),
         "quiet": quiet,
-        "stop_problem": stop_problem,
+        "stop_problem": "; ".join(filter(None, problems)),
         "client_retries": dict(client.troubles),
     }
     (installation.folder / FACTS).write_text(json.dumps(facts, indent=2))

@@ -35,13 +35,15 @@ class Role(Enum):
     """An agent actor is stopped (SIGSTOP), and goes on (SIGCONT) when somebody else has its agents."""
     HUNG_PART = "hung_part"
     """The Keeper, the Directory, the ModelGateway or the Scheduler is stopped, and goes on unless it was killed for it."""
+    RESTART = "restart"
+    """Nobody is killed: the runtime is stopped as `owlclaw down` stops it, amid its work, and started again."""
     TREE = "tree"
     """Every process of the runtime, `owlclaw up` included, which is then started again."""
 
 
 HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART})
 SHARES: Mapping[Role, float] = {
-    Role.AGENT: 35,
+    Role.AGENT: 34,
     Role.TOOL_WORKER: 17,
     Role.KEEPER: 9,
     Role.DIRECTORY: 9,
@@ -53,6 +55,7 @@ SHARES: Mapping[Role, float] = {
     Role.HUNG_PART: 2,
     Role.CONTROLLER: 1,
     Role.PROXY: 1,
+    Role.RESTART: 1,
     Role.TREE: 2,
 }
 """How often each role is hit, in comparison to the others."""

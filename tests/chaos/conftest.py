@@ -111,7 +111,7 @@ async def _submit(runtime: InProcessRuntime, folder: Path, number: int, turns: l
     trigger = Trigger(TriggerKind.API, {"number": number, "turns": turns})
     accepted = await runtime.submit(AGENT, trigger, idempotency_key=f"key-{number}")
     answer = {"what": "accepted", "number": number, "key": f"key-{number}", "run_id": accepted.run_id}
-    _note(folder / ANSWERS, **answer, duplicate=False)
+    _note(folder / ANSWERS, **answer, agent=AGENT.agent_id, duplicate=False)
     return accepted
 
 

@@ -255,11 +255,25 @@ def test_a_call_without_a_result_in_a_completed_run_is_found(session):
     ("line", "promise"),
     [
         (
-            {"what": "accepted", "number": 0, "key": "key-0", "run_id": "run_other", "duplicate": True},
+            {
+                "what": "accepted",
+                "number": 0,
+                "key": "key-0",
+                "run_id": "run_other",
+                "duplicate": True,
+                "agent": "crowd:1",
+            },
             Promise.KEY_NAMES_ONE_RUN,
         ),
         (
-            {"what": "accepted", "number": 9, "key": "key-9", "run_id": "run_lost", "duplicate": False},
+            {
+                "what": "accepted",
+                "number": 9,
+                "key": "key-9",
+                "run_id": "run_lost",
+                "duplicate": False,
+                "agent": "crowd:1",
+            },
             Promise.ACCEPTED_RUN_LOST,
         ),
         ({"what": "refused", "number": 9, "key": "key-9", "status": 409}, Promise.TRIGGER_REFUSED),
@@ -273,9 +287,23 @@ def test_a_wrong_answer_to_the_client_is_found(session, line, promise):
 
 
 def test_a_run_of_another_trigger_as_the_answer_to_a_key_is_found(session):
-    answer = {"what": "accepted", "number": 1, "key": "key-1", "run_id": session.first, "duplicate": True}
+    answer = {
+        "what": "accepted",
+        "number": 1,
+        "key": "key-1",
+        "run_id": session.first,
+        "duplicate": True,
+        "agent": "crowd:1",
+    }
     with (session.folder / ANSWERS).open("ab") as log:
         log.write(orjson.dumps(answer) + b"\n")
+
+    assert session.broken() == {Promise.KEY_NAMES_ONE_RUN}
+
+
+def test_a_run_of_another_agent_as_the_answer_to_a_trigger_is_found(session):
+    log = session.folder / ANSWERS
+    log.write_bytes(log.read_bytes().replace(b"crowd:1", b"crowd:2"))
 
     assert session.broken() == {Promise.KEY_NAMES_ONE_RUN}
 
