@@ -12,6 +12,9 @@ from benchmarks import load
 from benchmarks.load import post_for
 from benchmarks.measuring import BODY, CONNECTIONS
 from benchmarks.question import Say
+from owlclaw_ray.adapters.store.codec import agent_key
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import EntryKind
 
 _LOOK_SECONDS = 0.25
 _SAY_SECONDS = 5.0
@@ -65,9 +68,12 @@ class StoreReader:
         """Return how many runs are queued or running."""
         return self._count("SELECT count(*) FROM runs WHERE status IN ('queued', 'running')")
 
-    def resident(self) -> int:
-        """Return how many agents are activated: in memory, or held to be by the store."""
-        return self._count("SELECT count(*) FROM agents WHERE activation_id IS NOT NULL")
+    def resident(self, agents: Sequence[str] = ()) -> int:
+        """Return how many agents an activation owns, of these or of all."""
+        question = "SELECT count(*) FROM agents WHERE activation_id IS NOT NULL"
+        if agents:
+            question += f" AND agent IN ({','.join('?' * len(agents))})"
+        return self._count(question, *(agent_key(AgentRef.parse(agent)) for agent in agents))
 
     def registered(self) -> int:
         """Return how many agents there are."""
@@ -94,8 +100,17 @@ class StoreReader:
         ).fetchall()
         return RunTimes(*zip(*rows, strict=True)) if rows else RunTimes()
 
-    def _count(self, question: str) -> int:
-        (count,) = self._database.execute(question).fetchone()
+    def start_of(self, run_id: str) -> float:
+        """Return the seconds from the entry run_queued of a run to its run_started."""
+        rows = self._database.execute(
+            "SELECT at / 1e6 FROM journal WHERE run_id = ? AND kind IN (?, ?) ORDER BY seq",
+            (run_id, EntryKind.RUN_QUEUED.value, EntryKind.RUN_STARTED.value),
+        ).fetchall()
+        [(queued,), (started,)] = rows
+        return float(started - queued)
+
+    def _count(self, question: str, *arguments: str) -> int:
+        (count,) = self._database.execute(question, arguments).fetchone()
         return int(count)
 
 
