@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 
-from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
+from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.engine.conversation import Conversation
+from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.run_journal import RunJournal
-from owlclaw_ray.engine.run_loop import RunLoop, RunServices, deadline_passed
+from owlclaw_ray.engine.run_loop import RunLoop, RunServices, being_cancelled, deadline_passed, end_without_loop
 from owlclaw_ray.errors import OwlClawError, StaleEpochError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.definitions import Definitions
@@ -19,6 +22,9 @@ from owlclaw_ray.ports.store import ClaimRun, ReleaseAgent, Released, RunClaimed
 
 MOST_RESUMES = 20
 """How often a run is taken up again before it counts as what kills its hosts."""
+
+LAST_WORDS = 2.0
+"""Seconds that a run which is handed over has for writing down what is known of it."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,15 +44,18 @@ class Activation:
         store: DurableStore,
         definitions: Definitions,
         services: RunServices,
+        claimed: RunClaimed | None = None,
     ) -> None:
         self.agent, self.epoch, self.state = agent, epoch, state
+        self._claimed = claimed
         self.lost = False
         self.idle_since = services.clock.monotonic()
         self._store, self._definitions, self._services = store, definitions, services
         self._task: asyncio.Task[None] | None = None
         self._woken = False
         self._draining = False
-        self._current: tuple[RunId, RunLoop | None] | None = None
+        self._current: RunId | None = None
+        self._stop: Callable[[], object] = _nothing
         self._cancelled: set[RunId] = set()
 
     @property
@@ -54,34 +63,43 @@ class Activation:
         """Whether it executes, or is about to look for, a run."""
         return self._task is not None
 
+    def begin(self) -> None:
+        """Execute the run that the activation came with, and what follows it."""
+        if self._claimed is not None:
+            self._start()
+
     def wake(self) -> None:
         """Look for queued runs, now or after the present one."""
         self._woken = True
+        self._start()
+
+    def _start(self) -> None:
         if self._task is None and not self.lost and not self._draining:
             self._task = asyncio.create_task(self._work())
 
     def cancel(self, run_id: RunId) -> bool:
-        """End that run if it is the present one; return whether it is."""
-        if self._current is None or self._current[0] != run_id:
+        """End that run if it is the present one, or becomes it next; return whether it is or may be."""
+        if self._task is None:
             return False
         self._cancelled.add(run_id)
-        loop = self._current[1]
-        if loop is not None:
-            loop.cancel()
-        return True
+        if self._current == run_id:
+            self._stop()
+        return self._current in {None, run_id}
 
     async def drain(self, grace: float) -> bool:
         """Take no more runs; let the present one end within `grace` seconds, else leave it to the next activation.
 
-        Return whether the agent is at rest; after False the activation must not be used again.
+        What is known of a run that is left is durable then, the store permitting. Return whether the agent is at rest; after
+        False the activation must not be used again.
         """
         self._draining = True
         task = self._task
         if task is None:
             return True
-        alarm = asyncio.ensure_future(self._services.clock.sleep(grace))
-        await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
-        alarm.cancel()
+        if grace > 0:
+            alarm = asyncio.ensure_future(self._services.clock.sleep(grace))
+            await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            alarm.cancel()
         finished = task.done()
         if not finished:
             task.cancel()
@@ -95,6 +113,12 @@ class Activation:
             await asyncio.wait({self._task})
         await self.release()
 
+    def abandon(self) -> None:
+        """Stop at once and write nothing more; the next activation finds what is committed."""
+        self.lost = True
+        if self._task is not None:
+            self._task.cancel()
+
     async def release(self) -> bool:
         """Give the agent up, its state saved. Return whether it has runs waiting, so that it should be activated again."""
         if self.lost:
@@ -105,25 +129,24 @@ class Activation:
         return isinstance(outcome, Released) and outcome.pending
 
     async def _work(self) -> None:
-        claimed: RunClaimed | None = None
         try:
-            while not self.lost and not self._draining:
-                if claimed is None:
-                    self._woken = False
-                    claimed = await self._claim()
-                if claimed is not None:
-                    claimed = await self._execute(claimed)
-                elif not self._woken:
-                    break
+            claimed, self._claimed = self._claimed, None
+            while (claimed is not None or self._woken) and not self.lost and not self._draining:
+                claimed = await self._execute(claimed) if claimed is not None else await self._look()
         except StaleEpochError:
             logger.warning("%s is owned by another activation now; epoch %d stops", self.agent, self.epoch)
             self.lost = True
-        except OwlClawError:
+        except Exception:
             logger.exception("%s stops after an error; it will be activated again", self.agent)
             self.lost = True
         finally:
-            self._task, self._current = None, None
+            self._task = None
+            self._cancelled.clear()
             self.idle_since = self._services.clock.monotonic()
+
+    async def _look(self) -> RunClaimed | None:
+        self._woken = False
+        return await self._claim()
 
     async def _claim(self) -> RunClaimed | None:
         outcome = await self._store.apply(ClaimRun(self.agent, self.epoch, self._services.clock.now()))
@@ -136,7 +159,8 @@ class Activation:
                 return None
 
     async def _execute(self, claimed: RunClaimed) -> RunClaimed | None:
-        self._current = (claimed.run.run_id, None)
+        self._current, self._stop = claimed.run.run_id, _nothing
+        self._cancelled &= {claimed.run.run_id}
         try:
             return await self._run_to_its_end(claimed)
         except StaleEpochError:
@@ -145,7 +169,6 @@ class Activation:
             return await self._give_up(claimed, error)
         finally:
             self._current = None
-            self._cancelled.discard(claimed.run.run_id)
 
     async def _run_to_its_end(self, claimed: RunClaimed) -> RunClaimed | None:
         conversation = Conversation()
@@ -153,8 +176,18 @@ class Activation:
         journal = self._journal(claimed, conversation)
         try:
             return await self._finish(claimed, journal, await self._result_of(claimed, journal))
+        except asyncio.CancelledError:
+            if not self.lost:
+                await self._save(journal)
+            raise
         finally:
             journal.abandon()
+
+    async def _save(self, journal: RunJournal) -> None:
+        """Make durable what is known of a run that is handed over, so that its next activation does not do it again."""
+        with suppress(TimeoutError, OwlClawError):
+            async with deadline(self._services.clock, LAST_WORDS):
+                await journal.commit()
 
     def _journal(self, claimed: RunClaimed, conversation: Conversation) -> RunJournal:
         clock = self._services.clock
@@ -162,6 +195,7 @@ class Activation:
 
     async def _finish(self, claimed: RunClaimed, journal: RunJournal, result: RunResult) -> RunClaimed | None:
         state = self.state.after_run(outcome_line(result, claimed.run.trigger.kind.value))
+        self._woken = False  # the end of the run looks for the next one, in the same transaction
         following = await journal.finish(result, state, claim_next=not self._draining)
         self.state = state
         return following
@@ -170,8 +204,8 @@ class Activation:
         """End a run that can neither go on nor be written down: what is committed stays, and the run fails."""
         logger.error("run %s of %s is given up", claimed.run.run_id, self.agent, exc_info=error)
         again = await self._claim()
-        if again is None:
-            return None
+        if again is None or again.run.run_id != claimed.run.run_id:
+            return again
         message = f"internal error: {type(error).__name__}: {error}"
         result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
         conversation = Conversation(last_seq=again.journal[-1].seq)
@@ -186,16 +220,35 @@ class Activation:
         resumed = sum(entry.kind is EntryKind.RUN_RESUMED for entry in claimed.journal)
         if resumed > MOST_RESUMES:
             message = f"the run was interrupted {resumed} times; its host dies of it, or the machine does"
-            return RunResult(RunStatus.FAILED, error=RunError("interrupted_too_often", message))
+            error = RunError("interrupted_too_often", message)
+            return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error)
         try:
-            definition = await self._definitions.get(self.agent.definition)
-        except OwlClawError as error:
-            return RunResult(RunStatus.FAILED, error=RunError(type(error).__name__, str(error)))
+            definition = await self._definition(run)
+        except OwlClawError as problem:
+            error = RunError(type(problem).__name__, str(problem))
+            return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error)
+        if definition is None:
+            return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED)
         loop = RunLoop(run, definition, self.state, journal, self._services)
-        self._current = (run.run_id, loop)
-        if run.run_id in self._cancelled:
-            loop.cancel()
+        self._stop = loop.cancel
         return await loop.execute()
+
+    async def _definition(self, run: Run) -> AgentDefinition | None:
+        """Return the agent's definition, or None if the run is cancelled before it is there."""
+        if run.cancel_requested or run.run_id in self._cancelled:
+            return None
+        looking = asyncio.ensure_future(self._definitions.get(self.agent.definition))
+        self._stop = looking.cancel
+        try:
+            return await looking
+        except asyncio.CancelledError:
+            if run.run_id in self._cancelled and not being_cancelled():
+                return None
+            raise
+
+
+def _nothing() -> None:
+    """How to stop what has not begun."""
 
 
 def outcome_line(result: RunResult, trigger: str) -> str:

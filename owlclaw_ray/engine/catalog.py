@@ -35,8 +35,11 @@ class ToolCatalog:
         return tuple(sorted(self._definitions))
 
     def select(self, names: Sequence[str]) -> VisibleTools:
-        """Return these tools. The same names give the same bytes, so that provider caches hold."""
-        key = tuple(sorted(names))
+        """Return those of these tools that there are: a run that is resumed may name some that the application has no more.
+
+        The same names give the same bytes, so that provider caches hold.
+        """
+        key = tuple(sorted(name for name in names if name in self._definitions))
         found = self._selections.get(key)
         if found is None:
             definitions = [self._definitions[name] for name in key]

@@ -33,10 +33,15 @@ class Conversation:
     messages: list[Message] = field(default_factory=list)
     """Complete turns only: the results of a turn join together, in the model's order, when the last of them is there."""
     calls: dict[ToolCallId, ToolCall] = field(default_factory=dict)
-    """The calls of the last reply while any of them is unanswered."""
+    """The calls of the last reply, in the model's order."""
+    calls_before: int = 0
+    """`tool_calls` before the last reply."""
     results: dict[ToolCallId, ToolResult] = field(default_factory=dict)
+    """The results of the last reply's calls, as far as they are there."""
     started: set[ToolCallId] = field(default_factory=set)
     """`once` calls that were begun."""
+    interrupted: frozenset[ToolCallId] = frozenset()
+    """Calls that had no result when the run was taken over: they may have been begun."""
     turns: int = 0
     tools_called: list[str] = field(default_factory=list)
     tool_calls: int = 0
@@ -77,9 +82,11 @@ class Conversation:
                 self.final_text = data["text"]
                 calls = replied_calls(data)
                 self.messages.append(Message(Role.ASSISTANT, data["text"], calls))
-                self.calls = {call.call_id: call for call in calls}
+                self.calls, self.results = {call.call_id: call for call in calls}, {}
+                self.calls_before = self.tool_calls
                 self.known_calls.update(self.calls)
-                self.results = {}
+            case EntryKind.RUN_RESUMED:
+                self.interrupted = frozenset(call.call_id for call in self.unanswered())
             case EntryKind.TOOL_STARTED:
                 self.started.add(ToolCallId(data["call_id"]))
             case EntryKind.TOOL_FINISHED:
@@ -92,11 +99,10 @@ class Conversation:
         if result.error is None or result.error.type != NOT_EXECUTED:
             self.tools_called.append(tool)
             self.tool_calls += 1
-        if not self.unanswered():
+        if len(self.results) == len(self.calls):
             self.messages += [
                 Message(Role.TOOL, content_for_model(self.results[call_id]), call_id=call_id) for call_id in self.calls
             ]
-            self.calls, self.results = {}, {}
 
 
 def content_for_model(result: ToolResult) -> str:

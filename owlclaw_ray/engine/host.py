@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nsmallest
 from operator import itemgetter
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.engine.activation import Activation
+from owlclaw_ray.engine.activation import LAST_WORDS, Activation
+from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.ids import ActivationId, IdSource, RunId
@@ -42,40 +44,58 @@ class AgentHost:
         self._store, self._definitions, self._services, self._ids = store, definitions, services, ids
         self._activations: dict[AgentRef, Activation] = {}
         self._adopting: set[AgentRef] = set()
+        self._called: set[AgentRef] = set()
+        """Those woken while they are being adopted: their trigger may have come after the claim."""
+        self._draining = False
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
-        """Activate these agents, whoever owned them before, and look for their runs. Those already here are only woken.
+        """Activate these agents, whoever owned them before, each with its next run. Those already here are only woken.
 
-        One that another call is activating already is left to that call, which wakes it.
+        One that another call is activating already is left to that call, which wakes it. A host that is drained adopts nobody.
         """
+        if self._draining:
+            return
         new = [agent for agent in agents if not self._live(agent) and agent not in self._adopting]
+        self.wake([agent for agent in agents if agent not in new])
         self._adopting.update(new)
         try:
             await self._activate(new)
         finally:
             self._adopting.difference_update(new)
-        self.wake(agents)
+            called = self._called.intersection(new)
+            self._called -= called
+        self.wake(tuple(called))
 
     async def _activate(self, agents: Sequence[AgentRef]) -> None:
         now = self._services.clock.now()
-        commands = [ActivateAgent(agent, ActivationId(self._ids.make("act")), now) for agent in agents]
+        commands = [ActivateAgent(agent, ActivationId(self._ids.make("act")), now, claim=True) for agent in agents]
         outcomes = await self._store.apply_all(commands) if commands else ()
-        for agent, outcome in zip(agents, outcomes, strict=True):
-            if isinstance(outcome, AgentActivated):
-                self._activations[agent] = Activation(
-                    agent,
-                    outcome.epoch,
-                    outcome.state,
-                    store=self._store,
-                    definitions=self._definitions,
-                    services=self._services,
-                )
+        adopted = [
+            Activation(
+                agent,
+                outcome.epoch,
+                outcome.state,
+                store=self._store,
+                definitions=self._definitions,
+                services=self._services,
+                claimed=outcome.claimed,
+            )
+            for agent, outcome in zip(agents, outcomes, strict=True)
+            if isinstance(outcome, AgentActivated)
+        ]
+        if self._draining:
+            await asyncio.gather(*(each.release() for each in adopted))
+        else:
+            self._activations.update((each.agent, each) for each in adopted)
+            for each in adopted:
+                each.begin()
 
     def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """Have these agents look for runs; return those that are not here."""
         strangers = []
         for agent in agents:
             if agent in self._adopting:
+                self._called.add(agent)
                 continue
             activation = self._activations.get(agent)
             if activation is None or activation.lost:
@@ -129,11 +149,27 @@ class AgentHost:
         return tuple(self._activations)
 
     async def drain(self, grace: float) -> None:
-        """Take no more runs, let present ones end within `grace` seconds, save all state. The host is of no use afterwards."""
-        activations = list(self._activations.values())
-        at_rest = await asyncio.gather(*(each.drain(grace) for each in activations))
-        await asyncio.gather(*(each.release() for each, rests in zip(activations, at_rest, strict=True) if rests))
+        """Take no more runs, let present ones end within `grace` seconds, hand over the rest, save all state.
+
+        The host is of no use afterwards. A store that does not answer holds this up for LAST_WORDS seconds at most: what is not
+        saved then is taken over as after a crash.
+        """
+        self._draining = True
+        await asyncio.gather(*(self._give_up(each, grace) for each in self._activations.values()))
         self._activations.clear()
+
+    def abandon(self) -> None:
+        """Drop everything where it stands, as the end of the process would: nothing more is written."""
+        self._draining = True
+        for activation in self._activations.values():
+            activation.abandon()
+        self._activations.clear()
+
+    async def _give_up(self, activation: Activation, grace: float) -> None:
+        if await activation.drain(grace):
+            with suppress(TimeoutError):
+                async with deadline(self._services.clock, LAST_WORDS):
+                    await activation.release()
 
     def _live(self, agent: AgentRef) -> bool:
         activation = self._activations.get(agent)

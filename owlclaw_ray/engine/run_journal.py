@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -24,18 +25,27 @@ FLUSH_AFTER = 0.05
 """Seconds after which buffered facts are sent even if nothing waits for them, so that watchers see them soon."""
 
 
+def _nobody() -> None:
+    """Who is told when nobody listens."""
+
+
 class RunJournal:
-    """Facts of one run under one epoch. After StaleEpochError nothing more can be written."""
+    """Facts of one run under one epoch. After `failure`, be it StaleEpochError or another, nothing more can be written.
+
+    Whoever executes the run sets `interrupt`: it is called as soon as a write, waited for or not, finds that the run was asked
+    to end (`cancel_requested`) or cannot go on here (`failure`).
+    """
 
     def __init__(self, run: Run, epoch: int, *, conversation: Conversation, store: DurableStore, clock: Clock) -> None:
         self.conversation = conversation
         self.cancel_requested = run.cancel_requested
         self._interrupted_by = run.interrupted_by
+        self.failure: Exception | None = None
+        self.interrupt: Callable[[], None] = _nobody
         self._run, self._epoch, self._store, self._clock = run, epoch, store, clock
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
         self._blobs: dict[str, str] = {}
-        self._failure: Exception | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
 
@@ -126,24 +136,33 @@ class RunJournal:
                 return
             entries, ledger, blobs = self._take()
             run = self._run
-            outcome = await self._store.apply(AppendJournal(run.run_id, run.agent, self._epoch, entries, ledger, blobs))
-            if not isinstance(outcome, Appended):
-                raise StaleEpochError(f"run {run.run_id}: {outcome}")
+            try:
+                appended = await self._write(AppendJournal(run.run_id, run.agent, self._epoch, entries, ledger, blobs))
+            except Exception as error:
+                self.failure = error
+                self.interrupt()
+                raise
             self._store.learn_blobs(blobs)
-            self.cancel_requested = self.cancel_requested or outcome.cancel_requested
-            self._interrupted_by = outcome.interrupted_by
+            self._interrupted_by = appended.interrupted_by
+            if appended.cancel_requested and not self.cancel_requested:
+                self.cancel_requested = True
+                self.interrupt()
+
+    async def _write(self, command: AppendJournal) -> Appended:
+        outcome = await self._store.apply(command)
+        if not isinstance(outcome, Appended):
+            raise StaleEpochError(f"run {command.run_id}: {outcome}")
+        return outcome
 
     async def _flush_later(self) -> None:
         await self._clock.sleep(FLUSH_AFTER)
         self._flusher = None
-        try:
+        with suppress(Exception):  # it is kept in `failure`, and whoever executes the run was told
             await self._append()
-        except Exception as error:  # noqa: BLE001 - the next commit raises it
-            self._failure = error
 
     def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def _stop_flusher(self) -> None:
         flusher, self._flusher = self._flusher, None

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import orjson
 
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -18,6 +18,7 @@ from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolClass
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
+from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.entries import model_call_record, model_replied
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
@@ -50,8 +51,9 @@ class RunServices:
 class RunLoop:
     """One run, fresh or resumed, from its prompt to its result.
 
-    Every way of ending is a RunResult, except StaleEpochError: then the run belongs to another activation. Whoever executes
-    it may call `cancel` at any time.
+    Every way of ending is a RunResult, whatever models and tools raise; then every model call and tool call that was begun is
+    accounted for. Exceptions are what keeps the run from ending here: the journal's failure (StaleEpochError: another
+    activation has the run) and the cancellation of the caller. Whoever executes the run may call `cancel` at any time.
     """
 
     def __init__(
@@ -61,9 +63,11 @@ class RunLoop:
         self._journal, self._services = journal, services
         self._conversation = journal.conversation
         self._limits = definition.limits
-        self._cancelled = run.cancel_requested
+        self._cancelled = False
         self._bound_by_deadline = False
         self._task: asyncio.Task[RunResult] | None = None
+        self._dispatch: ToolDispatch | None = None
+        self._asking = False
         self._short_term = ShortTermMemory(
             trigger_text(run.trigger),
             token_limit=self._limits.short_term_tokens,
@@ -73,39 +77,59 @@ class RunLoop:
     def cancel(self) -> None:
         """End the run as `cancelled`: the model call stops, tools are killed."""
         self._cancelled = True
-        if self._task is not None:
-            self._task.cancel()
+        self._stop()
 
     async def execute(self) -> RunResult:
-        """Return how the run ended; nothing of the end is recorded yet."""
-        clock = self._services.clock
+        """Return how the run ended; nothing of the end is durable yet."""
+        self._journal.interrupt = self._stop
         self._task = asyncio.create_task(self._decide_in_time())
-        if self._cancelled:
-            self._task.cancel()
         try:
             result = await self._task
         except asyncio.CancelledError:
-            if not self._cancelled:
+            if being_cancelled():
                 raise
-            result = await self._cancelled_result()
+            result = self._stopped()
         except TimeoutError:
-            result = self._result(RunStatus.TIMEOUT, self._timeout())
+            result = RunResult(RunStatus.TIMEOUT, error=self._timeout())
         except StaleEpochError:
             raise
         except (ModelUnavailableError, ModelRefusedError) as error:
             retryable = isinstance(error, ModelUnavailableError)
-            self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", {"error": str(error)})
-            result = self._result(RunStatus.FAILED, RunError("model_failed", str(error), retryable=retryable))
+            result = RunResult(RunStatus.FAILED, error=RunError("model_failed", str(error), retryable=retryable))
         except OwlClawError as error:
-            result = self._result(RunStatus.FAILED, RunError(type(error).__name__, str(error)))
+            result = RunResult(RunStatus.FAILED, error=RunError(type(error).__name__, str(error)))
         except Exception as error:
             logger.exception("run %s failed inside the runtime", self._run.run_id)
             message = f"internal error: {type(error).__name__}: {error}"
-            result = self._result(RunStatus.FAILED, RunError("internal_error", message))
+            result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
         finally:
             self._short_term.clear()
-        started = self._run.started_at or clock.now()
-        return replace(result, duration_ms=_milliseconds(started, clock.now()))
+        self._account(result)
+        return await _ended(self._run, self._journal, self._services.clock, result)
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _stopped(self) -> RunResult:
+        """Return how a run ended whose task was stopped; raises the journal's failure, if that stopped it."""
+        if self._journal.failure is not None:
+            raise self._journal.failure
+        if self._cancelled or self._journal.cancel_requested:
+            return RunResult(RunStatus.CANCELLED)
+        message = "internal error: a model or a tool ended its own call as cancelled"
+        return RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
+
+    def _account(self, result: RunResult) -> None:
+        """Record what was begun and came to no end."""
+        if self._asking:
+            error = {"error": _reason(result)}
+            self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", error)
+        if self._conversation.unanswered():
+            (self._dispatch or self._new_dispatch()).close(_reason(result))
+
+    def _new_dispatch(self) -> ToolDispatch:
+        return _dispatch(self._run, self._journal, self._services, self._limits)
 
     async def _decide_in_time(self) -> RunResult:
         seconds, until = self._limits.run_timeout, self._run.deadline
@@ -125,39 +149,30 @@ class RunLoop:
         message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
         return RunError("run_timeout", message, retryable=True)
 
-    async def _cancelled_result(self) -> RunResult:
-        by = await self._journal.interrupted_by()
-        self._journal.record(EntryKind.CANCEL_REQUESTED, {} if by is None else {"by": by})
-        if by is None:
-            return self._result(RunStatus.CANCELLED)
-        return self._result(RunStatus.CANCELLED, RunError("interrupted", f"the trigger of run {by} interrupted it"))
-
     async def _decide(self) -> RunResult:
         if not self._conversation.prompt_built:
             await self._build_prompt()
-        visible = self._services.catalog.select(self._conversation.visible)
-        dispatch = ToolDispatch(self._run, visible, self._limits, self._services.tools, self._journal)
+        self._dispatch = self._new_dispatch()
         while True:
-            over = await self._answer_calls(dispatch)
+            over = await self._answer_calls(self._dispatch)
             if over:
                 return self._terminated(over)
             if self._replied_without_calls():
-                return self._result(RunStatus.COMPLETED)
+                return RunResult(RunStatus.COMPLETED)
             if self._conversation.turns >= self._limits.turns:
                 return self._terminated(f"the run reached its limit of {self._limits.turns} turns")
-            await self._ask(visible)
+            await self._ask(self._dispatch.visible)
 
     def _replied_without_calls(self) -> bool:
         last = self._conversation.messages[-1]
         return self._conversation.turns > 0 and last.call_id is None and not last.tool_calls
 
     async def _answer_calls(self, dispatch: ToolDispatch) -> str:
-        """Execute what the last reply asked for; return why the run is over its limit, if it is."""
-        calls = self._conversation.unanswered()
-        if not calls:
-            return ""
-        allowed = max(0, self._limits.tool_calls - self._conversation.tool_calls)
-        if calls[:allowed]:
+        """Execute what the last reply asked for and is not done yet; return why the run is over its limit, if it is."""
+        conversation = self._conversation
+        calls = tuple(conversation.calls.values())
+        allowed = max(0, self._limits.tool_calls - conversation.calls_before)
+        if conversation.unanswered():
             await dispatch.execute(calls[:allowed])
             self._remember_calls(calls[:allowed])
         if len(calls) <= allowed:
@@ -180,23 +195,22 @@ class RunLoop:
             trigger=self._run.trigger,
             base_dir=self._definition.folder,
         )
-        reply = self._with_new_call_ids(await self._services.models.complete(request))
+        self._asking = True
+        reply = self._with_new_call_ids(await contained(self._services.models.complete(request)))
+        self._asking = False
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), model_call_record(reply))
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply))
         self._short_term.add(f"you said: {reply.text}" if reply.text else f"you called {len(reply.tool_calls)} tools")
         if reply.tool_calls:
             await self._journal.commit()
-            if self._journal.cancel_requested:
-                self._cancelled = True
-                raise asyncio.CancelledError
 
     def _with_new_call_ids(self, reply: ModelReply) -> ModelReply:
         """Give an id to calls without one, and another to those whose id was used in this run: pairing and idempotency hang on it."""
-        seen = set(self._conversation.known_calls)
+        known, seen = self._conversation.known_calls, set()
         calls = []
         for index, call in enumerate(reply.tool_calls):
             call_id = call.call_id
-            if not call_id or call_id in seen:
+            if not call_id or call_id in known or call_id in seen:
                 call_id = ToolCallId(derived_id("call", self._run.run_id, str(self._conversation.turns), str(index)))
             seen.add(call_id)
             calls.append(replace(call, call_id=call_id))
@@ -237,20 +251,19 @@ class RunLoop:
         if not limit or not query or not self._services.has_memories(run.agent):
             return []
         call_id = ToolCallId(derived_id("call", run.run_id, "preload"))
-        outcome = await self._services.tools.run(
-            ToolInvocation(
-                call_id=call_id,
-                tool=RECALL,
-                arguments=orjson.dumps({"query": query[:500], "limit": min(limit, 20)}).decode(),
-                agent=run.agent,
-                run_id=run.run_id,
-                trigger=run.trigger.kind,
-                effect=Effect.PURE,
-                tool_class=ToolClass.ALONE,
-                timeout=self._limits.tool_timeout,
-                idempotency_key=call_id,
-            )
+        invocation = ToolInvocation(
+            call_id=call_id,
+            tool=RECALL,
+            arguments=orjson.dumps({"query": query[:500], "limit": min(limit, 20)}).decode(),
+            agent=run.agent,
+            run_id=run.run_id,
+            trigger=run.trigger.kind,
+            effect=Effect.PURE,
+            tool_class=ToolClass.ALONE,
+            timeout=self._limits.tool_timeout,
+            idempotency_key=call_id,
         )
+        outcome = await contained(self._services.tools.run(invocation))
         if outcome.result.error is not None:
             warning = {"what": "preloading memories", "why": outcome.result.error.message}
             self._journal.audit(LedgerKind.WARNING, "preload", warning)
@@ -265,21 +278,51 @@ class RunLoop:
     def _terminated(self, why: str) -> RunResult:
         logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)
         self._journal.audit(LedgerKind.WARNING, "limit", {"what": "run terminated", "why": why})
-        return self._result(RunStatus.TERMINATED, RunError("limit_reached", why))
+        return RunResult(RunStatus.TERMINATED, error=RunError("limit_reached", why))
 
-    def _result(self, status: RunStatus, error: RunError | None = None) -> RunResult:
-        done = self._conversation
-        return RunResult(
-            status=status,
-            turns=done.turns,
-            tool_calls=done.tool_calls,
-            final_text=done.final_text if status is RunStatus.COMPLETED else "",
-            tools_called=tuple(done.tools_called),
-            usage=done.usage,
-            model=done.model,
-            scripted=done.scripted,
-            error=error,
-        )
+
+async def end_without_loop(
+    run: Run, journal: RunJournal, services: RunServices, status: RunStatus, error: RunError | None = None
+) -> RunResult:
+    """Return the end of a run that cannot be executed; what earlier activations began of it is accounted for."""
+    result = RunResult(status, error=error)
+    _dispatch(run, journal, services, Limits()).close(_reason(result))
+    return await _ended(run, journal, services.clock, result)
+
+
+def being_cancelled() -> bool:
+    """Return whether the present task itself was cancelled, not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _dispatch(run: Run, journal: RunJournal, services: RunServices, limits: Limits) -> ToolDispatch:
+    return ToolDispatch(run, services.catalog.select(journal.conversation.visible), limits, services.tools, journal)
+
+
+def _reason(result: RunResult) -> str:
+    return result.error.message if result.error else f"the run was {result.status.value}"
+
+
+async def _ended(run: Run, journal: RunJournal, clock: Clock, result: RunResult) -> RunResult:
+    """Return the result with everything that the journal says of its run."""
+    if result.status is RunStatus.CANCELLED:
+        by = await journal.interrupted_by()
+        journal.record(EntryKind.CANCEL_REQUESTED, {} if by is None else {"by": by})
+        if by is not None:
+            result = replace(result, error=RunError("interrupted", f"the trigger of run {by} interrupted it"))
+    done, now = journal.conversation, clock.now()
+    return replace(
+        result,
+        turns=done.turns,
+        tool_calls=done.tool_calls,
+        final_text=done.final_text if result.status is RunStatus.COMPLETED else "",
+        tools_called=tuple(done.tools_called),
+        duration_ms=_milliseconds(run.started_at or now, now),
+        usage=done.usage,
+        model=done.model,
+        scripted=done.scripted,
+    )
 
 
 def deadline_passed(run: Run, now: datetime) -> RunResult | None:

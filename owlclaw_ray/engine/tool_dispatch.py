@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.journal import EntryKind
@@ -16,9 +16,11 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.tool import Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
 from owlclaw_ray.engine.catalog import VisibleTools
+from owlclaw_ray.engine.containment import contained
+from owlclaw_ray.engine.conversation import NOT_EXECUTED
 from owlclaw_ray.engine.entries import tool_finished
 from owlclaw_ray.engine.run_journal import RunJournal
-from owlclaw_ray.ids import derived_id
+from owlclaw_ray.ids import ToolCallId, derived_id
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome, ToolRunner
 
 _SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
@@ -33,29 +35,54 @@ class ToolDispatch:
     limits: Limits
     tools: ToolRunner
     journal: RunJournal
+    begun: set[ToolCallId] = field(default_factory=set)
+    """Calls that were handed to `tools`."""
 
     async def execute(self, calls: Sequence[ToolCall]) -> None:
-        """Execute the calls and record every result.
+        """Execute those of a turn's calls that have no result yet, and record every result.
 
         Durable when this returns if any of them has the effect `once`; else with the run's next commit. Calls that were
-        begun before a crash are not begun again if their effect is `once`: they become `uncertain`.
+        begun before a crash are not begun again if their effect is `once`: they become `uncertain`. If this does not
+        return, none of the calls goes on.
         """
         stopped_by = ""
         for group in self._groups(calls):
             if stopped_by:
-                for call in group:
-                    self._refuse(call, "not_executed", f"{stopped_by} failed before it, in the same turn")
+                self.refuse_all(group, f"{stopped_by} failed before it, in the same turn")
                 continue
-            outcomes = await asyncio.gather(*(self._one(call) for call in group))
-            if self._is_write(group[0]) and outcomes[0].is_error:
+            results = await self._together(group)
+            if self._is_write(group[0]) and results[0].is_error:
                 stopped_by = self._canonical(group[0])
         if any(self._effect(call) is Effect.ONCE for call in calls):
             await self.journal.commit()
 
     def refuse_all(self, calls: Sequence[ToolCall], message: str) -> None:
-        """Record that these calls were not executed because of a limit."""
+        """Record that those of these calls that have no result were not executed."""
         for call in calls:
-            self._refuse(call, "not_executed", message)
+            if call.call_id not in self.journal.conversation.results:
+                self._refuse(call, NOT_EXECUTED, message)
+
+    def close(self, why: str) -> None:
+        """Record what became of the calls that have no result at the end of their run, which ends because of `why`."""
+        conversation = self.journal.conversation
+        for call in conversation.unanswered():
+            if call.call_id not in conversation.started | conversation.interrupted | self.begun:
+                self._refuse(call, NOT_EXECUTED, why)
+            elif self._effect(call) is Effect.PURE:
+                self._refuse(call, "cancelled", f"it was stopped: {why}")
+            else:
+                self._refuse(call, "uncertain", f"it may or may not have acted: it was stopped, because {why}")
+
+    async def _together(self, calls: Sequence[ToolCall]) -> Sequence[ToolResult]:
+        if len(calls) == 1:
+            return [await self._one(calls[0])]
+        tasks = [asyncio.create_task(self._one(call)) for call in calls]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     def _groups(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
         group: list[ToolCall] = []
@@ -71,6 +98,9 @@ class ToolDispatch:
             yield group
 
     async def _one(self, call: ToolCall) -> ToolResult:
+        recorded = self.journal.conversation.results.get(call.call_id)
+        if recorded is not None:
+            return recorded
         tool = self.visible.by_wire_name.get(call.name)
         if tool is None:
             known = ", ".join(sorted(self.visible.by_wire_name))
@@ -89,7 +119,8 @@ class ToolDispatch:
                 return self._refuse(call, "uncertain", message)
             self.journal.record(EntryKind.TOOL_STARTED, {"call_id": call.call_id, "tool": tool.name})
             await self.journal.commit()
-        outcome = await self.tools.run(self._invocation(call, tool))
+        self.begun.add(call.call_id)
+        outcome = await contained(self.tools.run(self._invocation(call, tool)))
         self._finish(call, tool.name, outcome)
         return outcome.result
 

@@ -7,24 +7,26 @@ processes and tools run in threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.scripted.client import ScriptedClient
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.directory import Directory, Placement
 from owlclaw_ray.engine.durable import DurableStore
-from owlclaw_ray.engine.facade import RuntimeFacade
+from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
@@ -37,12 +39,14 @@ from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
 from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.models import ModelClient
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import (
     CancelRun,
     CancelSchedule,
     Command,
+    CommandStore,
     CreateSchedule,
     Outcome,
     RunAccepted,
@@ -56,6 +60,7 @@ from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
 
+_T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
 _DRAIN_SECONDS = 5.0
 
@@ -64,13 +69,25 @@ def _no_jitter() -> float:
     return 0.0
 
 
-class _CommittingStore:
-    """Reads the store, writes through the group commit."""
+class GroupedStore:
+    """Implements `Store`: reads the store, writes through its group commit."""
 
     def __init__(self, store: Store, commits: GroupCommit) -> None:
         self.apply = commits.apply
+        self.run, self.runs, self.journal = store.run, store.runs, store.journal
+        self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
         self.schedules, self.ticks = store.schedules, store.ticks
+        self.ledger, self.verify_ledger = store.ledger, store.verify_ledger
+        self.check_writable, self.close = store.check_writable, store.close
+
+
+class LoadedDefinitions(NamedDefinitions, Protocol):
+    """Definitions that are also at hand without an event loop."""
+
+    def load(self, name: str) -> AgentDefinition:
+        """As `get`."""
+        ...
 
 
 class LocalTools:
@@ -111,12 +128,39 @@ class LoopSchedules:
         return asyncio.run_coroutine_threadsafe(self._commits.apply([command]), self._loop).result()[0]
 
 
+class Wire:
+    """Implements `CommandStore` for one process: its way to the store, until it is cut."""
+
+    def __init__(self, store: CommandStore) -> None:
+        self._store = store
+        self._whole = True
+        self._answers: set[asyncio.Future[Sequence[Outcome]]] = set()
+
+    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """See CommandStore.apply; ends the caller if the wire is cut, before or while it waits."""
+        if not self._whole:
+            raise asyncio.CancelledError
+        answer = asyncio.shield(asyncio.ensure_future(self._store.apply(commands)))
+        self._answers.add(answer)
+        try:
+            return await answer
+        finally:
+            self._answers.discard(answer)
+
+    def cut(self) -> None:
+        """Let nothing more through. What was sent before may still be committed, but no answer comes back."""
+        self._whole = False
+        for answer in self._answers:
+            answer.cancel()
+
+
 class LocalHost:
     """Implements `Host` over an AgentHost in this process."""
 
-    def __init__(self, host_id: str, host: AgentHost) -> None:
-        self._host_id, self._host = host_id, host
-        self._dead = asyncio.Event()
+    def __init__(self, host_id: str, host: AgentHost, wire: Wire) -> None:
+        self._host_id, self._host, self._wire = host_id, host, wire
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._death = asyncio.Event()
 
     @property
     def host_id(self) -> str:
@@ -125,7 +169,7 @@ class LocalHost:
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See Host.adopt."""
-        await self._alive().adopt(agents)
+        await self._reach(lambda host: host.adopt(agents))
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.wake."""
@@ -137,11 +181,11 @@ class LocalHost:
 
     async def release(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.release."""
-        return await self._alive().release(agents)
+        return await self._reach(lambda host: host.release(agents))
 
     async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.hand_over."""
-        return await self._alive().hand_over(agents)
+        return await self._reach(lambda host: host.hand_over(agents))
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""
@@ -153,29 +197,50 @@ class LocalHost:
 
     async def ended(self) -> None:
         """See Host.ended."""
-        await self._dead.wait()
+        await self._death.wait()
 
     async def drain(self, grace: float) -> None:
         """See Host.drain."""
-        await self._alive().drain(grace)
+        await self._reach(lambda host: host.drain(grace))
 
     async def crash(self) -> None:
         """Stop wherever it is, as a killed process would: runs under way are left as the store has them."""
-        self._dead.set()
-        await self._host.drain(0)
+        self._death.set()
+        self._wire.cut()
+        for call in self._calls:
+            call.cancel()
+        self._host.abandon()
+        await asyncio.sleep(0)
+
+    @property
+    def dead(self) -> bool:
+        """Whether it was crashed."""
+        return self._death.is_set()
 
     def _alive(self) -> AgentHost:
-        if self._dead.is_set():
+        if self.dead:
             raise HostGoneError(self._host_id)
         return self._host
+
+    async def _reach(self, call: Callable[[AgentHost], Coroutine[None, None, _T]]) -> _T:
+        """Return what the host answers, unless it dies first. It goes on if the caller does not wait."""
+        answer = asyncio.create_task(call(self._alive()))
+        self._calls.add(answer)
+        answer.add_done_callback(self._calls.discard)
+        death = asyncio.create_task(self._death.wait())
+        try:
+            await asyncio.wait({answer, death}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            death.cancel()
+        if self.dead:
+            raise HostGoneError(self._host_id)
+        return answer.result()
 
 
 class LocalPool:
     """Implements `HostPool` with objects."""
 
-    def __init__(
-        self, services: RunServices, store: DurableStore, definitions: DefinitionFolder, ids: IdSource
-    ) -> None:
+    def __init__(self, services: RunServices, store: CommandStore, definitions: Definitions, ids: IdSource) -> None:
         self._services, self._store, self._definitions, self._ids = services, store, definitions, ids
         self.hosts: dict[str, LocalHost] = {}
 
@@ -186,9 +251,10 @@ class LocalPool:
 
     async def spawn(self) -> Host:
         """See HostPool.spawn."""
-        host_id = self._ids.make("host")
-        host = AgentHost(store=self._store, definitions=self._definitions, services=self._services, ids=self._ids)
-        self.hosts[host_id] = LocalHost(host_id, host)
+        host_id, wire = self._ids.make("host"), Wire(self._store)
+        durable = DurableStore(wire, self._services.clock)
+        host = AgentHost(store=durable, definitions=self._definitions, services=self._services, ids=self._ids)
+        self.hosts[host_id] = LocalHost(host_id, host, wire)
         return self.hosts[host_id]
 
     async def living(self) -> Sequence[Host]:
@@ -246,6 +312,46 @@ class InProcessRuntime(RuntimeFacade):
         await self.directory.heartbeat()
 
 
+def assemble(
+    *,
+    store: Store,
+    commits: GroupCommit,
+    services: RunServices,
+    definitions: LoadedDefinitions,
+    memories_of: Callable[[AgentRef], Sequence[Memory]],
+    placement: Placement,
+    ids: IdSource,
+) -> InProcessRuntime:
+    """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on."""
+    clock = services.clock
+    pool = LocalPool(services, commits, definitions, ids)
+    directory = Directory(
+        pool=pool,
+        store=store,
+        isolation_of=lambda name: definitions.load(name).isolation,
+        placement=placement,
+        clock=clock,
+    )
+    dispatcher, grouped = LocalDispatcher(directory), GroupedStore(store, commits)
+    runtime = InProcessRuntime(
+        store=grouped,
+        watch=RunWatch(store, commits.watchers),
+        dispatcher=dispatcher,
+        definitions=definitions,
+        memories_of=memories_of,
+        health_of=_healthy,
+        clock=clock,
+        ids=ids,
+    )
+    runtime.store, runtime.directory, runtime.pool = store, directory, pool
+    runtime.scheduler = Scheduler(store=grouped, wake=dispatcher.wake, next_fire=next_fire, clock=clock)
+    return runtime
+
+
+async def _healthy() -> Health:
+    return Health(ready=True, parts={"engine": "ok"})
+
+
 @asynccontextmanager
 async def in_process_runtime(
     *,
@@ -279,37 +385,19 @@ async def in_process_runtime(
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
     )
-    pool = LocalPool(services, DurableStore(commits, clock), definitions, ids)
-    directory = Directory(
-        pool=pool,
+    runtime = assemble(
         store=store,
-        isolation_of=lambda name: definitions.load(name).isolation,
-        placement=placement or Placement(warm=1),
-        clock=clock,
-    )
-    dispatcher = LocalDispatcher(directory)
-
-    async def healthy() -> Health:
-        return Health(ready=True, parts={"engine": "ok"})
-
-    runtime = InProcessRuntime(
-        store=store,
-        watch=RunWatch(store, commits.watchers),
-        dispatcher=dispatcher,
+        commits=commits,
+        services=services,
         definitions=definitions,
         memories_of=memory.memories,
-        health_of=healthy,
-        clock=clock,
+        placement=placement or Placement(warm=1),
         ids=ids,
     )
-    runtime.store, runtime.directory, runtime.pool = store, directory, pool
-    runtime.scheduler = Scheduler(
-        store=_CommittingStore(store, commits), wake=dispatcher.wake, next_fire=next_fire, clock=clock
-    )
-    await directory.start()
+    await runtime.directory.start()
     try:
         yield runtime
     finally:
-        await directory.stop(_DRAIN_SECONDS)
+        await runtime.directory.stop(_DRAIN_SECONDS)
         await commits.close()
         await store.close()

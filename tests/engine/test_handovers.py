@@ -31,9 +31,11 @@ class SlowStore:
 
 
 def slow_down(runtime, kind):
-    durable = runtime.pool._store
-    durable._store = SlowStore(durable._store, kind)
-    return durable._store
+    slow = SlowStore(runtime.pool._store, kind)
+    runtime.pool._store = slow
+    for host in runtime.pool.hosts.values():
+        host._wire._store = slow
+    return slow
 
 
 async def test_an_agent_that_is_woken_while_it_is_activated_is_activated_once(agents, tmp_path):
