@@ -18,7 +18,7 @@ from owlclaw_ray.engine.entries import run_finished
 from owlclaw_ray.engine.storable import storable
 from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.ids import RecordId, RunId, derived_id
-from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.clock import Clock, Timer
 from owlclaw_ray.ports.store import Appended, AppendJournal, FinishRun, RunClaimed, RunFinished
 
 FLUSH_AFTER = 0.05
@@ -46,7 +46,8 @@ class RunJournal:
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
         self._blobs: dict[str, str] = {}
-        self._flusher: asyncio.Task[None] | None = None
+        self._flusher: Timer | None = None
+        self._flush: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
 
     def blob(self, text: str) -> str:
@@ -61,7 +62,7 @@ class RunJournal:
         self.conversation.apply(entry, self._blobs)
         self._entries.append(entry)
         if self._flusher is None:
-            self._flusher = asyncio.create_task(self._flush_later())
+            self._flusher = self._clock.call_later(FLUSH_AFTER, self._begin_flush)
 
     def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
         """Add a ledger record; `key` tells it from others of its kind in this run."""
@@ -154,9 +155,11 @@ class RunJournal:
             raise StaleEpochError(f"run {command.run_id}: {outcome}")
         return outcome
 
-    async def _flush_later(self) -> None:
-        await self._clock.sleep(FLUSH_AFTER)
+    def _begin_flush(self) -> None:
         self._flusher = None
+        self._flush = asyncio.create_task(self._flush_now())
+
+    async def _flush_now(self) -> None:
         with suppress(Exception):  # it is kept in `failure`, and whoever executes the run was told
             await self._append()
 
