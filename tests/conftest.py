@@ -18,4 +18,5 @@ os.environ.update(ray_environment(TOOL_SLOTS, alone=True) | haproxy_environment(
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 settings.register_profile("owlclaw", deadline=None)
+settings.register_profile("long", settings.get_profile("owlclaw"), max_examples=2_000)
 settings.load_profile("owlclaw")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.ids import ToolCallId
+from tests.engine.world import World, new_stores
 
 
 @dataclass
@@ -37,6 +38,20 @@ class Agents:
 @pytest.fixture
 def agents(tmp_path: Path) -> Agents:
     return Agents(tmp_path / "agents")
+
+
+@pytest.fixture(scope="module")
+def stores():
+    return new_stores()
+
+
+@pytest.fixture
+async def world(stores) -> AsyncIterator[World]:
+    """A world of which one node runs."""
+    made = World(*stores)
+    await made.nodes[0].start()
+    yield made
+    await made.end()
 
 
 def calls(*named: tuple[str, dict[str, object]]) -> dict[str, object]:

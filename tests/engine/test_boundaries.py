@@ -22,26 +22,13 @@ from owlclaw_ray.ports.store import (
     RunFilter,
     SubmitRun,
 )
-from tests.engine.world import AGENTS, Fate, World, new_stores
+from tests.engine.world import AGENTS, DISASTERS, World
 
 SOLO = AGENTS[0]
 TURNS = (("look", "probe", "put", "act"), ("act", "look"), ())
 RESULTS = {"t0-0", "t0-1", "t0-2", "t0-3", "t1-0", "t1-1"}
 UNCERTAIN = {"t0-1": "uncertain", "t0-3": "uncertain", "t1-0": "uncertain", "t1-1": "not_executed"}
 """What an interruption may do to the calls: the last is not executed if the write before it is uncertain."""
-
-
-@pytest.fixture(scope="module")
-def stores():
-    return new_stores()
-
-
-@pytest.fixture
-async def world(stores):
-    made = World(*stores)
-    await made.nodes[0].start()
-    yield made
-    await made.end()
 
 
 @dataclass
@@ -109,7 +96,7 @@ class Story:
         return {call_id: data["error"]["type"] for (_, call_id), data in recorded if "error" in data}
 
 
-@pytest.mark.parametrize("fate", [Fate.LOSE_ANSWER, Fate.REFUSE, Fate.KILL_BEFORE, Fate.KILL_AFTER])
+@pytest.mark.parametrize("fate", DISASTERS)
 async def test_whatever_becomes_of_any_transaction_of_a_run_nothing_is_lost_or_repeated(stores, fate):
     at = 0
     while True:
@@ -250,7 +237,7 @@ async def test_a_tool_that_the_application_has_no_more_is_not_available_to_a_res
     assert set(world.witness.final.values()) == {RunStatus.COMPLETED}
 
 
-@pytest.mark.parametrize("fate", list(Fate))
+@pytest.mark.parametrize("fate", DISASTERS)
 async def test_a_crash_in_the_middle_of_finish_ends_the_run_once_and_the_next_one_runs(world, fate):
     node = world.nodes[0]
     node.submit(SOLO, "first")

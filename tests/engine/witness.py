@@ -47,6 +47,7 @@ class Witness:
         self.running = {}
         self.final = {}
         self.last_entry = {}
+        self.agents = {}
         self.keys = {}
         self.started = set()
         self.recorded = {}
@@ -135,6 +136,7 @@ class Witness:
                 self.blame(f"key {command.idempotency.key} stands for {first} and {outcome.run_id}")
         if outcome.run_id not in self.last_entry:
             self.last_entry[outcome.run_id] = 1
+            self.agents[outcome.run_id] = command.agent
             self.queues[command.agent].append(outcome.run_id)
 
     def _activated(self, agent, epoch):

@@ -130,6 +130,11 @@ class Fate(Enum):
     KILL_AFTER = "kill after"
     """It is committed, and all hosts die before they hear of it."""
     KILL_BEFORE = "kill before"
+    DELAY = "delay"
+    """It is committed, and the answer comes when the test lets it come."""
+
+
+DISASTERS = (Fate.LOSE_ANSWER, Fate.REFUSE, Fate.KILL_BEFORE, Fate.KILL_AFTER)
 
 
 class Gate:
@@ -143,6 +148,8 @@ class Gate:
         self.open = True
         self.waiting = []
         self.ambushes = []
+        self.answers = asyncio.Event()
+        """Set it to let delayed answers come."""
         self.transactions_to_ambush = {}
 
     def ambush_transaction(self, at, fate):
@@ -194,8 +201,10 @@ class Gate:
         self._node.world.witness.saw(commands, outcomes)
         if fate is Fate.KILL_AFTER:
             await self._node.kill_hosts()
-        if fate is not Fate.COMMIT:
+        if fate in {Fate.KILL_AFTER, Fate.LOSE_ANSWER}:
             raise StoreUnavailableError("the answer was lost")
+        if fate is Fate.DELAY:
+            await self.answers.wait()
         return outcomes
 
 
@@ -280,6 +289,8 @@ class Definitions:
     """`solo`, which has an actor to itself, and `crew`, which share; some with memories to preload."""
 
     def __init__(self):
+        self.readable = asyncio.Event()
+        self.readable.set()
         limits = Limits(tool_calls=6, turns=5, run_timeout=20.0, model_timeout=8.0)
         model = ModelChoice(("test",))
         self._all = {
@@ -294,6 +305,7 @@ class Definitions:
         return self._all[name]
 
     async def get(self, name):
+        await self.readable.wait()
         return self._all[name]
 
 
@@ -433,7 +445,13 @@ class World:
 
     async def cancel_in_the_store(self, run_id):
         """Cancel a run as somebody does who cannot reach its host."""
-        await self.nodes[1].gate.pass_through([CancelRun(DEFAULT_TENANT, run_id, self.clock.now())])
+        await self.nodes[1].gate.pass_through([self.cancellation(run_id)])
+
+    def cancellation(self, run_id):
+        return CancelRun(DEFAULT_TENANT, run_id, self.clock.now())
+
+    def agent_of(self, run_id):
+        return self.witness.agents[run_id]
 
     async def answer_all(self, names=()):
         """Answer every model call, with these calls or a text, and end every tool call."""
