@@ -80,7 +80,7 @@ class AgentActor:
         agents = plan.data_dir / "agents"
         services = RunServices(
             models=GatewayLink(host_id, plan.namespace),
-            tools=TaskToolRunner(plan.worker, clock),
+            tools=TaskToolRunner(plan.worker, clock, plan.tool_slots),
             catalog=ToolCatalog(tools),
             clock=clock,
             has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),

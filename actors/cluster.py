@@ -16,6 +16,7 @@ from actors.nodes import living_nodes
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, PARTS, ROOT, SCHEDULER, Named, ask_now, find, kill, tell
 from actors.root import make_root
+from actors.tool_task import slot_resources
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 
@@ -27,7 +28,7 @@ _PAUSE = 0.5
 logger = logging.getLogger(__name__)
 
 
-def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, tool_slots: int) -> None:
+def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, tool_slots: int, quick_slots: int) -> None:
     """Start a local Ray, or attach to the cluster at `address`. The environment must be set before."""
     quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR"}
     if address is not None:
@@ -36,7 +37,7 @@ def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, tool
     ray.init(
         address="local",
         num_cpus=num_cpus or os.cpu_count(),
-        resources={"tool_slots": tool_slots},
+        resources=slot_resources(tool_slots, quick_slots),
         include_dashboard=False,
         _temp_dir=str(temp_dir),
         **quiet,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import ray
 from actors.remote import here
 from owlclaw_ray.errors import ConfigurationError, Problem
 
-_TOOL_RESOURCES = frozenset({"tool_slots"})
-"""What every node must offer."""
+_TOOL_RESOURCES = {"tool_slots": 8, "quick_slots": 2}
+"""What every node must offer, and how much of it, for example."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -49,11 +50,12 @@ def check_nodes(store_url: str) -> int:
         fix = "set it to postgresql://user:password@host/database"
         problems.append(Problem("store_url", what, fix))
     for node in nodes:
-        missing = sorted(_TOOL_RESOURCES - node.resources)
+        missing = sorted(_TOOL_RESOURCES.keys() - node.resources)
         if missing:
-            offer = ", ".join(f'"{name}": 4' for name in sorted(_TOOL_RESOURCES))
             what = f"node {node.host} does not offer {', '.join(missing)}, without which no tool can run there"
-            problems.append(Problem("ray.address", what, f"start it with: ray start --resources='{{{offer}}}' …"))
+            problems.append(
+                Problem("ray.address", what, f"start it with: ray start --resources='{json.dumps(_TOOL_RESOURCES)}' …")
+            )
     if problems:
         raise ConfigurationError(problems)
     return len(nodes)

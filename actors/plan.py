@@ -39,6 +39,7 @@ class RuntimePlan:
     model_retry: RetryPolicy
     catch_up_seconds: float
     drain_seconds: float
+    quick_slots: int = 2
 
     @property
     def namespace(self) -> str:

@@ -38,13 +38,12 @@ from actors.remote import (
     whereabouts,
 )
 from actors.scheduler import SchedulerActor
-from actors.tool_task import warm_tools
+from actors.tool_task import warm_workers
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 
-_WARM_HOLD = 0.2
 _BIRTH_SECONDS = 60.0
 _SHARED_PARTS = {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor}
 
@@ -92,8 +91,7 @@ class RootActor:
 
     async def warm_tools(self) -> None:
         """Have every tool slot import what calls need."""
-        for _ in range(self._plan.tool_slots):
-            warm_tools.remote(self._plan.worker, _WARM_HOLD)
+        warm_workers(self._plan.worker, self._plan.tool_slots, self._plan.quick_slots)
 
     async def retire(self) -> None:
         """Make nothing new any more: the runtime is being stopped."""

@@ -14,8 +14,10 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.plan import WorkerPlan
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.engine.fair_queue import FairQueue
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
@@ -24,9 +26,13 @@ logger = logging.getLogger(__name__)
 
 _TASKS_AT_ONCE = 2
 _MOST_IN_A_TASK = 64
+_WARM_HOLD = 0.2
+
+_SLOTS = {ToolClass.ALONE: "tool_slots", ToolClass.QUICK: "quick_slots"}
+"""The resource that a task takes one of while it runs. Quick calls have their own, so that slow ones never delay them."""
 
 
-@ray.remote(num_cpus=0, resources={"tool_slots": 1}, max_retries=0)
+@ray.remote(num_cpus=0, max_retries=0)
 def run_tools(plan: WorkerPlan, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
     """Execute the calls in order, each within its own time limit; one outcome a call."""
     from actors.tool_worker import execute
@@ -34,8 +40,8 @@ def run_tools(plan: WorkerPlan, invocations: Sequence[ToolInvocation]) -> list[T
     return execute(plan, invocations)
 
 
-@ray.remote(num_cpus=0, resources={"tool_slots": 1}, max_retries=0)
-def warm_tools(plan: WorkerPlan, hold: float) -> None:
+@ray.remote(num_cpus=0, max_retries=0)
+def warm_worker(plan: WorkerPlan, hold: float) -> None:
     """Make a worker ready, and keep its slot for `hold` seconds so that a second warm-up gets another process."""
     from actors.tool_worker import warm
 
@@ -43,15 +49,36 @@ def warm_tools(plan: WorkerPlan, hold: float) -> None:
     time.sleep(hold)
 
 
+_RUN = {kind: run_tools.options(resources={slot: 1}) for kind, slot in _SLOTS.items()}
+_WARM = {slot: warm_worker.options(resources={slot: 1}) for slot in _SLOTS.values()}
+
+
+def slot_resources(tool_slots: int, quick_slots: int) -> dict[str, float]:
+    """Return the custom resources of a node with that many slots."""
+    return {_SLOTS[ToolClass.ALONE]: tool_slots, _SLOTS[ToolClass.QUICK]: quick_slots}
+
+
+def warm_workers(plan: WorkerPlan, tool_slots: int, quick_slots: int) -> None:
+    """Begin to have a process for every slot import what calls need."""
+    for slot, number in slot_resources(tool_slots, quick_slots).items():
+        for _ in range(int(number)):
+            _WARM[slot].remote(plan, _WARM_HOLD)
+
+
 class WorkerDiedError(Exception):
     """The process that ran the calls is gone: each of them happened, or not."""
 
 
 class TaskToolRunner:
-    """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own."""
+    """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own.
 
-    def __init__(self, plan: WorkerPlan, clock: Clock) -> None:
+    Of those others at most `slots` are with Ray at once, at most half of them of one agent: the rest waits here, where agents
+    take turns. Time limits count from when a call runs.
+    """
+
+    def __init__(self, plan: WorkerPlan, clock: Clock, slots: int) -> None:
         self._plan, self._clock = plan, clock
+        self._turns: FairQueue[AgentRef] = FairQueue(slots, each=max(1, slots // 2))
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
             self._run_quick, most=_MOST_IN_A_TASK, at_once=_TASKS_AT_ONCE
         )
@@ -60,7 +87,8 @@ class TaskToolRunner:
         """See ToolRunner.run."""
         if invocation.tool_class is ToolClass.QUICK:
             return await self._quick(invocation)
-        return await self._alone(invocation)
+        async with self._turns.place(invocation.agent):
+            return await self._alone(invocation)
 
     async def _run_quick(self, invocations: Sequence[ToolInvocation]) -> Sequence[ToolOutcome]:
         try:
@@ -84,7 +112,7 @@ class TaskToolRunner:
             return self._lost(invocation, self._clock.monotonic() - started)
 
     async def _task(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
-        reference = run_tools.remote(self._plan, invocations)
+        reference = _RUN[invocations[0].tool_class].remote(self._plan, invocations)
         try:
             outcomes: list[ToolOutcome] = await reference
         except asyncio.CancelledError:

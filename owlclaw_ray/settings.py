@@ -80,6 +80,8 @@ class ToolSettings(_Section):
 
     slots: Count | None = None
     """How many tool tasks run at once; None: from the number of cores."""
+    quick_slots: Count = 2
+    """How many tasks of quick built-in tools run at once, beside the others."""
 
 
 class ModelSettings(_Section):

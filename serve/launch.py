@@ -78,7 +78,8 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     settings = prepared.settings
     alone = settings.ray.address is None
     slots = settings.tools.slots or 2 * (os.cpu_count() or 1)
-    environment = ray_environment(slots, alone=alone) | haproxy_environment(scratch)
+    quick = settings.tools.quick_slots
+    environment = ray_environment(slots + quick, alone=alone) | haproxy_environment(scratch)
     os.environ.update(environment)  # noqa: TID251 - Ray reads its settings from the environment only
     started = time.monotonic()
 
@@ -96,7 +97,13 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     announce("starting Ray …")
     interrupted = _stop_on_signals()
     try:
-        start_ray(address=settings.ray.address, temp_dir=temp_dir, num_cpus=settings.ray.num_cpus, tool_slots=slots)
+        start_ray(
+            address=settings.ray.address,
+            temp_dir=temp_dir,
+            num_cpus=settings.ray.num_cpus,
+            tool_slots=slots,
+            quick_slots=quick,
+        )
         _interrupt_on_signals()
         if interrupted.is_set():
             raise KeyboardInterrupt

@@ -12,9 +12,9 @@ from actors.environment import ray_environment
 from serve.loopback import haproxy_environment
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
-TOOL_SLOTS = 4
+TOOL_SLOTS, QUICK_SLOTS = 4, 2
 
-os.environ.update(ray_environment(TOOL_SLOTS, alone=True) | haproxy_environment(SCRATCH))  # noqa: TID251 - Ray reads nothing else
+os.environ.update(ray_environment(TOOL_SLOTS + QUICK_SLOTS, alone=True) | haproxy_environment(SCRATCH))  # noqa: TID251 - Ray reads nothing else
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 settings.register_profile("owlclaw", deadline=None)

@@ -24,7 +24,7 @@ from owlclaw_ray.identity.defaults import Defaults
 from serve.deployment import ingress
 from serve.loopback import free_ports
 from serve.planning import tool_definitions
-from tests.conftest import SCRATCH, TOOL_SLOTS
+from tests.conftest import QUICK_SLOTS, SCRATCH, TOOL_SLOTS
 
 APP = '''
 import os
@@ -68,6 +68,28 @@ def patient(context: ToolContext) -> str:
     while not (EFFECTS.parent / "gate").exists():
         time.sleep(0.02)
     return "the gate is open"
+
+
+@app.tool("wait")
+def wait(gate: str, context: ToolContext) -> str:
+    """Runs until the test opens that gate."""
+    with EFFECTS.open("a") as log:
+        log.write(f"{context.run_id} {context.call_id} wait {os.getpid()}\\n")
+    while not (EFFECTS.parent / gate).exists():
+        time.sleep(0.02)
+    return "the gate is open"
+
+
+@app.handler("stubborn")
+def stubborn(context: ToolContext) -> str:
+    """Never lets itself be interrupted."""
+    with EFFECTS.open("a") as log:
+        log.write(f"{context.run_id} {context.call_id} stubborn {os.getpid()}\\n")
+    while True:
+        try:
+            time.sleep(3600)
+        except BaseException:
+            continue
 
 
 @app.handler("raises")
@@ -119,6 +141,10 @@ class Trial:
         lines = log.read_text().splitlines() if log.exists() else []
         return [line.split()[1:] for line in lines if line.startswith(run_id)]
 
+    def open_gate(self, gate: str) -> None:
+        """Let every `trial.wait` of that gate return, now and later."""
+        (self.folder / gate).touch()
+
     def processes(self, title: str) -> list[psutil.Process]:
         """Return the Ray processes with that title, such as AgentActor."""
         found = []
@@ -155,12 +181,13 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
         defaults=Defaults(),
         placement=Placement(warm=1, most=6, idle=5.0, heartbeat=0.5, sweep=1.0),
         tool_slots=TOOL_SLOTS,
+        quick_slots=QUICK_SLOTS,
         max_concurrent_models=64,
         model_retry=RetryPolicy(base=0.05),
         catch_up_seconds=86_400,
         drain_seconds=5,
     )
-    start_ray(address=None, temp_dir=SCRATCH / "ray", num_cpus=2, tool_slots=TOOL_SLOTS)
+    start_ray(address=None, temp_dir=SCRATCH / "ray", num_cpus=2, tool_slots=TOOL_SLOTS, quick_slots=QUICK_SLOTS)
     cluster = Cluster(plan, tool_definitions(load_app("trial_app:app", folder)))
     [port] = free_ports(1)
     ray_serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})

@@ -1,0 +1,75 @@
+"""Places that are shared out fairly: each of many owners gets its turn, however much the others ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+Owner = TypeVar("Owner", bound=Hashable)
+
+
+class FairQueue(Generic[Owner]):
+    """At most `places` are held at once, at most `each` of them by one owner.
+
+    Whoever waits gets a place in turn: round robin over the owners that may have one more, in order within each owner. A place
+    stays free only if no owner that waits may have it.
+    """
+
+    def __init__(self, places: int, each: int) -> None:
+        self._free, self._each = places, each
+        self._held: Counter[Owner] = Counter()
+        self._waiting: OrderedDict[Owner, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def place(self, owner: Owner) -> AsyncIterator[None]:
+        """Hold a place for the block, after waiting for it. Cancelling the wait gives up the turn."""
+        await self._take(owner)
+        try:
+            yield
+        finally:
+            self._give_back(owner)
+
+    async def _take(self, owner: Owner) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(turn)
+        self._share_out()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._leave(owner, turn)
+            else:
+                self._give_back(owner)
+            raise
+
+    def _leave(self, owner: Owner, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting.get(owner, deque())
+        if turn in turns:
+            turns.remove(turn)
+            if not turns:
+                del self._waiting[owner]
+
+    def _give_back(self, owner: Owner) -> None:
+        self._free += 1
+        self._held[owner] -= 1
+        if not self._held[owner]:
+            del self._held[owner]
+        self._share_out()
+
+    def _share_out(self) -> None:
+        while self._free and (owner := self._next()) is not None:
+            turn = self._waiting[owner].popleft()
+            if self._waiting[owner]:
+                self._waiting.move_to_end(owner)
+            else:
+                del self._waiting[owner]
+            if not turn.cancelled():
+                self._free -= 1
+                self._held[owner] += 1
+                turn.set_result(None)
+
+    def _next(self) -> Owner | None:
+        return next((owner for owner in self._waiting if self._held[owner] < self._each), None)
