@@ -1,22 +1,27 @@
-"""The ModelGateway: the one process that knows providers."""
+"""The ModelGateway: the one front of its node to all models. It makes calls itself, and has helpers when that is too much."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import time
 from collections.abc import Sequence
 
 from actors.logs import configure
+from actors.model_worker import ModelWorkers
+from actors.packing import packed
 from actors.plan import RuntimePlan
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.model import ModelRequest
 from owlclaw_ray.engine.model_gateway import ModelGateway
-from owlclaw_ray.engine.reply_box import Answer, ReplyBox
-from owlclaw_ray.ids import RequestId
+from owlclaw_ray.engine.pooled_client import PooledClient
+from owlclaw_ray.engine.reply_box import BoxId, CallId, Received, ReplyBoxes
+from owlclaw_ray.ids import RandomIds
 
 
 class ModelGatewayActor:
-    """Answers the links of all hosts. A link that it does not know (it was restarted) begins empty: hosts send again."""
+    """Answers the links of all hosts. A restarted one begins empty: hosts notice, and send again."""
 
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.adapters.litellm_client import LiteLLMClient
@@ -25,39 +30,43 @@ class ModelGatewayActor:
         configure(plan.worker.log)
         clock = SystemClock()
         self._litellm = LiteLLMClient()
-        self._models = ModelGateway(
-            [ScriptedClient(clock=clock), self._litellm],
+        pooled = PooledClient(
+            self._litellm,
+            ModelWorkers(plan.worker.log),
+            most=(os.cpu_count() or 1) if plan.model_workers_max is None else plan.model_workers_max,
+            growth=plan.model_growth,
+            cpu_seconds=time.process_time,
+            clock=clock,
+        )
+        models = ModelGateway(
+            [ScriptedClient(clock=clock), pooled],
             clock=clock,
             retry=plan.model_retry,
             max_concurrent=plan.max_concurrent_models,
             jitter=random.random,
         )
-        self._boxes: dict[str, ReplyBox] = {}
+        self._boxes = ReplyBoxes(models.complete, clock, RandomIds())
+        self._sweeper = asyncio.create_task(self._boxes.forget_abandoned())
 
-    async def submit(self, link: str, requests: Sequence[ModelRequest]) -> None:
-        """Begin these calls."""
-        self._box(link).submit(requests)
+    @packed
+    async def post(self, link: str, calls: Sequence[tuple[CallId, ModelRequest]], withdrawn: Sequence[CallId]) -> BoxId:
+        """See FarEnd.post."""
+        return await self._boxes.of(link).post(calls, withdrawn)
 
-    async def receive(self, link: str, seconds: float) -> Sequence[Answer]:
-        """Return the link's answers; see ReplyBox.receive."""
-        return await self._box(link).receive(seconds)
-
-    async def cancel(self, link: str, request_ids: Sequence[RequestId]) -> None:
-        """Stop these calls."""
-        self._box(link).cancel(request_ids)
+    @packed
+    async def receive(self, link: str, seconds: float) -> Received:
+        """See FarEnd.receive."""
+        return await self._boxes.of(link).receive(seconds)
 
     async def warm(self, models: Sequence[str]) -> dict[str, str]:
         """Import litellm now, beside everything else, instead of with the first call.
 
         Return which of these models lack a key, each with the environment variables to set.
         """
-        await asyncio.to_thread(self._litellm.warm)
+        await self._litellm.load()
         missing = {model: self._litellm.missing_key(model) for model in models}
         return {model: variables for model, variables in missing.items() if variables is not None}
 
     async def ready(self) -> bool:
         """Return as soon as calls are taken."""
         return True
-
-    def _box(self, link: str) -> ReplyBox:
-        return self._boxes.setdefault(link, ReplyBox(self._models))

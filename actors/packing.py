@@ -30,4 +30,6 @@ def packed(method: Callable[..., Awaitable[Any]]) -> Callable[[Any, bytes], Awai
     async def answer(self: Any, arguments: bytes) -> bytes:
         return pack(await method(self, *unpack(arguments)))
 
-    return update_wrapper(answer, method, assigned=("__name__", "__qualname__", "__doc__", "__module__"), updated=())
+    update_wrapper(answer, method, assigned=("__name__", "__qualname__", "__doc__", "__module__"), updated=())
+    del answer.__wrapped__  # type: ignore[attr-defined]  # Ray would take the method's arguments for this one's
+    return answer

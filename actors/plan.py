@@ -7,6 +7,7 @@ from pathlib import Path
 
 from actors.logs import LogPlan
 from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
 
@@ -40,6 +41,9 @@ class RuntimePlan:
     catch_up_seconds: float
     drain_seconds: float
     quick_slots: int = 2
+    model_workers_max: int | None = None
+    """Processes that make model calls, the gateway included; None: as many as its node has cores."""
+    model_growth: PoolGrowth = field(default_factory=PoolGrowth)
 
     @property
     def namespace(self) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from actors.packing import pack, unpack
 from actors.plan import WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
@@ -33,11 +34,12 @@ _SLOTS = {ToolClass.ALONE: "tool_slots", ToolClass.QUICK: "quick_slots"}
 
 
 @ray.remote(num_cpus=0, max_retries=0)
-def run_tools(plan: WorkerPlan, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
-    """Execute the calls in order, each within its own time limit; one outcome a call."""
+def run_tools(packed_calls: bytes) -> bytes:
+    """Execute the calls (a WorkerPlan and invocations) in order, each within its own time limit; one outcome a call."""
     from actors.tool_worker import execute
 
-    return execute(plan, invocations)
+    plan, invocations = unpack(packed_calls)
+    return pack(execute(plan, invocations))
 
 
 @ray.remote(num_cpus=0, max_retries=0)
@@ -112,9 +114,9 @@ class TaskToolRunner:
             return self._lost(invocation, self._clock.monotonic() - started)
 
     async def _task(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
-        reference = _RUN[invocations[0].tool_class].remote(self._plan, invocations)
+        reference = _RUN[invocations[0].tool_class].remote(pack((self._plan, invocations)))
         try:
-            outcomes: list[ToolOutcome] = await reference
+            outcomes: list[ToolOutcome] = unpack(await reference)
         except asyncio.CancelledError:
             ray.cancel(reference, force=True)
             raise

@@ -13,6 +13,7 @@ EXTRAS: Mapping[str, str] = {
     "fleet": "",
     "activation": "",
     "tools": "",
+    "models": "",
     "growth": "",
     "load": "bench",
     "startup": "",
@@ -34,7 +35,7 @@ class Suite:
 SUITES: Mapping[str, Suite] = {
     "smoke": Suite(("runs", "ingress"), Size.SMOKE, "whether everything works, in two minutes"),
     "full": Suite(
-        ("runs", "ingress", "fleet", "activation", "tools", "growth", "load", "startup"),
+        ("runs", "ingress", "fleet", "activation", "tools", "models", "growth", "load", "startup"),
         Size.FULL,
         "all questions about OwlClaw alone",
     ),

@@ -93,6 +93,8 @@ class ModelSettings(_Section):
     backoff_seconds: Seconds = 0.5
     """The first wait between two tries; it doubles, with jitter, up to the next setting."""
     backoff_limit_seconds: Seconds = 20.0
+    workers_max: Annotated[int, Field(ge=0)] | None = None
+    """Processes that make calls, the gateway included; None: from the number of cores."""
 
 
 class MemorySettings(_Section):

@@ -15,6 +15,7 @@ from owlclaw_ray.adapters.openai_form import decode_tools, messages, unique_call
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.errors import ModelRefusedError
 
 _CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
 """Providers whose credentials may come from a machine's identity, which only a call can tell."""
@@ -23,7 +24,7 @@ _CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
 class LiteLLMClient:
     """Asks any model whose name is not `scripted:…`; keys and addresses come from the provider's environment variables.
 
-    litellm takes seconds to import: that happens in a thread at the first use, or in `warm`. One event loop per client.
+    litellm takes seconds to import: that happens in a thread, in `load` or with the first call. One event loop per client.
     """
 
     def serves(self, model: str) -> bool:
@@ -32,10 +33,18 @@ class LiteLLMClient:
 
     def __init__(self) -> None:
         self._litellm: Any = None
+        self._loading = asyncio.Lock()
 
-    def warm(self) -> None:
-        """Import litellm, which blocks for seconds: for a thread, so that the first call does not wait for it."""
-        self._litellm = _rehearsed()
+    async def load(self) -> None:
+        """See ModelClient.load."""
+        if self._litellm is not None:
+            return
+        async with self._loading:
+            if self._litellm is None:
+                try:
+                    self._litellm = await asyncio.to_thread(_rehearsed)
+                except ImportError as error:
+                    raise ModelRefusedError(f"litellm cannot be imported: {error}") from error
 
     def missing_key(self, model: str) -> str | None:
         """Return the environment variables that the model lacks (`GOOGLE_API_KEY or GEMINI_API_KEY`), or None.
@@ -47,8 +56,7 @@ class LiteLLMClient:
 
     async def complete(self, request: ModelRequest, model: str) -> ModelReply:
         """Ask the model once; see ModelClient for the errors. Cancelling closes the connection to the provider."""
-        if self._litellm is None:
-            await asyncio.to_thread(self.warm)
+        await self.load()
         litellm = self._litellm
         missing = _missing_key(litellm, model)
         if missing is not None:

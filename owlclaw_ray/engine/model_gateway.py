@@ -17,8 +17,9 @@ from owlclaw_ray.ports.models import ModelClient
 class ModelGateway:
     """Implements `Models` over clients, of which the first that serves a model is asked.
 
-    At most `max_concurrent` attempts run at once; the others wait in the order of their coming, and their time limit
-    starts when they run. A call that waits for its next attempt holds no place. `jitter` returns numbers in [0, 1).
+    At most `max_concurrent` attempts run at once; the others wait in the order of their coming, and their time limit starts
+    when they run, with their client loaded. A call that waits for its next attempt holds no place. `jitter` returns numbers
+    in [0, 1).
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ModelGateway:
             attempt += 1
 
     async def _attempt(self, client: ModelClient, request: ModelRequest, model: str) -> ModelReply:
+        await client.load()
         async with self._places:
             started = self._clock.monotonic()
             try:

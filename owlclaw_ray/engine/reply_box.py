@@ -1,17 +1,33 @@
-"""The gateway's end of a duplex link: requests come in batches, replies leave in batches as soon as any is ready."""
+"""The far end of a duplex link: calls come in batches, answers leave in batches as soon as any is ready.
+
+The near end is `engine.reply_link`. Between the two there may be a process boundary, and either process may die. A box has an
+id of its own, so that the near end learns that the one it had posted to is gone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, NewType, Protocol, TypeVar
 
-from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.errors import ModelRefusedError, OwlClawError
-from owlclaw_ray.ids import RequestId
-from owlclaw_ray.ports.models import Models
+from owlclaw_ray.ids import IdSource
+from owlclaw_ray.ports.clock import Clock
+
+LONG_POLL = 10.0
+"""Seconds after which a near end that waits for answers asks again at the latest."""
+_PATIENCE = 3 * LONG_POLL
+
+CallId = NewType("CallId", int)
+"""Unique on its link, never used again."""
+BoxId = NewType("BoxId", str)
+
+Call = TypeVar("Call")
+Call_contra = TypeVar("Call_contra", contravariant=True)
 
 logger = logging.getLogger(__name__)
 
@@ -19,55 +35,119 @@ logger = logging.getLogger(__name__)
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request."""
+    """What became of a call."""
 
-    request_id: RequestId
+    call_id: CallId
     outcome: ModelReply | OwlClawError
 
 
-class ReplyBox:
-    """The requests of one link that are under way, and the answers that nobody has fetched yet."""
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The answers that were ready, and which box had them."""
 
-    def __init__(self, models: Models) -> None:
-        self._models = models
-        self._calls: dict[RequestId, asyncio.Task[None]] = {}
+    box: BoxId
+    answers: tuple[Answer, ...] = ()
+
+
+class FarEnd(Protocol[Call_contra]):
+    """A box, as the near end reaches it. Both methods raise RuntimeUnavailableError when its process is gone."""
+
+    async def post(self, calls: Sequence[tuple[CallId, Call_contra]], withdrawn: Sequence[CallId]) -> BoxId:
+        """Stop the withdrawn calls, begin the others."""
+        ...
+
+    async def receive(self, seconds: float) -> Received:
+        """Return all answers that are ready: at once if there are any, else with the first one, or none after `seconds`."""
+        ...
+
+
+class ReplyBox(Generic[Call]):
+    """The calls of one link that are under way, and the answers that nobody has fetched yet."""
+
+    def __init__(self, box_id: BoxId, perform: Callable[[Call], Awaitable[ModelReply]], clock: Clock) -> None:
+        self._id, self._perform, self._clock = box_id, perform, clock
+        self._calls: dict[CallId, asyncio.Task[None]] = {}
         self._answers: list[Answer] = []
-        self._ready = asyncio.Event()
+        self._listener: asyncio.Future[None] | None = None
+        self._heard = clock.monotonic()
 
-    def submit(self, requests: Sequence[ModelRequest]) -> None:
-        """Begin these calls. One whose id is under way already is the same call, sent again."""
-        for request in requests:
-            if request.request_id not in self._calls:
-                self._calls[request.request_id] = asyncio.create_task(self._call(request))
-
-    def cancel(self, request_ids: Sequence[RequestId]) -> None:
-        """Stop these calls; they get no answer."""
-        for request_id in request_ids:
-            task = self._calls.pop(request_id, None)
+    async def post(self, calls: Sequence[tuple[CallId, Call]], withdrawn: Sequence[CallId]) -> BoxId:
+        """See FarEnd.post. A withdrawn call gets no answer; one that is not here any more is ignored."""
+        self._heard = self._clock.monotonic()
+        for call_id in withdrawn:
+            task = self._calls.pop(call_id, None)
             if task is not None:
                 task.cancel()
+        for call_id, call in calls:
+            self._calls[call_id] = asyncio.create_task(self._answer(call_id, call))
+        return self._id
 
-    async def receive(self, seconds: float) -> Sequence[Answer]:
-        """Return all answers that are ready: at once if there are any, else with the first one, or none after `seconds`."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._ready.wait()
-        except TimeoutError:
-            return ()
-        answers, self._answers = self._answers, []
-        self._ready.clear()
-        return answers
+    async def receive(self, seconds: float) -> Received:
+        """See FarEnd.receive. An older `receive` that still waits was given up by its caller, and returns nothing."""
+        self._call_listener()
+        self._listener = listener = asyncio.get_running_loop().create_future()
+        if not self._answers:
+            try:
+                async with asyncio.timeout(seconds):
+                    await listener
+            except TimeoutError:
+                pass
+        if self._listener is not listener:
+            return Received(self._id)
+        self._listener, self._heard = None, self._clock.monotonic()
+        answers, self._answers = tuple(self._answers), []
+        return Received(self._id, answers)
 
-    async def _call(self, request: ModelRequest) -> None:
+    @property
+    def abandoned(self) -> bool:
+        """Whether no near end was heard of for so long that none waits for anything here."""
+        return self._listener is None and self._clock.monotonic() - self._heard > _PATIENCE
+
+    def close(self) -> None:
+        """Stop all calls."""
+        for task in self._calls.values():
+            task.cancel()
+        self._calls.clear()
+
+    def _call_listener(self) -> None:
+        if self._listener is not None and not self._listener.done():
+            self._listener.set_result(None)
+
+    async def _answer(self, call_id: CallId, call: Call) -> None:
         try:
-            outcome: ModelReply | OwlClawError = await self._models.complete(request)
+            outcome: ModelReply | OwlClawError = await self._perform(call)
         except OwlClawError as error:
             outcome = error
         except BaseException as error:
-            if request.request_id not in self._calls:
+            if call_id not in self._calls:
                 raise
-            logger.exception("the model call %s failed in a way that no client should", request.request_id)
+            logger.exception("a model call failed in a way that no client should")
             outcome = ModelRefusedError(f"internal error: {type(error).__name__}: {error}")
-        self._calls.pop(request.request_id, None)
-        self._answers.append(Answer(request.request_id, outcome))
-        self._ready.set()
+        if self._calls.pop(call_id, None) is not None:
+            self._answers.append(Answer(call_id, outcome))
+            self._call_listener()
+
+
+class ReplyBoxes(Generic[Call]):
+    """The boxes of many links. A link that is not known, or was forgotten, begins with an empty box under a new id."""
+
+    def __init__(self, perform: Callable[[Call], Awaitable[ModelReply]], clock: Clock, ids: IdSource) -> None:
+        self._perform, self._clock, self._ids = perform, clock, ids
+        self._boxes: dict[str, ReplyBox[Call]] = {}
+
+    def __len__(self) -> int:
+        return len(self._boxes)
+
+    def of(self, link: str) -> ReplyBox[Call]:
+        """Return the link's box."""
+        if link not in self._boxes:
+            self._boxes[link] = ReplyBox(BoxId(self._ids.make("box")), self._perform, self._clock)
+        return self._boxes[link]
+
+    async def forget_abandoned(self) -> None:
+        """Drop boxes whose near end is gone, and stop the calls in them, for as long as this is awaited."""
+        while True:
+            await self._clock.sleep(_PATIENCE)
+            for link in [link for link, box in self._boxes.items() if box.abandoned]:
+                logger.info("nobody waits for the answers of %s any more", link)
+                self._boxes.pop(link).close()

@@ -28,6 +28,13 @@ class ModelClient(Protocol):
         """Return whether this client is the one for the model of that name."""
         ...
 
+    async def load(self) -> None:
+        """Return once the client can make calls, which may take seconds the first time; time limits start after it.
+
+        Raises ModelRefusedError if it cannot.
+        """
+        ...
+
     async def complete(self, request: ModelRequest, model: str) -> ModelReply:
         """Ask `model` once.
 

@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client():
     client = LiteLLMClient()
-    await asyncio.to_thread(client.warm)
+    await client.load()
     yield client
     await client.close()
 
@@ -273,6 +273,13 @@ async def test_it_serves_every_name_but_scripted_ones():
 
     assert client.serves("openai/gpt-4o")
     assert not client.serves("scripted:echo")
+
+
+async def test_without_litellm_it_refuses_and_says_why(monkeypatch):
+    monkeypatch.setitem(sys.modules, "litellm", None)
+
+    with pytest.raises(ModelRefusedError, match="litellm cannot be imported"):
+        await LiteLLMClient().load()
 
 
 async def test_importing_the_client_does_not_import_litellm():

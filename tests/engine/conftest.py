@@ -70,6 +70,9 @@ class Model:
     def serves(self, model: str) -> bool:
         return True
 
+    async def load(self) -> None:
+        pass
+
     async def complete(self, request: ModelRequest, model: str) -> ModelReply:
         self.requests.append(request)
         self.asked.set()

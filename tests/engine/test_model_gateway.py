@@ -24,9 +24,17 @@ class Provider:
         self.answers = {model: list(queue) for model, queue in answers.items()}
         self.asked: list[tuple[str, float]] = []
         self.running = self.most_running = self.cancelled = 0
+        self.loading: float | Exception = 0.0
 
     def serves(self, model):
         return model in self.answers
+
+    async def load(self):
+        if isinstance(self.loading, Exception):
+            raise self.loading
+        if self.loading:
+            await self.clock.sleep(self.loading)
+            self.loading = 0.0
 
     async def complete(self, request, model):
         self.asked.append((model, self.clock.monotonic()))
@@ -227,6 +235,30 @@ async def test_waiting_for_a_place_does_not_count_against_the_time_limit(clock):
         await clock.advance(20)
 
     assert [task.result().failed_attempts for task in both] == [(), ()]
+
+
+async def test_loading_the_client_counts_neither_against_the_time_limit_nor_as_a_running_attempt(clock):
+    provider, quick = Provider(clock, a=[8.0]), Provider(clock, b=["at once"])
+    provider.loading = 30.0
+    models = ModelGateway([provider, quick], clock=clock, retry=RetryPolicy(), max_concurrent=1, jitter=lambda: 0.0)
+    first = asyncio.create_task(models.complete(ask("a", timeout=10)))
+    await clock.settle()
+
+    assert (await models.complete(ask("b"))).text == "at once"
+    await clock.advance(40)
+
+    assert (first.result().failed_attempts, first.result().duration_ms) == ((), 8_000)
+
+
+async def test_a_client_that_cannot_be_loaded_refuses_and_the_next_model_is_asked(clock):
+    provider, other = Provider(clock, a=["never"]), Provider(clock, b=["yes"])
+    provider.loading = ModelRefusedError("cannot be imported")
+    models = ModelGateway([provider, other], clock=clock, retry=RetryPolicy(), jitter=lambda: 0.0)
+
+    reply = await models.complete(ask("a", "b"))
+
+    assert reply.failed_attempts == (FailedAttempt("a", "cannot be imported", retryable=False),)
+    assert provider.asked == []
 
 
 async def test_a_call_that_waits_for_its_retry_leaves_its_place_to_others(clock):

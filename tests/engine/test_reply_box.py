@@ -2,54 +2,134 @@ import asyncio
 
 import pytest
 
-from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import ModelReply, ModelRequest
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.reply_box import ReplyBox
+from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.engine.reply_box import ReplyBox, ReplyBoxes
 from owlclaw_ray.errors import ModelRefusedError
+from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.testing.ids import SequentialIds
 
 
-class Models:
-    def __init__(self, complete):
-        self.complete = complete
+async def echo(call):
+    return ModelReply(call, (), "m")
 
 
-def request(request_id):
-    return ModelRequest(request_id, ModelChoice(("m",)), "", (), b"[]", 60, "a", "r", Trigger(TriggerKind.API))
+async def never(call):
+    await asyncio.Event().wait()
 
 
-async def test_answers_leave_together_as_soon_as_any_is_ready():
-    async def complete(each):
-        return ModelReply(each.request_id, (), "m")
+@pytest.fixture
+def clock():
+    return ManualClock()
 
-    box = ReplyBox(Models(complete))
-    box.submit([request("one"), request("two")])
 
-    answers = await box.receive(5)
+async def settle():
+    for _ in range(10):
+        await asyncio.sleep(0)
 
-    assert sorted(answer.outcome.text for answer in answers) == ["one", "two"]
+
+async def test_answers_leave_together_as_soon_as_any_is_ready(clock):
+    box = ReplyBox("box", echo, clock)
+    await box.post([(1, "one"), (2, "two")], [])
+
+    received = await box.receive(5)
+
+    assert [(answer.call_id, answer.outcome.text) for answer in received.answers] == [(1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), RuntimeError("odd")], ids=str)
-async def test_a_call_that_fails_in_any_way_is_answered(error):
-    async def complete(each):
+async def test_a_call_that_fails_in_any_way_is_answered(clock, error):
+    async def fail(call):
         raise error
 
-    box = ReplyBox(Models(complete))
-    box.submit([request("one")])
+    box = ReplyBox("box", fail, clock)
+    await box.post([(1, "one")], [])
 
-    [answer] = await box.receive(5)
+    [answer] = (await box.receive(5)).answers
 
     assert isinstance(answer.outcome, ModelRefusedError)
 
 
-async def test_a_cancelled_call_gets_no_answer():
-    async def complete(each):
-        await asyncio.Event().wait()
+async def test_a_withdrawn_call_is_stopped_and_gets_no_answer(clock):
+    stopped = asyncio.Event()
 
-    box = ReplyBox(Models(complete))
-    box.submit([request("one")])
-    await asyncio.sleep(0)
-    box.cancel(["one"])
+    async def wait(call):
+        try:
+            await never(call)
+        finally:
+            stopped.set()
 
-    assert await box.receive(0.01) == ()
+    box = ReplyBox("box", wait, clock)
+    await box.post([(1, "one")], [])
+    await settle()
+    await box.post([], [1])
+    await stopped.wait()
+
+    assert (await box.receive(0.01)).answers == ()
+
+
+async def test_withdrawing_a_call_that_is_not_here_disturbs_nothing(clock):
+    box = ReplyBox("box", echo, clock)
+
+    await box.post([(2, "two")], [1])
+
+    assert [answer.call_id for answer in (await box.receive(5)).answers] == [2]
+
+
+async def test_a_listener_that_was_given_up_takes_no_answer_from_the_next(clock):
+    gate = asyncio.Event()
+
+    async def gated(call):
+        await gate.wait()
+        return await echo(call)
+
+    box = ReplyBox("box", gated, clock)
+    await box.post([(1, "one")], [])
+    given_up = asyncio.create_task(box.receive(5))
+    await settle()
+    present = asyncio.create_task(box.receive(5))
+    await settle()
+    gate.set()
+
+    assert (await given_up).answers == ()
+    assert [answer.call_id for answer in (await present).answers] == [1]
+
+
+async def test_each_link_has_a_box_of_its_own_and_keeps_it(clock):
+    boxes = ReplyBoxes(echo, clock, SequentialIds())
+
+    one, again, other = [await boxes.of(link).post([], []) for link in ("a", "a", "b")]
+
+    assert one == again != other
+
+
+async def test_a_box_that_nobody_asks_any_more_is_dropped_with_its_calls(clock):
+    stopped = asyncio.Event()
+
+    async def wait(call):
+        try:
+            await never(call)
+        finally:
+            stopped.set()
+
+    boxes = ReplyBoxes(wait, clock, SequentialIds())
+    sweeper = asyncio.create_task(boxes.forget_abandoned())
+    await boxes.of("gone").post([(1, "one")], [])
+
+    await clock.advance(70)
+
+    assert stopped.is_set()
+    assert len(boxes) == 0
+    sweeper.cancel()
+
+
+async def test_a_box_with_a_listener_or_with_news_is_kept(clock):
+    boxes = ReplyBoxes(never, clock, SequentialIds())
+    sweeper = asyncio.create_task(boxes.forget_abandoned())
+    listener = asyncio.create_task(boxes.of("listening").receive(1_000))
+    for _ in range(20):
+        await boxes.of("posting").post([], [])
+        await clock.advance(20)
+
+    assert len(boxes) == 2
+    sweeper.cancel()
+    listener.cancel()

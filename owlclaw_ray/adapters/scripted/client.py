@@ -38,6 +38,9 @@ class ScriptedClient:
         """Return whether the name is `scripted:…`."""
         return model.startswith(PREFIX)
 
+    async def load(self) -> None:
+        """Nothing to load."""
+
     def check(self, model: str, base_dir: str) -> None:
         """Load the script, or raise ConfigurationError with everything that is wrong with it."""
         self._library.script(model, base_dir)

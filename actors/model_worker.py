@@ -1,0 +1,123 @@
+"""ModelWorkerActor: a helper of the ModelGateway, one more process with litellm."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import psutil
+from ray.actor import ActorHandle
+
+from actors.logs import LogPlan, configure
+from actors.packing import packed
+from actors.remote import ask, ask_packed, kill, make, whereabouts
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.engine.pooled_client import ClientCall, Helper
+from owlclaw_ray.engine.reply_box import BoxId, CallId, Received, ReplyBox
+from owlclaw_ray.errors import ModelRefusedError, RuntimeUnavailableError
+
+_BIRTH_SECONDS = 120.0
+_PATIENCE = 30.0
+
+
+class ModelWorkerActor:
+    """Makes the calls that its gateway gives it: one attempt each, no retries, no limits."""
+
+    def __init__(self, log: LogPlan) -> None:
+        from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+
+        configure(log)
+        self._client = LiteLLMClient()
+        self._box = ReplyBox(BoxId("only"), self._complete, SystemClock())
+
+    async def load(self) -> None:
+        """See ModelClient.load."""
+        await self._client.load()
+
+    @packed
+    async def post(self, calls: Sequence[tuple[CallId, ClientCall]], withdrawn: Sequence[CallId]) -> BoxId:
+        """See FarEnd.post."""
+        return await self._box.post(calls, withdrawn)
+
+    @packed
+    async def receive(self, seconds: float) -> Received:
+        """See FarEnd.receive."""
+        return await self._box.receive(seconds)
+
+    async def cpu_seconds(self) -> float:
+        """See Helper.cpu_seconds."""
+        return time.process_time()
+
+    async def _complete(self, call: ClientCall) -> ModelReply:
+        return await self._client.complete(call.request, call.model)
+
+
+class ModelWorker:
+    """Implements `Helper` over a ModelWorkerActor of this machine."""
+
+    def __init__(self, actor: ActorHandle[Any]) -> None:
+        self._actor = actor
+        self._process: psutil.Process | None = None
+
+    async def come_to_life(self) -> None:
+        """Return when it is ready for calls."""
+        async with _patience(_BIRTH_SECONDS):
+            self._process = psutil.Process((await whereabouts(self._actor)).pid)
+            await ask(self._actor, "load")
+
+    async def post(self, calls: Sequence[tuple[CallId, ClientCall]], withdrawn: Sequence[CallId]) -> BoxId:
+        """See FarEnd.post."""
+        return cast("BoxId", await ask_packed(self._actor, "post", calls, withdrawn))
+
+    async def receive(self, seconds: float) -> Received:
+        """See FarEnd.receive."""
+        return cast("Received", await ask_packed(self._actor, "receive", seconds))
+
+    async def cpu_seconds(self) -> float:
+        """See Helper.cpu_seconds."""
+        async with _patience(_PATIENCE):
+            return cast("float", await ask(self._actor, "cpu_seconds"))
+
+    def end(self) -> None:
+        """Kill it, even if it hears nothing any more; harmless if it is dead."""
+        kill(self._actor)
+        try:
+            if self._process is not None:
+                self._process.kill()
+        except psutil.NoSuchProcess:
+            return
+
+
+class ModelWorkers:
+    """Implements `HelperSource`: makes them on the caller's node, as its children, so that none outlives its gateway."""
+
+    def __init__(self, log: LogPlan) -> None:
+        self._log = log
+
+    async def spawn(self) -> Helper:
+        """See HelperSource.spawn."""
+        worker = ModelWorker(make(ModelWorkerActor, self._log, max_restarts=0))
+        try:
+            await worker.come_to_life()
+        except (RuntimeUnavailableError, ModelRefusedError, psutil.NoSuchProcess) as error:
+            worker.end()
+            raise RuntimeUnavailableError(f"the new helper did not start: {error}") from error
+        return worker
+
+    async def end(self, helper: Helper) -> None:
+        """See HelperSource.end."""
+        if isinstance(helper, ModelWorker):
+            helper.end()
+
+
+@asynccontextmanager
+async def _patience(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise RuntimeUnavailableError(f"no answer within {seconds:g} s") from error

@@ -1,0 +1,222 @@
+import asyncio
+from itertools import count
+
+import pytest
+
+from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.engine.reply_box import ReplyBox
+from owlclaw_ray.engine.reply_link import LinkLostError, ReplyLink
+from owlclaw_ray.errors import ModelUnavailableError, RuntimeUnavailableError
+from owlclaw_ray.testing.clock import ManualClock
+
+
+class Far:
+    """A far end that can die, and be replaced by an empty one."""
+
+    def __init__(self, perform):
+        self.perform = perform
+        self.posts = []
+        self.numbers = count()
+        self.open = asyncio.Event()
+        self.open.set()
+        self.begin_anew()
+
+    def begin_anew(self):
+        self.box = ReplyBox(f"box {next(self.numbers)}", self.perform, ManualClock())
+        self.death = asyncio.Event()
+
+    def die(self):
+        self.death.set()
+        self.box.close()
+
+    async def post(self, calls, withdrawn):
+        self.posts.append(([call for _, call in calls], list(withdrawn)))
+        await self.open.wait()
+        self.check()
+        return await self.box.post(calls, withdrawn)
+
+    async def receive(self, seconds):
+        self.check()
+        dying, receiving = asyncio.create_task(self.death.wait()), asyncio.create_task(self.box.receive(seconds))
+        await asyncio.wait({dying, receiving}, return_when=asyncio.FIRST_COMPLETED)
+        self.check()
+        dying.cancel()
+        return receiving.result()
+
+    def check(self):
+        if self.death.is_set():
+            raise RuntimeUnavailableError("dead")
+
+
+class Provider:
+    """Answers calls when it is told to, and remembers which were stopped."""
+
+    def __init__(self):
+        self.begun, self.stopped = [], []
+        self.gate = asyncio.Event()
+
+    async def __call__(self, call):
+        self.begun.append(call)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.stopped.append(call)
+            raise
+        if call == "fail":
+            raise ModelUnavailableError("429", 7.0)
+        return ModelReply(call, (), "m")
+
+
+@pytest.fixture
+async def provider():
+    return Provider()
+
+
+@pytest.fixture
+async def far(provider):
+    return Far(provider)
+
+
+async def settle():
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def asked(link, *calls):
+    tasks = [asyncio.create_task(link.ask(call)) for call in calls]
+    await settle()
+    return tasks
+
+
+async def test_calls_that_are_ready_together_leave_together_and_each_gets_its_own_answer(far, provider):
+    link = ReplyLink(far)
+    tasks = await asked(link, "a", "b", "c")
+    provider.gate.set()
+
+    replies = await asyncio.gather(*tasks)
+
+    assert [reply.text for reply in replies] == ["a", "b", "c"]
+    assert far.posts == [(["a", "b", "c"], [])]
+
+
+async def test_an_answer_can_be_an_error_with_all_that_it_says(far, provider):
+    provider.gate.set()
+
+    with pytest.raises(ModelUnavailableError) as caught:
+        await ReplyLink(far).ask("fail")
+
+    assert caught.value.retry_after == 7.0
+
+
+async def test_cancelling_a_call_stops_it_and_no_other(far, provider):
+    link = ReplyLink(far)
+    hasty, patient = await asked(link, "hasty", "patient")
+
+    hasty.cancel()
+    await settle()
+    provider.gate.set()
+
+    assert provider.stopped == ["hasty"]
+    assert (await patient).text == "patient"
+
+
+async def test_a_call_that_is_cancelled_before_it_left_never_leaves(far, provider):
+    far.open.clear()
+    link = ReplyLink(far)
+    await asked(link, "first")
+    [hasty] = await asked(link, "hasty")
+
+    hasty.cancel()
+    await settle()
+    far.open.set()
+    await settle()
+
+    assert far.posts == [(["first"], [])]
+
+
+async def test_a_call_that_is_cancelled_while_it_leaves_is_stopped_after_its_arrival(far, provider):
+    far.open.clear()
+    [hasty] = await asked(ReplyLink(far), "hasty")
+
+    hasty.cancel()
+    await settle()
+    assert provider.begun == []
+    far.open.set()
+    await settle()
+
+    assert far.posts == [(["hasty"], []), ([], [0])]
+    assert provider.begun == provider.stopped
+
+
+async def test_when_the_far_end_dies_every_call_without_an_answer_is_lost(far):
+    link = ReplyLink(far)
+    tasks = await asked(link, "a", "b")
+
+    far.die()
+    lost = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [type(each) for each in lost] == [LinkLostError, LinkLostError]
+    with pytest.raises(LinkLostError):
+        await link.ask("too early")
+
+
+async def test_after_a_death_calls_go_to_the_successor(far, provider):
+    link = ReplyLink(far)
+    tasks = await asked(link, "a")
+    far.die()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+    far.begin_anew()
+    provider.gate.set()
+
+    assert (await link.ask("a")).text == "a"
+
+
+async def test_a_far_end_that_was_replaced_unnoticed_has_lost_its_calls(far, provider):
+    link = ReplyLink(far)
+    [lost] = await asked(link, "before")
+
+    far.begin_anew()
+    [kept] = await asked(link, "after")
+    provider.gate.set()
+
+    with pytest.raises(LinkLostError):
+        await lost
+    far.die()
+    with pytest.raises(LinkLostError):
+        await kept
+
+
+async def test_a_lost_call_is_withdrawn_when_its_far_end_turns_out_to_live(far, provider):
+    link = ReplyLink(far)
+    [lost] = await asked(link, "a")
+    far.death.set()
+    await asyncio.gather(lost, return_exceptions=True)
+    far.death.clear()
+
+    [again] = await asked(link, "a")
+    provider.gate.set()
+
+    assert (await again).text == "a"
+    assert provider.stopped == ["a"]
+    assert provider.begun == ["a", "a"]
+
+
+async def test_what_cannot_be_sent_fails_its_callers(far):
+    async def refuse(calls, withdrawn):
+        raise TypeError("cannot pickle it")
+
+    far.post = refuse
+
+    with pytest.raises(TypeError, match="cannot pickle"):
+        await ReplyLink(far).ask("a")
+
+
+async def test_a_thousand_calls_at_once_are_all_answered_in_few_messages(far, provider):
+    provider.gate.set()
+    link = ReplyLink(far)
+
+    replies = await asyncio.gather(*(link.ask(str(number)) for number in range(1_000)))
+
+    assert [reply.text for reply in replies] == [str(number) for number in range(1_000)]
+    assert len(far.posts) == 2
