@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -126,9 +127,12 @@ class ToolCaller:
         from owlclaw_ray.settings import load_settings
         from serve.planning import plan_of, tool_definitions
 
-        plan = plan_of(load_settings(Path(folder), {}), 1, 1.0)
+        slots = 2 * (os.cpu_count() or 1)
+        plan = plan_of(load_settings(Path(folder), {}), slots, 1.0)
         definitions = tool_definitions(load_app(plan.worker.app_path, Path(folder)))
-        self._calls = Calls(TaskToolRunner(plan.worker, SystemClock()), {each.name: each for each in definitions})
+        self._calls = Calls(
+            TaskToolRunner(plan.worker, SystemClock(), slots), {each.name: each for each in definitions}
+        )
         options: dict[str, Any] = {"num_cpus": 0, "resources": {"tool_slots": 1}, "max_retries": 0}
         self._empty = ray.remote(**options)(_nothing)
         self._nap = ray.remote(**options)(time.sleep)

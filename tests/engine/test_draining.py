@@ -203,5 +203,5 @@ async def test_a_host_that_drains_adopts_nobody(world, node):
 
     await host.adopt([SOLO])
 
-    assert not (await host.status()).hosted
+    assert not await host.hosted()
     assert await world.nodes[0].gate.agent(SOLO) is None

@@ -229,6 +229,9 @@ class Models:
     def serves(self, model):
         return True
 
+    async def load(self):
+        pass
+
     async def complete(self, request, model):
         call = PendingModel(request, asyncio.get_running_loop().create_future())
         self.pending.append(call)
