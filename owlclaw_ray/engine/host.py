@@ -46,6 +46,8 @@ class AgentHost:
         self._adopting: set[AgentRef] = set()
         self._called: set[AgentRef] = set()
         """Those woken while they are being adopted: their trigger may have come after the claim."""
+        self._cancelled: dict[AgentRef, RunId] = {}
+        """Runs cancelled while their agents are being adopted."""
         self._draining = False
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
@@ -62,6 +64,8 @@ class AgentHost:
             await self._activate(new)
         finally:
             self._adopting.difference_update(new)
+            for agent in new:
+                self._cancelled.pop(agent, None)
             called = self._called.intersection(new)
             self._called -= called
         self.wake(tuple(called))
@@ -89,6 +93,8 @@ class AgentHost:
             self._activations.update((each.agent, each) for each in adopted)
             for each in adopted:
                 each.begin()
+                if each.agent in self._cancelled:
+                    each.cancel(self._cancelled[each.agent])
 
     def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """Have these agents look for runs; return those that are not here."""
@@ -105,7 +111,10 @@ class AgentHost:
         return tuple(strangers)
 
     def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
-        """End that run if it is the agent's present one here; return whether it is."""
+        """End that run if it is the agent's present one here, or may become it; return whether it is or may be."""
+        if agent in self._adopting:
+            self._cancelled[agent] = run_id
+            return True
         activation = self._activations.get(agent)
         return activation is not None and activation.cancel(run_id)
 

@@ -9,7 +9,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.engine.run_journal import FLUSH_AFTER
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId
-from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, ClaimRun, FinishRun, LedgerFilter
+from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, FinishRun, LedgerFilter
 from tests.engine.world import AGENTS, Fate
 
 SOLO = AGENTS[0]
@@ -18,7 +18,7 @@ RUN = "run_000001"
 
 
 async def claiming(world):
-    world.nodes[0].gate.ambushes.append((ClaimRun, Fate.DELAY))
+    world.nodes[0].gate.ambushes.append((ActivateAgent, Fate.DELAY))
     world.nodes[0].submit(SOLO, "x")
     await world.clock.settle()
 
