@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import psutil
-
-from benchmarks.processes import ProcessTree, difference
+from benchmarks.meter import Meter
+from benchmarks.processes import ProcessTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Sample:
     cpu_seconds: dict[str, float]
     """By process, the most first; the load generator's is not in it."""
     others_cores: float
-    """Cores that neither what was measured nor the load generator used: where it is not near 0, the rate is not to be trusted."""
+    """See `benchmarks.meter.Spent`."""
     in_flight: int
 
     @property
@@ -44,18 +43,7 @@ class Sample:
 
 def take(tree: ProcessTree, in_flight: int, load: Callable[[], Done]) -> Sample:
     """Put the load on the processes and return what it took."""
-    before, before_all, before_own = tree.cpu_by_name(), _machine_seconds(), _own_seconds()
+    meter = Meter(tree)
     done = load()
-    cpu = difference(before, tree.cpu_by_name())
-    others = _machine_seconds() - before_all - (_own_seconds() - before_own) - sum(cpu.values())
-    return Sample(done.runs, done.seconds, cpu, round(max(0.0, others) / done.seconds, 2), in_flight)
-
-
-def _machine_seconds() -> float:
-    times = psutil.cpu_times()
-    return float(times.user + times.system + getattr(times, "nice", 0.0))
-
-
-def _own_seconds() -> float:
-    times = psutil.Process().cpu_times()
-    return float(times.user + times.system)
+    spent = meter.read()
+    return Sample(done.runs, done.seconds, spent.cpu_seconds, spent.others_cores, in_flight)
