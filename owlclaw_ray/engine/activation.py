@@ -10,6 +10,7 @@ from contextlib import suppress
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
+from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import DurableStore
@@ -237,7 +238,7 @@ class Activation:
         """Return the agent's definition, or None if the run is cancelled before it is there."""
         if run.cancel_requested or run.run_id in self._cancelled:
             return None
-        looking = asyncio.ensure_future(self._definitions.get(self.agent.definition))
+        looking = asyncio.ensure_future(contained(self._definitions.get(self.agent.definition)))
         self._stop = looking.cancel
         try:
             return await looking

@@ -1,4 +1,7 @@
-"""Making what models write fit for the store: JSON in UTF-8 knows no half characters and no numbers beyond 64 bits."""
+"""Making what models write and tools return fit for the store.
+
+JSON in UTF-8 knows no half characters, no numbers beyond 64 bits, and nothing that holds itself.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,40 @@ import orjson
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 
 _LARGEST = 2**63 - 1
+_DEEPEST = 100
+_LEFT_OUT = "…"
 
 
 def storable(data: JsonObject) -> JsonObject:
-    """Return the data as it is if it can be stored, else a copy with half characters replaced by U+FFFD and huge numbers as text."""
+    """Return the data as it is if it can be stored, else a copy of which everything can be.
+
+    In it half characters are U+FFFD, huge numbers and what is no JSON are text, what holds itself or lies deeper than a
+    hundred levels is an ellipsis.
+    """
     try:
         orjson.dumps(data)
     except (TypeError, ValueError):
-        repaired: JsonObject = _repaired(data)
+        repaired: JsonObject = _repaired(data, ())
         return repaired
     return data
 
 
-def _repaired(value: JsonValue) -> JsonValue:
+def _repaired(value: JsonValue, inside: tuple[int, ...]) -> JsonValue:
+    """Return a copy of the value; `inside` names the objects that hold it."""
     match value:
+        case dict() | list() | tuple():
+            return _LEFT_OUT if id(value) in inside or len(inside) >= _DEEPEST else _copy(value, (*inside, id(value)))
         case str():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case dict():
-            return {_repaired(str(key)): _repaired(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_repaired(each) for each in value]
         case int() if abs(value) > _LARGEST:
             return str(value)
         case bool() | int() | float() | None:
             return value
         case _:
             return repr(value)
+
+
+def _copy(value: JsonValue, inside: tuple[int, ...]) -> JsonValue:
+    if isinstance(value, dict):
+        return {_repaired(str(key), inside): _repaired(each, inside) for key, each in value.items()}
+    return [_repaired(each, inside) for each in value]

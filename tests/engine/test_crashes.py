@@ -64,7 +64,7 @@ async def follow(runtime, accepted, seq):
             return
 
 
-@pytest.mark.parametrize("crash_after", [1, 2, 4, 5, 7, 9])
+@pytest.mark.parametrize("crash_after", [2, 5, 9])
 async def test_a_run_that_is_interrupted_after_any_fact_ends_and_repeats_no_once_call(agents, tmp_path, crash_after):
     agents.define()
     effects = Effects()

@@ -11,7 +11,6 @@ import contextlib
 from dataclasses import dataclass, replace
 from enum import Enum
 
-import orjson
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import StaticPool
 
@@ -337,7 +336,7 @@ class Node:
             services=services,
             definitions=world.definitions,
             memories_of=lambda agent: (),
-            placement=PLACEMENT,
+            placement=world.placement,
             ids=world.ids,
         )
         pool = Pool(services, commits, world.definitions, world.ids)
@@ -380,7 +379,7 @@ class Node:
             pool=runtime.pool,
             store=self.gate,
             isolation_of=lambda name: world.definitions.load(name).isolation,
-            placement=PLACEMENT,
+            placement=world.placement,
             clock=world.clock,
         )
         await runtime.directory.start()
@@ -419,14 +418,14 @@ class Node:
 class World:
     """Two nodes over one store, and everything that they depend on."""
 
-    def __init__(self, database, stores):
+    def __init__(self, database, stores, definitions=None, placement=PLACEMENT):
         database.empty()
         for store in stores:
             store._applier._loader._known_agents.clear()
         self.database = database
         self.clock, self.ids, self.witness = ExactClock(), SequentialIds(), Witness(WRITES)
         self.models, self.tools = Models(), []
-        self.definitions = Definitions()
+        self.definitions, self.placement = definitions or Definitions(), placement
         self.acknowledged = set()
         self.nodes = [Node(self, store) for store in stores]
 
@@ -439,9 +438,10 @@ class World:
     def fail_model(self, call, error):
         call.answer.set_exception({"unavailable": ModelUnavailableError, "refused": ModelRefusedError}[error](error))
 
-    def end_tool(self, call, error=None):
+    def end_tool(self, call, error=None, content="done"):
         invocation = call.invocation
-        content = {"memories": []} if invocation.tool == RECALL else orjson.dumps({"did": invocation.tool}).decode()
+        if invocation.tool == RECALL:
+            content = {"memories": []}
         failure = ToolError("execution_failed", error) if error else None
         result = ToolResult(invocation.call_id, None if error else content, failure)
         call.answer.set_result(ToolOutcome(result, 1))
