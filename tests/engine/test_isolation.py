@@ -62,7 +62,7 @@ async def both_asked(world):
         world.nodes[0].submit(agent, "x")
         await world.clock.settle()
     [host] = world.nodes[0].hosts
-    assert set((await host.status()).hosted) == {BAD, GOOD}
+    assert set(await host.hosted()) == {BAD, GOOD}
     return world.models.pending
 
 
