@@ -20,7 +20,8 @@ from benchmarks.question import Say
 from benchmarks.system import STOP_SECONDS, RunningSystem
 
 _GCS = re.compile(r"--gcs-address=(\S+)")
-_ACCESS = "RAY_AUTH_"
+_ACCESS = ("RAY_AUTH_", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+"""How a cluster authenticates, and whether it keeps to loopback."""
 _SAID, _FOUND = "said ", "found "
 
 
@@ -56,7 +57,7 @@ def ask_inside(system: RunningSystem, module: str, say: Say, *arguments: object)
 
 
 def cluster_of(tree: ProcessTree) -> tuple[str, dict[str, str]]:
-    """Return where the cluster of these processes is, and the variables that who attaches needs: how it authenticates."""
+    """Return where the cluster of these processes is, and the variables that who attaches needs."""
     for process in tree.processes():
         address = _GCS.search(" ".join(process.cmdline()))
         if address:

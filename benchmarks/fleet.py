@@ -12,17 +12,20 @@ and places for a tenth of them: the store must show each run completed in the en
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.meter import Meter, disturbance
 from benchmarks.past import queue_runs
 from benchmarks.processes import difference
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import RunningSystem, running_system
 from benchmarks.wave import RunTimes, StoreReader, trigger_each, wait_until_done
+from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 
 TITLE = (
@@ -91,6 +94,8 @@ class Wave:
     times: RunTimes
     cpu: dict[str, float]
     """Seconds by process, the most first."""
+    others_cores: float
+    """What others used of the machine meanwhile."""
     peak: int
     growth: dict[str, float]
     """Bytes (PSS) by process that it left behind, the most first."""
@@ -102,6 +107,7 @@ class Wave:
             "accepting_seconds": round(self.times.accepting, 2),
             "most_runs_at_once": self.times.most_at_once,
             "cpu_seconds": self.cpu,
+            "others_cores": self.others_cores,
             "peak_mb": self.peak // _MEGABYTE,
             "growth_mb": {name: round(grown / _MEGABYTE, 1) for name, grown in self.growth.items()},
         }
@@ -117,6 +123,7 @@ class Backlog:
     most_resident: int
     seconds: float
     """From the first run's start to the last outcome."""
+    others_cores: float
     peak: int
 
 
@@ -156,15 +163,16 @@ def waves(fleet: Fleet, say: Say) -> tuple[Wave, Wave, dict[str, int]]:
 
 def measured_wave(system: RunningSystem, store: StoreReader, fleet: Fleet, say: Say) -> Wave:
     """Trigger each of the agents once, wait for the end of all runs, and return what that took."""
-    before, cpu, last = system.tree.pss_by_name(), system.tree.cpu_by_name(), store.last_seq()
+    before, last, meter = system.tree.pss_by_name(), store.last_seq(), Meter(system.tree)
     with system.peak_memory() as peak:
         trigger_each(system.url, fleet.names())
         wait_until_done(store, say, seconds=_PATIENCE)
-    spent = difference(cpu, system.tree.cpu_by_name())
+    spent = meter.read()
     time.sleep(_SETTLE_SECONDS)
     times = store.times(last)
     say(f"{fleet.agents} agents in {times.wall:.1f} s, at most {times.most_at_once} runs at once")
-    return Wave(times, spent, peak.bytes, difference(before, system.tree.pss_by_name()))
+    grown = difference(before, system.tree.pss_by_name())
+    return Wave(times, spent.cpu_seconds, spent.others_cores, peak.bytes, grown)
 
 
 def work_off_backlog(fleet: Fleet, say: Say) -> Backlog:
@@ -172,12 +180,13 @@ def work_off_backlog(fleet: Fleet, say: Say) -> Backlog:
     with TemporaryDirectory(prefix="owl-bench-") as name:
         file = Path(name) / "owlclaw.db"
         say(f"queueing a run for each of {fleet.registered} agents")
-        queue_runs(file, [AgentRef.parse(f"fleet:{number}") for number in range(fleet.registered)])
+        registered = [AgentRef.parse(f"fleet:{number}") for number in range(fleet.registered)]
+        asyncio.run(queue_runs(file, registered, SystemClock().now()))
         agents = {"fleet": {"model": "scripted:echo", "isolation": "shared"}}
         with running_system(
             agents, data_dir=name, actors=fleet.actor_settings(), models=fleet.model_settings()
         ) as system:
-            store = StoreReader(file)
+            store, meter = StoreReader(file), Meter(system.tree)
             with system.peak_memory() as peak:
                 most = wait_until_done(store, say, seconds=_PATIENCE)
             times = store.times()
@@ -187,6 +196,7 @@ def work_off_backlog(fleet: Fleet, say: Say) -> Backlog:
                 by_status=store.by_status(),
                 most_resident=most,
                 seconds=max(times.finished) - min(times.started),
+                others_cores=meter.read().others_cores,
                 peak=peak.bytes,
             )
             system.kill()
@@ -221,9 +231,19 @@ def wave_figures(fleet: Fleet, first: Wave, second: Wave) -> tuple[Figure, ...]:
             baseline_is=alone,
             goal=f"at most {GOAL_SECONDS:g} s",
             met=first.times.wall <= GOAL_SECONDS,
-            note=f"triggers accepted over {first.times.accepting:.1f} s, at most {first.times.most_at_once} runs at once",
+            note=_notes(
+                f"triggers accepted over {first.times.accepting:.1f} s, at most {first.times.most_at_once} runs at once",
+                disturbance(first.others_cores),
+            ),
         ),
-        Figure(f"wall_seconds, {agents}, resident", second.times.wall, "s", baseline=IDEAL_SECONDS, baseline_is=alone),
+        Figure(
+            f"wall_seconds, {agents}, resident",
+            second.times.wall,
+            "s",
+            baseline=IDEAL_SECONDS,
+            baseline_is=alone,
+            note=disturbance(second.others_cores),
+        ),
         Figure(f"cpu_ms_per_run, {agents}, first run", 1_000 * cpu / fleet.agents, "ms", note="all processes"),
         Figure(f"peak_memory, {agents}", first.peak / _MEGABYTE, "MB", note="all processes, shared pages once"),
         Figure(
@@ -256,7 +276,9 @@ def backlog_figures(fleet: Fleet, backlog: Backlog) -> tuple[Figure, ...]:
             f"runs_per_second, {fleet.registered} registered",
             fleet.registered / backlog.seconds,
             "/s",
-            note=f"one model call and no tool; {backlog.seconds:.0f} s in all",
+            note=_notes(
+                f"one model call and no tool; {backlog.seconds:.0f} s in all", disturbance(backlog.others_cores)
+            ),
         ),
         Figure(f"peak_memory, {fleet.registered} registered", backlog.peak / _MEGABYTE, "MB", note="all processes"),
     )
@@ -276,3 +298,7 @@ def plots(before: dict[str, int], first: Wave) -> tuple[Plot, ...]:
         Plot("Memory that a fleet adds", "process", "MB", memory),
         Plot("CPU of a wave", "process", "s", (Series("CPU", *zip(*cpu, strict=True)),)),
     )
+
+
+def _notes(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)

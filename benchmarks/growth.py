@@ -9,6 +9,7 @@ of them.
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from benchmarks.past import finish_runs
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import RunningSystem, running_system
 from benchmarks.wave import StoreReader, WaveError, trigger_each, wait_until_done
+from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 
 TITLE = "CPU of a run with more and more agents, skills and past runs."
@@ -149,7 +151,8 @@ def start(amounts: Amounts, stack: ExitStack, say: Say) -> dict[str, RunningSyst
     wait_until_done(StoreReader(crowded.store), say, seconds=_PATIENCE)
     data_dir = stack.enter_context(TemporaryDirectory(prefix="owl-bench-"))
     say(f"writing {amounts.past_runs} past runs")
-    finish_runs(Path(data_dir) / "owlclaw.db", past_agents(), amounts.past_runs)
+    store = Path(data_dir) / "owlclaw.db"
+    asyncio.run(finish_runs(store, past_agents(), amounts.past_runs, SystemClock().now()))
     old = stack.enter_context(
         running_system({"past": _SHARED}, data_dir=data_dir, actors={"warm": 1, "idle_seconds": 3_600})
     )

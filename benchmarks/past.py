@@ -6,14 +6,12 @@ The finished runs have the entries and ledger records of a run with two model ca
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
 from owlclaw_ray.adapters.store.opening import open_store
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
@@ -29,6 +27,7 @@ from owlclaw_ray.ports.store import (
     Command,
     CommandFailed,
     FinishRun,
+    ReleaseAgent,
     StaleEpoch,
     SubmitRun,
 )
@@ -36,6 +35,7 @@ from owlclaw_ray.ports.store import (
 _BATCH = 2_000
 _EPOCH = 1
 _TRIGGER = Trigger(TriggerKind.API, {"price": 7})
+_STATE = AgentState(("api: completed, 1 tool calls. done",), 1)
 _STEP = timedelta(milliseconds=10)
 
 
@@ -43,16 +43,15 @@ class PastError(Exception):
     """The store refused a command."""
 
 
-def queue_runs(store: Path, agents: Sequence[AgentRef]) -> None:
+async def queue_runs(store: Path, agents: Sequence[AgentRef], now: datetime) -> None:
     """Register these agents with one queued run each."""
-    now = SystemClock().now()
     runs = (SubmitRun(RunId(f"run_queued_{number}"), agent, _TRIGGER, now) for number, agent in enumerate(agents))
-    asyncio.run(_apply_all(store, runs))
+    await _apply_all(store, runs)
 
 
-def finish_runs(store: Path, agents: Sequence[AgentRef], runs: int) -> None:
-    """Give these agents so many finished runs together, in turn. The store must not know them yet."""
-    asyncio.run(_apply_all(store, past_of(agents, runs, SystemClock().now())))
+async def finish_runs(store: Path, agents: Sequence[AgentRef], runs: int, now: datetime) -> None:
+    """Give these agents so many finished runs together, in turn; the last was just now. The store must not know them yet."""
+    await _apply_all(store, past_of(agents, runs, now))
 
 
 def past_of(agents: Sequence[AgentRef], runs: int, now: datetime) -> Iterator[Command]:
@@ -62,6 +61,8 @@ def past_of(agents: Sequence[AgentRef], runs: int, now: datetime) -> Iterator[Co
         yield ActivateAgent(agent, ActivationId(f"act_past_{number}"), begin)
     for number in range(runs):
         yield from _run(RunId(f"run_past_{number}"), agents[number % len(agents)], begin + number * _STEP)
+    for agent in agents:
+        yield ReleaseAgent(agent, _EPOCH, _STATE, now)
 
 
 def _run(run_id: RunId, agent: AgentRef, at: datetime) -> Iterator[Command]:
@@ -113,7 +114,7 @@ def _run(run_id: RunId, agent: AgentRef, at: datetime) -> Iterator[Command]:
         _EPOCH,
         (JournalEntry(7, EntryKind.RUN_FINISHED, at, end),),
         result,
-        AgentState(("api: completed, 1 tool calls. done",), 1),
+        _STATE,
         at,
         (LedgerRecord(record, agent.tenant, agent.agent_id, run_id, LedgerKind.RUN, at, end),),
         claim_next=False,

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.attached import ask_inside
 from benchmarks.distribution import percentile
+from benchmarks.meter import Meter
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import running_system
 from benchmarks.tool_calls import APPLICATION, CALLERS, EMPTY, TOOLS
@@ -32,7 +33,9 @@ def answer(size: Size, say: Say) -> Answer:
     """Measure inside a running system."""
     with running_system({"bench": {"model": "scripted:echo"}}, application=APPLICATION) as system:
         system.settle()
+        meter = Meter(system.tree)
         found = ask_inside(system, "benchmarks.tool_calls", say, system.folder, ROUNDS[size], SECONDS[size])
+        others = meter.read().others_cores
         system.kill()
     latencies = {what: latency_of(seconds) for what, seconds in found["latencies"].items()}
     many = {what: many_of(halves) for what, halves in found["many"].items()}
@@ -40,7 +43,7 @@ def answer(size: Size, say: Say) -> Answer:
         "tools",
         (*latency_figures(latencies), *many_figures(many)),
         (plot_of(latencies),),
-        {"latency_ms": latencies, "callers": CALLERS, "many": many},
+        {"latency_ms": latencies, "callers": CALLERS, "many": many, "others_cores": others},
     )
 
 

@@ -1,0 +1,151 @@
+import pytest
+
+from benchmarks import growth
+from benchmarks.growth import (
+    AMOUNTS,
+    Case,
+    Measured,
+    Pace,
+    axis_figures,
+    by_axis,
+    cases,
+    cost_of,
+    idle_figures,
+    plot_of,
+    skill_files,
+)
+from benchmarks.load import LoadResult
+from benchmarks.question import Size
+from benchmarks.wave import WaveError
+from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.skill_selection import select_skills
+from owlclaw_ray.skills.loading import load_skills
+
+AMOUNT = AMOUNTS[Size.SMOKE]
+
+
+@pytest.fixture
+def skills(tmp_path):
+    def load(count):
+        for path, text in skill_files("bench", count).items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        found, warnings = load_skills(tmp_path / "agents" / "bench" / "capabilities", "capabilities")
+        assert not warnings
+        return found
+
+    return load
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_the_prompt_has_the_same_skill_whether_there_are_few_or_many(skills, count):
+    found = skills(count)
+
+    chosen = select_skills(found, Trigger(TriggerKind.API, {"price": 7}, "prices"), Limits().skill_tokens)
+
+    assert len(found) == count
+    assert [skill.name for skill in chosen] == ["skill-0"]
+
+
+def test_triggers_keep_to_the_pace(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(growth.time, "monotonic", lambda: now[0])
+    pace = Pace(40.0, started=100.0)
+
+    assert not pace(LoadResult())
+    now[0] = 100.1
+    assert pace(LoadResult(accepted=3))
+    assert not pace(LoadResult(accepted=4))
+    assert not pace(LoadResult(accepted=3, refused=1))
+
+
+def test_cases_go_from_the_least_to_the_most_along_each_axis():
+    assert [(case.axis, case.amount) for case in cases(AMOUNTS[Size.FULL])] == [
+        ("agents", 1),
+        ("agents", 100),
+        ("agents", 10_000),
+        ("skills", 1),
+        ("skills", 50),
+        ("past runs", 0),
+        ("past runs", 100_000),
+    ]
+
+
+def test_a_cost_that_differs_by_no_more_than_the_noise_is_flat():
+    figures = axis_figures("agents", {1: Measured([5.0, 5.1]), 100: Measured([5.4, 5.5]), 10_000: Measured([6.0, 6.1])})
+
+    assert [each.met for each in figures] == [None, True, False]
+    assert figures[2].baseline == pytest.approx(5.05)
+
+
+def test_noisy_rounds_widen_what_counts_as_flat_and_say_so():
+    (_, noisy) = axis_figures("skills", {1: Measured([4.0, 6.0, 5.0]), 50: Measured([6.0, 6.0, 6.0])})
+
+    assert noisy.met
+    assert noisy.goal == "flat: within 40% of the baseline"
+
+
+def test_axes_keep_their_cases_in_order():
+    measured = [(case, Measured([float(case.amount)])) for case in cases(AMOUNT)]
+
+    axes = by_axis(measured)
+
+    assert list(axes) == ["agents", "skills", "past runs"]
+    assert plot_of("skills", axes["skills"]).series[0].x == ("1", "50")
+
+
+def test_the_cost_of_a_run_is_without_what_the_idle_system_uses(monkeypatch):
+    now, cpu = [0.0], iter([1.0, 3.0])
+    monkeypatch.setattr(growth.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(growth, "StoreReader", lambda store: store)
+    monkeypatch.setattr(growth, "wait_until_done", lambda *_, **__: now.__setitem__(0, 10.0))
+
+    async def post_for(_url, _paths, **_options):
+        return LoadResult(accepted=100)
+
+    monkeypatch.setattr(growth, "post_for", post_for)
+
+    class System:
+        url = store = ""
+
+        def cpu_seconds(self):
+            return next(cpu)
+
+    assert cost_of(System(), iter(()), idle=0.1, seconds=5.0, say=print) == pytest.approx(10.0)
+
+
+def test_a_round_in_which_a_trigger_is_refused_is_no_measurement(monkeypatch):
+    monkeypatch.setattr(growth, "StoreReader", lambda store: store)
+    monkeypatch.setattr(growth, "wait_until_done", lambda *_, **__: 0)
+
+    async def post_for(_url, _paths, **_options):
+        return LoadResult(accepted=99, refused=1)
+
+    monkeypatch.setattr(growth, "post_for", post_for)
+
+    class System:
+        url = store = ""
+
+        def cpu_seconds(self):
+            return 0.0
+
+    with pytest.raises(WaveError, match="1 refused"):
+        cost_of(System(), iter(()), idle=0.1, seconds=5.0, say=print)
+
+
+def test_idle_systems_are_compared_with_the_small_one():
+    idle = {"small": Measured([0.10]), "crowded": Measured([0.15]), "old": Measured([0.10])}
+
+    crowded, old = idle_figures(idle, AMOUNT)
+
+    assert (crowded.name, crowded.ratio) == ("idle_cpu, 300 resident agents", 1.5)
+    assert old.ratio == 1.0
+
+
+def test_a_case_is_asked_of_a_system_that_has_its_agents():
+    systems = {"small": {"bench", "past", "one", "fifty"}, "crowded": {"bench"}, "old": {"past"}}
+
+    for case in cases(AMOUNT):
+        assert isinstance(case, Case)
+        assert next(case.paths).split("/")[3].partition(":")[0] in systems[case.system]
