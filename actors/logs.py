@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -26,8 +27,37 @@ class Utf8Handler(logging.StreamHandler[TextIO]):
         return super().format(record).encode("utf-8", "backslashreplace").decode()
 
 
+class TextFormatter(logging.Formatter):
+    """One line an event, then its trace: time in UTC, level, message, logger."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """Return the line without the trace."""
+        return f"{record.asctime} [{record.levelname.lower():<8}] {record.message} [{record.name}]"
+
+    def usesTime(self) -> bool:  # noqa: N802 - the library's name
+        """Every line has its time."""
+        return True
+
+
 def configure(plan: LogPlan) -> None:
-    """Have our loggers of this process write at this level in this form; other libraries' loggers are left alone."""
+    """Have our loggers of this process write at this level in this form; other libraries' loggers are left alone.
+
+    structlog, whose import costs each process 3 MB, writes JSON only.
+    """
+    handler = Utf8Handler()
+    handler.setFormatter(_json_formatter() if plan.format == "json" else TextFormatter())
+    for name in _OURS:
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(plan.level.upper())
+        logger.propagate = False
+
+
+def _json_formatter() -> logging.Formatter:
     import structlog
 
     shared: list[structlog.typing.Processor] = [
@@ -36,18 +66,8 @@ def configure(plan: LogPlan) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: list[structlog.typing.Processor] = [
-        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(ensure_ascii=False),
     ]
-    if plan.format == "json":
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
-    handler = Utf8Handler()
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
-        )
-    )
-    for name in _OURS:
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [handler]
-        logger.setLevel(plan.level.upper())
-        logger.propagate = False
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=last)

@@ -15,7 +15,8 @@ def modules_after(statement):
 
 
 def test_an_agent_actor_loads_nothing_beyond_ray_but_the_engine_and_orjson():
-    added = modules_after("import actors.agent") - modules_after("import ray")
+    lives = "import actors.agent; from actors.logs import LogPlan, configure; configure(LogPlan())"
+    added = modules_after(lives) - modules_after("import ray")
 
     packages = {name.partition(".")[0] for name in added} - set(sys.stdlib_module_names)
     assert packages == {"actors", "owlclaw_ray", "orjson"}
