@@ -17,7 +17,7 @@ from owlclaw_ray.adapters.scripted.client import ScriptedClient
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
@@ -35,6 +35,7 @@ from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.engine.watching import RunWatch
+from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
@@ -328,7 +329,7 @@ def assemble(
     directory = Directory(
         pool=pool,
         store=store,
-        isolation_of=lambda name: definitions.load(name).isolation,
+        isolation_of=lambda name: isolation_of(definitions, name),
         placement=placement,
         clock=clock,
     )
@@ -346,6 +347,14 @@ def assemble(
     runtime.store, runtime.directory, runtime.pool = store, directory, pool
     runtime.scheduler = Scheduler(store=grouped, wake=dispatcher.wake, next_fire=next_fire, clock=clock)
     return runtime
+
+
+def isolation_of(definitions: LoadedDefinitions, name: str) -> Isolation:
+    """Return how the definition wants its agents placed; a broken one gets a host too, where its runs fail and say why."""
+    try:
+        return definitions.load(name).isolation
+    except OwlClawError:
+        return Isolation.DEDICATED
 
 
 async def _healthy() -> Health:

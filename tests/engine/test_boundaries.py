@@ -237,6 +237,20 @@ async def test_a_tool_that_the_application_has_no_more_is_not_available_to_a_res
     assert set(world.witness.final.values()) == {RunStatus.COMPLETED}
 
 
+async def test_a_journal_that_cannot_be_read_back_ends_its_run_and_not_the_agent(world):
+    run_id = await begin(world, PROMPT, reply("look"))
+    world.database.tables(
+        """UPDATE journal SET data = '{"nothing":"of what belongs here"}' WHERE kind = 'model_replied'"""
+    )
+    world.nodes[0].submit(SOLO, "whole")
+
+    assert await world.come_to_rest()
+
+    run = await world.nodes[0].gate.run(DEFAULT_TENANT, run_id)
+    assert run.result.error.type == "internal_error"
+    assert sorted(status.value for status in world.witness.final.values()) == ["completed", "failed"]
+
+
 @pytest.mark.parametrize("fate", DISASTERS)
 async def test_a_crash_in_the_middle_of_finish_ends_the_run_once_and_the_next_one_runs(world, fate):
     node = world.nodes[0]

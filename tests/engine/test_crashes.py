@@ -9,13 +9,13 @@ import pytest
 from owlclaw_ray import OwlClaw, ToolContext
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId
-from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, LedgerFilter
+from owlclaw_ray.ports.store import ActivateAgent, LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, asks, says
 
@@ -206,31 +206,6 @@ async def test_with_more_dedicated_agents_than_hosts_the_idle_make_room(agents, 
 
     assert {run.status for run in runs} == {RunStatus.COMPLETED}
     assert hosts <= 2
-
-
-async def test_a_journal_that_cannot_be_read_back_ends_its_run_and_not_the_agent(agents, tmp_path):
-    agents.define()
-    gate = asyncio.Event()
-
-    async def decide(request):
-        if request.trigger.payload == "broken":
-            await gate.wait()
-        return says("fine")
-
-    model = Model(decide)
-    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model]) as runtime:
-        broken = await runtime.submit(WATCH, Trigger(TriggerKind.API, "broken"))
-        await model.asked.wait()
-        record = await runtime.store.agent(WATCH)
-        bad = JournalEntry(3, EntryKind.MODEL_REPLIED, SystemClock().now(), {"nothing": "of what belongs here"})
-        await runtime.store.apply([AppendJournal(broken.run_id, WATCH, record.epoch, (bad,))])
-        await runtime.crash_hosts()
-        run = await runtime.outcome(broken)
-        following = await runtime.trigger("watch", "whole")
-
-    assert run.status is RunStatus.FAILED
-    assert run.result.error.type == "internal_error"
-    assert following.status is RunStatus.COMPLETED
 
 
 async def test_hosts_that_nobody_needs_are_ended(agents, tmp_path):

@@ -43,7 +43,7 @@ from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CancelRun
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
-from owlclaw_ray.testing.in_process import InProcessRuntime, LocalHost, LocalPool, Wire, assemble
+from owlclaw_ray.testing.in_process import InProcessRuntime, LocalHost, LocalPool, Wire, assemble, isolation_of
 from tests.engine.witness import Witness
 
 AGENTS = tuple(AgentRef.parse(name) for name in ("solo", "solo:1", "crew:a", "crew:b", "crew:c"))
@@ -378,7 +378,7 @@ class Node:
         runtime.directory = runtime._dispatcher._directory = Directory(
             pool=runtime.pool,
             store=self.gate,
-            isolation_of=lambda name: world.definitions.load(name).isolation,
+            isolation_of=lambda name: isolation_of(world.definitions, name),
             placement=world.placement,
             clock=world.clock,
         )
