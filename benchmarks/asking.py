@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from benchmarks.question import Answer, Say
-from benchmarks.suites import Asking
+from benchmarks.suites import Asking, module_of
 
 _OURS = ("benchmarks", "serve", "actors", "owlclaw_ray")
 
@@ -55,7 +55,7 @@ def ask(asking: Asking, extras: Mapping[str, str], say: Say) -> Outcome:
     """Import the question's module and have it answer."""
     started = time.monotonic()
     try:
-        module = importlib.import_module(f"benchmarks.{asking.question}")
+        module = importlib.import_module(module_of(asking.question))
         answer: Answer = module.answer(asking.size, say)
         return Answered(asking, module.TITLE, round(time.monotonic() - started, 1), answer)
     except ModuleNotFoundError as error:

@@ -78,3 +78,5 @@ class Answer:
     plots: tuple[Plot, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     """Whatever else helps to judge the figures; JSON values."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What is kept beside the report, by name; the question's name is put before it."""

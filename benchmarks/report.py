@@ -33,9 +33,13 @@ class Report:
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write results.json and results.md."""
+    """Write results.json and results.md, and what questions keep beside them."""
     (folder / "results.json").write_bytes(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2))
     (folder / "results.md").write_text(as_markdown(report), encoding="utf-8")
+    for each in report.outcomes:
+        if isinstance(each, Answered):
+            for name, content in _files(each).items():
+                (folder / name).write_bytes(content)
 
 
 def as_json(report: Report) -> dict[str, object]:
@@ -135,7 +139,7 @@ def _loads(loads: Sequence[float]) -> str:
 
 
 def _answered(outcome: Answered) -> dict[str, object]:
-    answer = asdict(outcome.answer)
+    answer = {**asdict(outcome.answer), "files": list(_files(outcome))}
     figures = [
         {**asdict(figure), "ratio": None if figure.ratio is None else round(figure.ratio, 4)}
         for figure in outcome.answer.figures
@@ -147,3 +151,7 @@ def _answered(outcome: Answered) -> dict[str, object]:
         "seconds": outcome.seconds,
         "size": outcome.asking.size,
     }
+
+
+def _files(outcome: Answered) -> dict[str, bytes]:
+    return {f"{outcome.asking.question}-{name}": content for name, content in outcome.answer.files.items()}

@@ -20,7 +20,9 @@ EXTRAS: Mapping[str, str] = {
     "peers": "peers",
     "chaos": "",
 }
-"""Every question, the module `benchmarks.<question>`, with the optional extra of owlclaw-ray that it needs."""
+"""Every question with the optional extra of owlclaw-ray that it needs."""
+_MODULES: Mapping[str, str] = {"load": "load_test"}
+"""Questions whose module has another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class Asking:
 
     question: str
     size: Size
+
+
+def module_of(question: str) -> str:
+    """Return the name of the module that answers a question."""
+    return f"benchmarks.{_MODULES.get(question, question)}"
 
 
 def chosen(names: Iterable[str], size: Size | None) -> list[Asking]:

@@ -3,6 +3,9 @@
 import argparse
 import re
 import shlex
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -57,6 +60,16 @@ def check_pip(arguments):
     extra = _EXTRAS.search(arguments[-1])
     assert extra
     assert f"\n{extra[1]} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def check_locust(arguments, server, folder):
+    """Assert that locust, with these options but for less time, loads the test's server without failures."""
+    short = ["1s" if before == "-t" else argument for before, argument in pairwise(["", *arguments])]
+    command = [sys.executable, "-m", "locust", *(argument.replace(DOCUMENTED_URL, server) for argument in short)]
+    file = command.index("-f") + 1
+    command[file] = str(ROOT / command[file])
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def send(arguments, server, run_id):

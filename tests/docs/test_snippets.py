@@ -74,6 +74,8 @@ def test_commands_are_taken_by_the_real_command_line(snippet, server, tmp_path):
                 shell.check_owlclaw(arguments)
             case ["python", "-m", "benchmarks.chaos", *arguments]:
                 shell.check_chaos(arguments)
+            case ["locust", *arguments]:
+                shell.check_locust(arguments, server, tmp_path)
             case ["make", *targets]:
                 shell.check_make(targets)
             case ["curl", *arguments]:
