@@ -24,13 +24,18 @@ logger = logging.getLogger(__name__)
 class ActorHost:
     """Implements `Host` over an AgentActor."""
 
-    def __init__(self, host_id: str, actor: ActorHandle[Any], patience: float) -> None:
-        self._host_id, self.actor, self._patience = host_id, actor, patience
+    def __init__(self, host_id: str, node_id: str, actor: ActorHandle[Any], patience: float) -> None:
+        self._host_id, self._node_id, self.actor, self._patience = host_id, node_id, actor, patience
 
     @property
     def host_id(self) -> str:
         """See Host.host_id."""
         return self._host_id
+
+    @property
+    def node_id(self) -> str:
+        """See Host.node_id: Ray's id of the node."""
+        return self._node_id
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See Host.adopt."""
@@ -104,6 +109,7 @@ class RootedPool:
         self._namespace, self._patience = namespace, patience
         self._roots: dict[str, Named] = {}
         self._homes: dict[str, str] = {}
+        self._coming: Counter[str] = Counter()
 
     @property
     def nodes(self) -> int:
@@ -111,13 +117,17 @@ class RootedPool:
         return max(1, len(self._roots))
 
     async def spawn(self) -> Host:
-        """See HostPool.spawn. The node with the fewest hosts gets it."""
+        """See HostPool.spawn. The node with the fewest hosts gets it, those on their way included."""
         await self._find_roots()
-        hosts = Counter(self._homes.values())
+        hosts = self._coming + Counter(self._homes.values())
         node_id = min(self._roots, key=lambda node: hosts[node])
-        host_id, actor = await self._roots[node_id].ask("spawn_host")
+        self._coming[node_id] += 1
+        try:
+            host_id, actor = await self._roots[node_id].ask("spawn_host")
+        finally:
+            self._coming[node_id] -= 1
         self._homes[host_id] = node_id
-        return ActorHost(host_id, actor, self._patience)
+        return ActorHost(host_id, node_id, actor, self._patience)
 
     async def living(self) -> Sequence[Host]:
         """See HostPool.living. Hosts of a root that does not answer are dead or die with it."""
@@ -141,7 +151,7 @@ class RootedPool:
             logger.warning("the root of node %s does not answer: %s", node_id, error)
             return []
         self._homes.update((host_id, node_id) for host_id, _ in hosts)
-        return [ActorHost(host_id, actor, self._patience) for host_id, actor in hosts]
+        return [ActorHost(host_id, node_id, actor, self._patience) for host_id, actor in hosts]
 
     async def _find_roots(self) -> None:
         """Note the roots of living nodes; raises RuntimeUnavailableError if there is none."""

@@ -22,6 +22,11 @@ class Host(Protocol):
         """Its name, unique among all hosts that ever were."""
         ...
 
+    @property
+    def node_id(self) -> str:
+        """The machine that it lives on."""
+        ...
+
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See AgentHost.adopt."""
         ...

@@ -64,7 +64,10 @@ class Seating:
         return self._where.get(agent)
 
     def place(self, agent: AgentRef, isolation: Isolation) -> Seat | None:
-        """Seat an agent that has none; None if no host has a place for it."""
+        """Seat an agent that has none; None if no host has a place for it.
+
+        Shared hosts are begun on every node before a second one is begun on any, and filled evenly.
+        """
         seat = self._free(isolation)
         if seat is None:
             return None
@@ -160,12 +163,12 @@ class Seating:
         return list(chosen.values())
 
     def _free(self, isolation: Isolation) -> Seat | None:
+        spare = self.spare()
         if isolation is Isolation.SHARED:
-            shared = [
-                seat
-                for seat in self._seats.values()
-                if seat.isolation is isolation and len(seat.agents) < self._capacity
-            ]
-            if shared:
-                return min(shared, key=lambda seat: len(seat.agents))
-        return next((seat for seat in self._seats.values() if seat.isolation is None), None)
+            shared = [seat for seat in self._seats.values() if seat.isolation is isolation]
+            begun = [seat for seat in shared if len(seat.agents) < self._capacity]
+            if begun:
+                served = {seat.host.node_id for seat in shared}
+                unserved = (seat for seat in spare if seat.host.node_id not in served)
+                return next(unserved, None) or min(begun, key=lambda seat: len(seat.agents))
+        return next(iter(spare), None)

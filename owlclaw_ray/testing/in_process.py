@@ -168,6 +168,11 @@ class LocalHost:
         """See Host.host_id."""
         return self._host_id
 
+    @property
+    def node_id(self) -> str:
+        """See Host.node_id."""
+        return "here"
+
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See Host.adopt."""
         await self._reach(lambda host: host.adopt(agents))

@@ -1,6 +1,7 @@
 import itertools
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -133,9 +134,16 @@ def test_differences_have_the_most_first_and_only_what_grew():
 def test_a_process_is_named_after_its_program_and_an_actor_after_its_class(tmp_path):
     program = tmp_path / "gcs_server"
     program.symlink_to(Path("/bin/sleep"))
-    with subprocess.Popen([str(program), "60"]) as process:
-        assert set(ProcessTree(psutil.Process(process.pid)).cpu_by_name()) == {"gcs_server"}
-        process.kill()
-    with subprocess.Popen(["ray::AgentActor.wake()", "60"], executable="/bin/sleep") as process:
-        assert set(ProcessTree(psutil.Process(process.pid)).cpu_by_name()) == {"AgentActor"}
-        process.kill()
+    for words, executable, name in [
+        ([str(program), "60"], str(program), "gcs_server"),
+        (["ray::AgentActor.wake()", "60"], "/bin/sleep", "AgentActor"),
+    ]:
+        process = subprocess.Popen(words, executable=executable)
+        try:
+            seen = psutil.Process(process.pid)
+            while not seen.cmdline():  # Popen returns a moment before the kernel shows the new program's words
+                time.sleep(0.001)
+            assert set(ProcessTree(seen).cpu_by_name()) == {name}
+        finally:
+            process.kill()
+            process.wait()

@@ -135,7 +135,7 @@ def fleet(tmp_path: Path, postgres_url: str, cluster: Cluster) -> Iterator[Fleet
     (agent / "IDENTITY.md").write_text("# Trial\n\n## My Capabilities\n- act\n")
     (agent / "script.yaml").write_text(yaml.safe_dump({"rules": [{"turns": SCRIPT}]}))
     (agent / "agent.yaml").write_text(yaml.safe_dump({"model": "scripted:script.yaml", "isolation": "shared"}))
-    placement = {"warm": 1, "max": 2, "agents_per_actor": 10}
+    placement = {"warm": 1, "max": 2, "agents_per_actor": 14}
     (tmp_path / "owlclaw.yaml").write_text(yaml.safe_dump({"app": "trial_app:app", "actors": placement}))
     [port] = free_ports(1)
     made = Fleet(cluster, tmp_path, postgres_url, port)

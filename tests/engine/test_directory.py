@@ -19,8 +19,8 @@ from tests.engine.conftest import Model, says
 class SteeredHost:
     """Holds the agents that it adopts; `idle` and `memory` are what it says of itself."""
 
-    def __init__(self, host_id):
-        self.host_id = host_id
+    def __init__(self, host_id, node_id="here"):
+        self.host_id, self.node_id = host_id, node_id
         self.agents = {}
         self.memory = 0.1
         self.idle = {}
@@ -151,6 +151,19 @@ async def test_shared_agents_fill_a_host_before_another_is_made():
 
     assert pool.made == 3
     assert max(len(host.agents) for host in pool.hosts.values()) == 10
+
+
+async def test_shared_agents_are_spread_over_the_nodes_before_a_second_host_of_a_node_gets_any():
+    hosts = [SteeredHost(f"{node}-{number}", node) for number in (1, 2) for node in ("north", "south")]
+    async with directory_over(SteeredPool(*hosts), isolation=Isolation.SHARED, agents_per_actor=3, most=4) as directory:
+        for agent in refs(6):
+            await directory.wake([agent])
+        await settled(lambda: sum(len(host.agents) for host in hosts) == 6)
+        assert [len(host.agents) for host in hosts] == [3, 3, 0, 0]
+
+        await directory.wake(refs(1, start=6))
+        await settled(lambda: sum(len(host.agents) for host in hosts) == 7)
+        assert [len(host.agents) for host in hosts] == [3, 3, 1, 0]
 
 
 async def test_a_host_that_does_not_answer_delays_nobody_elses_agents():
