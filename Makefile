@@ -10,11 +10,11 @@ BIN = $(VENV)/bin
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+test: test-quick
+	$(BIN)/python -m pytest -m ray
 
 test-quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not ray"
+	$(BIN)/python -m pytest -m "not ray" -n auto --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -42,15 +42,18 @@ def add_options(parser: LocustArgumentParser) -> None:
 
 @events.test_start.add_listener  # type: ignore[untyped-decorator]
 def choose_definition(environment: Environment, **_: object) -> None:
-    """Ask the server for its agents and choose one; without one, say why and end with code 2."""
+    """Ask the server for its agents and choose one; without one, say why and end with code 2 (with locust's page open: stop)."""
     try:
         with urlopen(f"{environment.host}/v1/agents", timeout=10) as response:  # noqa: S310 - the host that the user named
             User.definition = definition_of(
                 json.load(response)["agents"], getattr(environment.parsed_options, "agent", "")
             )
     except (NoAgentError, URLError) as error:
-        logger.error("%s", error)  # noqa: TRY400 - it says all that there is to know
+        reason = f"no server at {environment.host}: {error.reason}" if isinstance(error, URLError) else str(error)
+        logger.error("%s", reason)  # noqa: TRY400 - it says all that there is to know
         environment.process_exit_code = _CANNOT_BEGIN
+        if environment.web_ui is None:
+            raise SystemExit(_CANNOT_BEGIN) from None
         if environment.runner is not None:
             environment.runner.quit()
 

@@ -19,6 +19,7 @@ from serve.cli.connection import environment
 _CHANGES_WHAT_IS_MEASURED = ("RAY_", "OWLCLAW_", "RESTATE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_")
 _HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 _KILL_SECONDS = 10.0
+_LOOK_SECONDS = 0.01
 _SETTLE_SECONDS = 30.0
 _IDLE_CORES = 0.1
 
@@ -142,9 +143,19 @@ def _kill(processes: list[psutil.Process], scratch: Path | None) -> None:
     for each in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
-    psutil.wait_procs(processes, timeout=_KILL_SECONDS)
+    end = time.monotonic() + _KILL_SECONDS
+    while any(map(_lives, processes)) and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
     if scratch is not None:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Return whether it can still do something; who is dead but not yet waited for by its parent cannot."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _name(process: psutil.Process) -> str:

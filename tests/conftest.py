@@ -4,8 +4,10 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from actors.environment import ray_environment
@@ -20,3 +22,11 @@ atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 settings.register_profile("owlclaw", deadline=None)
 settings.register_profile("long", settings.get_profile("owlclaw"), max_examples=2_000)
 settings.load_profile("owlclaw")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape the half characters that tests log: reports are sent between processes as UTF-8."""
+    report = yield
+    report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
+    return report

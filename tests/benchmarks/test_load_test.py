@@ -78,15 +78,28 @@ def test_the_plots_show_the_time_from_the_first_request_on():
     assert plots([]) == ()
 
 
-def locust(host, *options):
-    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "-u", "4", "-r", "4", "-t", "3s"]
+def locust(host, seconds, *options):
+    command = [
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(LOCUSTFILE),
+        "--headless",
+        "-u",
+        "4",
+        "-r",
+        "4",
+        "-t",
+        f"{seconds}s",
+    ]
     return subprocess.run(
         [*command, "--host", host, *options], capture_output=True, text=True, check=False, env=clean_environment()
     )
 
 
 def test_users_of_a_server_do_all_that_there_is_to_do_and_nothing_fails(server, tmp_path):
-    ended = locust(server, "--csv", str(tmp_path / "load"), "--keys", "3")
+    ended = locust(server, 2, "--csv", str(tmp_path / "load"), "--keys", "3")
 
     assert ended.returncode == 0, ended.stderr
     rows = statistics_of((tmp_path / "load_stats.csv").read_text(encoding="utf-8").splitlines())
@@ -100,11 +113,11 @@ def test_users_of_a_server_do_all_that_there_is_to_do_and_nothing_fails(server, 
     ("options", "why"),
     [
         (["--agent", "nobody"], "there is no usable agent 'nobody'; there are .*assistant"),
-        (["--host", "http://127.0.0.1:9"], "refused"),
+        (["--host", "http://127.0.0.1:9"], "no server at http://127.0.0.1:9: .*refused"),
     ],
 )
 def test_a_load_that_cannot_begin_says_why_and_ends_with_code_2(server, options, why):
-    ended = locust(server, *options)
+    ended = locust(server, 600, *options)
 
     assert ended.returncode == 2
     assert re.search(why, ended.stderr)
