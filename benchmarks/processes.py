@@ -133,6 +133,14 @@ class PeakMemory:
         self.bytes = max(self.bytes, seen)
 
 
+def lives(process: psutil.Process) -> bool:
+    """Return whether it can still do something; who is dead but not yet waited for by its parent cannot."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """Return what each name gained, the most first; names that gained nothing are left out."""
     gained = {name: round(value - before.get(name, 0.0), 3) for name, value in after.items()}
@@ -144,18 +152,10 @@ def _kill(processes: list[psutil.Process], scratch: Path | None) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
     end = time.monotonic() + _KILL_SECONDS
-    while any(map(_lives, processes)) and time.monotonic() < end:
+    while any(map(lives, processes)) and time.monotonic() < end:
         time.sleep(_LOOK_SECONDS)
     if scratch is not None:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _lives(process: psutil.Process) -> bool:
-    """Return whether it can still do something; who is dead but not yet waited for by its parent cannot."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _name(process: psutil.Process) -> str:

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from benchmarks import processes
-from benchmarks.processes import ProcessTree, clean_environment, difference, stop
+from benchmarks.processes import ProcessTree, clean_environment, difference, lives, stop
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -40,13 +40,6 @@ def family():
     for process in started:
         ProcessTree(psutil.Process(process.pid)).kill() if process.poll() is None else None
         process.communicate()
-
-
-def lives(process):
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_cpu_is_that_of_all_processes_of_those_that_ended_too(family):

@@ -21,7 +21,7 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.client import SyncClient
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
-from serve.loopback import free_ports
+from serve.loopback import free_ports, haproxy_environment
 from tests.conftest import SCRATCH
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres]
@@ -91,14 +91,16 @@ class Fleet:
         self.started.clear()
 
     def processes(self, title: str) -> list[psutil.Process]:
-        """Return the Ray processes with that title."""
+        """Return the Ray processes with that title on the cluster's nodes."""
         found = []
-        for process in psutil.Process().children(recursive=True):
-            try:
-                if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{title}"):
-                    found.append(process)
-            except psutil.Error:
-                continue
+        for node in self.cluster.list_all_nodes():
+            [raylet] = node.all_processes["raylet"]
+            for process in psutil.Process(raylet.process.pid).children(recursive=True):
+                try:
+                    if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{title}"):
+                        found.append(process)
+                except psutil.Error:
+                    continue
         return found
 
 
@@ -117,11 +119,16 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def cluster() -> Iterator[Cluster]:
     offers = {"num_cpus": 1, "resources": {"tool_slots": 2, "quick_slots": 2}, "include_dashboard": False}
     Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)
-    made = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **offers})
-    for _ in range(2):
-        made.add_node(**offers)
-    yield made
-    made.shutdown()
+    proxy = SCRATCH / "proxy"  # not the one of the session's other cluster
+    proxy.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in haproxy_environment(proxy).items():
+            patch.setenv(name, value)
+        made = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **offers})
+        for _ in range(2):
+            made.add_node(**offers)
+        yield made
+        made.shutdown()
     reset_ray_address()
 
 
