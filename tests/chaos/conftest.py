@@ -18,6 +18,7 @@ from benchmarks.chaos.evidence import Evidence, read_evidence
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.session import ANSWERS, BLOWS
 from owlclaw_ray import AgentRef, load_app
+from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
@@ -41,6 +42,7 @@ FIRST = [
     ),
     turn(("remember", {"content": "the disk fills on Fridays"}), ("schedule_once", {"delay_seconds": 1, "focus": "x"})),
 ]
+STOPPED = [turn(("chaos.look", {"milliseconds": 0})), turn(("chaos.put", {"milliseconds": 0}), latency=60.0)]
 SECOND = [turn(("chaos.pay", {"milliseconds": 0})), turn(("chaos.put", {"milliseconds": 0}), latency=2.0)]
 
 
@@ -50,7 +52,9 @@ class Session:
 
     folder: Path
     runs: list[str]
-    """The first, the second (which was resumed), the one cancelled in the queue, the one that a schedule made."""
+    """The first, the second (which was resumed), the one cancelled in the queue, the one cancelled while a model was asked,
+    the one that a schedule made.
+    """
 
     @property
     def first(self) -> str:
@@ -63,7 +67,7 @@ class Session:
     def sql(self, *statements: str) -> None:
         """Change the store behind its back; `{first}`, `{second}` … stand for run ids."""
         connection = sqlite3.connect(Installation(self.folder).data_dir / "owlclaw.db")
-        names = dict(zip(("first", "second", "cancelled", "scheduled"), self.runs, strict=True))
+        names = dict(zip(("first", "second", "cancelled", "stopped", "scheduled"), self.runs, strict=True))
         for statement in statements:
             assert connection.execute(statement.format(**names)).rowcount, statement
         connection.commit()
@@ -91,20 +95,21 @@ async def _play(folder: Path) -> list[str]:
     installation = Installation(folder)
     app = load_app("chaos_application:app", folder)
     async with in_process_runtime(agents_dir=folder / "agents", data_dir=installation.data_dir, app=app) as runtime:
-        first, second, cancelled = [
-            await _submit(runtime, folder, number, turns) for number, turns in enumerate([FIRST, SECOND, []])
+        first, second, cancelled, stopped = [
+            await _submit(runtime, folder, number, turns) for number, turns in enumerate([FIRST, SECOND, [], STOPPED])
         ]
-        _note(folder / ANSWERS, what="cancelling", number=2, key="key-2", run_id=cancelled.run_id)
-        await runtime.cancel(DEFAULT_TENANT, cancelled.run_id)
+        await _cancel(runtime, folder, 2, cancelled)
         await runtime.outcome(first)
-        while not any(entry.kind.value == "tool_finished" for entry in await _journal(runtime, second)):
-            await asyncio.sleep(_PAUSE)
+        await _has_used_a_tool(runtime, second)
         await runtime.crash_hosts()
         await runtime.outcome(second)
+        await _has_used_a_tool(runtime, stopped)
+        await _cancel(runtime, folder, 3, stopped)
+        await runtime.outcome(stopped)
         while not (fired := await _fired(runtime)):
             await runtime.scheduler.tick()
             await asyncio.sleep(_PAUSE)
-    return [first.run_id, second.run_id, cancelled.run_id, fired]
+    return [first.run_id, second.run_id, cancelled.run_id, stopped.run_id, fired]
 
 
 async def _submit(runtime: InProcessRuntime, folder: Path, number: int, turns: list[Any]) -> RunAccepted:
@@ -115,8 +120,17 @@ async def _submit(runtime: InProcessRuntime, folder: Path, number: int, turns: l
     return accepted
 
 
-async def _journal(runtime: InProcessRuntime, accepted: RunAccepted) -> Any:
-    return await runtime.store.journal(DEFAULT_TENANT, accepted.run_id)
+async def _cancel(runtime: InProcessRuntime, folder: Path, number: int, accepted: RunAccepted) -> None:
+    _note(folder / ANSWERS, what="cancelling", number=number, key=f"key-{number}", run_id=accepted.run_id)
+    await runtime.cancel(DEFAULT_TENANT, accepted.run_id)
+
+
+async def _has_used_a_tool(runtime: InProcessRuntime, accepted: RunAccepted) -> None:
+    while True:
+        journal = await runtime.store.journal(DEFAULT_TENANT, accepted.run_id)
+        if any(entry.kind is EntryKind.TOOL_FINISHED for entry in journal):
+            return
+        await asyncio.sleep(_PAUSE)
 
 
 async def _fired(runtime: InProcessRuntime) -> str:

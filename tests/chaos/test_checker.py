@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks.chaos.checker import Promise
 from benchmarks.chaos.session import ANSWERS
+from owlclaw_ray.domain.ledger import LedgerKind
 
 ENTRY = "UPDATE journal SET {change} WHERE run_id = '{{{run}}}' AND kind = '{kind}'"
 
@@ -20,6 +21,8 @@ def test_a_session_without_a_fault_has_no_violation(played):
     assert played.broken() == set()
     kinds = [each.kind.value for each in played.evidence().journals[played.second]]
     assert kinds.count("run_resumed") == 1
+    stopped = [each.record for each in played.evidence().ledger if each.record.run_id == played.runs[3]]
+    assert [each.data["error"] for each in stopped if "error" in each.data and each.kind is LedgerKind.MODEL_CALL]
     assert {each.tool for each in played.evidence().executions} == {"chaos.look", "chaos.put", "chaos.pay"}
 
 
