@@ -17,7 +17,7 @@ from benchmarks import load
 from benchmarks.child import running
 from benchmarks.distribution import percentile
 from benchmarks.load import post_for
-from benchmarks.measuring import BODY, CONNECTIONS, UnfinishedRuns, agent_paths, drain
+from benchmarks.measuring import BODY, CONNECTIONS, UnfinishedRuns, agent_paths, drain, joined
 from benchmarks.meter import Meter, disturbance
 from benchmarks.processes import ProcessTree
 from benchmarks.question import Answer, Figure, Say, Size
@@ -160,9 +160,8 @@ def _accept(url: str, tree: ProcessTree, paths: Iterator[str], seconds: float) -
 
 
 def _said(found: Accepted) -> str:
-    parts = (
+    return joined(
         f"{found.rate:.0f}/s at {found.cpu_ms:.2f} CPU-ms, p95 {found.p95_ms:.0f} ms",
         f"{found.refused} refused" if found.refused else "",
         disturbance(found.others_cores),
     )
-    return "; ".join(part for part in parts if part)

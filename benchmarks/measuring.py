@@ -12,13 +12,16 @@ from pathlib import Path
 from benchmarks import load
 from benchmarks.distribution import percentile
 from benchmarks.load import LoadResult, post_for
-from benchmarks.meter import Meter
+from benchmarks.meter import Meter, disturbance
 from benchmarks.processes import ProcessTree
+from benchmarks.system import RunningSystem
 
 BODY = b'{"payload": {"price": 7}}'
 MOST_UNFINISHED = 256
 """Accepted triggers without an outcome, over all agents, above which nothing more is sent."""
 CONNECTIONS = 64
+WARM_SECONDS = 3.0
+"""Of load before the first measurement."""
 _LOOK_SECONDS = 0.02
 _DRAIN_SECONDS = 120.0
 
@@ -101,6 +104,26 @@ def measure_runs(
         accept_p95_ms=1_000 * percentile(result.latencies, 95),
         others_cores=spent.others_cores,
     )
+
+
+def measure_definition(system: RunningSystem, definition: str, agents: int, seconds: float) -> Measured:
+    """Measure OwlClaw with so many agents of a definition."""
+    paths = agent_paths(agents, definition)
+    return measure_runs(system.url, system.tree, UnfinishedRuns(system.store), paths, seconds)
+
+
+def said(measured: Measured) -> str:
+    """Return it in a few words."""
+    return joined(
+        f"{measured.runs_per_second:.0f} runs/s at {measured.cpu_ms_per_run:.2f} CPU-ms",
+        f"{measured.refused} refused" if measured.refused else "",
+        disturbance(measured.others_cores),
+    )
+
+
+def joined(*remarks: str) -> str:
+    """Return the remarks that there are as one."""
+    return "; ".join(remark for remark in remarks if remark)
 
 
 def drain(unfinished: Callable[[], int]) -> None:

@@ -21,7 +21,9 @@ _HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 _KILL_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
 _SETTLE_SECONDS = 30.0
-_IDLE_CORES = 0.1
+_QUIET_SECONDS = 2
+_IDLE_CORES = 0.33
+"""Ray and Serve use about half of that when nothing happens."""
 
 
 def clean_environment() -> dict[str, str]:
@@ -87,17 +89,16 @@ class ProcessTree:
             peak.see(self.pss_bytes())
 
     def settle(self) -> None:
-        """Return when they have done what they do after their start: at most a tenth of a core is used for a second.
+        """Return when they have done what they do after their start, and use less than a third of a core for two seconds.
 
         After half a minute it returns anyway.
         """
-        end = time.monotonic() + _SETTLE_SECONDS
+        end, quiet = time.monotonic() + _SETTLE_SECONDS, 0
         used = self.cpu_seconds()
-        while time.monotonic() < end:
+        while quiet < _QUIET_SECONDS and time.monotonic() < end:
             time.sleep(1.0)
             before, used = used, self.cpu_seconds()
-            if used - before < _IDLE_CORES:
-                return
+            quiet = quiet + 1 if used - before < _IDLE_CORES else 0
 
     def kill(self) -> None:
         """Kill -9 all of them, and remove the scratch folder that nobody else is left to remove."""

@@ -12,24 +12,22 @@ requests of our runs in bare processes. The stub's and the load generator's CPU 
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.child import running
-from benchmarks.litellm_calls import measure_litellm
-from benchmarks.measuring import Measured, UnfinishedRuns, agent_paths, measure_runs
+from benchmarks.litellm_runs import through_litellm
+from benchmarks.measuring import WARM_SECONDS, Measured, agent_paths, joined, measure_definition, measure_runs, said
 from benchmarks.meter import disturbance
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.skeleton import Unfinished
-from benchmarks.system import RunningSystem, running_system
+from benchmarks.system import running_system
 
 TITLE = "Durable runs a second and what each costs, over HTTP; model → tool task → model."
 DEDICATED = 8
 MANY = 1_000
 _SKELETON = "bare-Ray skeleton, as many agents"
-_WARM_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def answer(size: Size, say: Say) -> Answer:
     if dedicated:
         figures += _dedicated_figures(dedicated, skeleton[DEDICATED])
     if plan.litellm:
-        more, found = _through_litellm(_cpu(shared[MANY]), plan.seconds, say)
+        more, found = through_litellm(_cpu(shared[MANY]), MANY, plan.seconds, say)
         figures += more
         details["litellm"] = found
     return Answer("runs", tuple(figures), _plots(plan, shared, skeleton), details)
@@ -77,11 +75,11 @@ def _measure_skeleton(plan: Plan, found: dict[int, list[Measured]], say: Say) ->
     with running("benchmarks.skeleton") as skeleton:
         skeleton.tree.settle()
         unfinished = Unfinished(skeleton.folder)
-        measure_runs(skeleton.url, skeleton.tree, unfinished, agent_paths(MANY), _WARM_SECONDS)
+        measure_runs(skeleton.url, skeleton.tree, unfinished, agent_paths(MANY), WARM_SECONDS)
         for agents in counts:
             measured = measure_runs(skeleton.url, skeleton.tree, unfinished, agent_paths(agents), plan.seconds)
             found.setdefault(agents, []).append(measured)
-            say(f"skeleton, {agents} agents: {_said(measured)}")
+            say(f"skeleton, {agents} agents: {said(measured)}")
 
 
 def _measure_owlclaw(plan: Plan, say: Say) -> tuple[dict[int, list[Measured]], list[Measured]]:
@@ -95,62 +93,16 @@ def _measure_owlclaw(plan: Plan, say: Say) -> tuple[dict[int, list[Measured]], l
     dedicated: list[Measured] = []
     with running_system(agents) as system:
         system.settle()
-        _measure(system, "bench", MANY, _WARM_SECONDS)
+        measure_definition(system, "bench", MANY, WARM_SECONDS)
         for count in [count for _ in range(plan.repeats) for count in plan.agents]:
-            shared[count].append(_measure(system, "bench", count, plan.seconds))
-            say(f"OwlClaw, {count} shared agents: {_said(shared[count][-1])}")
+            shared[count].append(measure_definition(system, "bench", count, plan.seconds))
+            say(f"OwlClaw, {count} shared agents: {said(shared[count][-1])}")
         if plan.repeats > 1:
-            _measure(system, "own", DEDICATED, _WARM_SECONDS)
-            dedicated.append(_measure(system, "own", DEDICATED, plan.seconds))
-            say(f"OwlClaw, {DEDICATED} dedicated agents: {_said(dedicated[-1])}")
+            measure_definition(system, "own", DEDICATED, WARM_SECONDS)
+            system.settle()  # the warm pool is filled up again, at two CPU-seconds an actor
+            dedicated.append(measure_definition(system, "own", DEDICATED, plan.seconds))
+            say(f"OwlClaw, {DEDICATED} dedicated agents: {said(dedicated[-1])}")
     return shared, dedicated
-
-
-def _through_litellm(scripted_cpu_ms: float, seconds: float, say: Say) -> tuple[list[Figure], dict[str, object]]:
-    say("OwlClaw through litellm")
-    cores = os.cpu_count() or 1
-    with running("benchmarks.openai_stub") as stub:
-        keys = {"OPENAI_API_KEY": "sk-bench", "OPENAI_BASE_URL": stub.url, "OPENAI_API_BASE": stub.url}
-        with running_system(
-            {"llm": {"model": "openai/gpt-4o-mini", "isolation": "shared"}}, environment=keys
-        ) as system:
-            _measure(system, "llm", MANY, _WARM_SECONDS)
-            stub_cpu = stub.tree.cpu_seconds()
-            measured = _measure(system, "llm", MANY, seconds)
-            stub_ms = 1_000 * (stub.tree.cpu_seconds() - stub_cpu) / measured.runs
-        say(f"OwlClaw through litellm, {MANY} shared agents: {_said(measured)}")
-        bare = measure_litellm(stub.folder, {**keys, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, seconds)
-    say(f"litellm alone: {bare.pairs_per_second:.0f} pairs of calls/s, {bare.cpu_ms_per_pair:.1f} CPU-ms a pair")
-    room = 1_000 * cores / (bare.cpu_ms_per_pair + scripted_cpu_ms)
-    rate = Figure(
-        f"runs_per_second through litellm, {MANY} shared agents",
-        measured.runs_per_second,
-        "runs/s",
-        baseline=room,
-        baseline_is=(
-            f"{cores} cores / ({bare.cpu_ms_per_pair:.1f} CPU-ms of litellm's two calls in bare processes +"
-            f" {scripted_cpu_ms:.1f} CPU-ms of our scripted run)"
-        ),
-        goal="at least 0.8 of the baseline",
-        met=measured.runs_per_second >= 0.8 * room,
-        note=_joined(
-            f"the stub took {stub_ms:.2f} CPU-ms a run, which the baseline does not count",
-            disturbance(measured.others_cores - stub_ms * measured.runs_per_second / 1_000),
-        ),
-    )
-    cpu = Figure(
-        f"cpu_ms_per_run through litellm, {MANY} shared agents",
-        measured.cpu_ms_per_run,
-        "ms",
-        baseline=bare.cpu_ms_per_pair + scripted_cpu_ms,
-        baseline_is="litellm's two calls in bare processes + our scripted run",
-    )
-    return [rate, cpu], {"owlclaw": asdict(measured), "litellm_alone": asdict(bare), "stub_cpu_ms_per_run": stub_ms}
-
-
-def _measure(system: RunningSystem, definition: str, agents: int, seconds: float) -> Measured:
-    paths = agent_paths(agents, definition)
-    return measure_runs(system.url, system.tree, UnfinishedRuns(system.store), paths, seconds)
 
 
 def _figures(agents: int, ours: Sequence[Measured], skeleton: Sequence[Measured]) -> list[Figure]:
@@ -166,7 +118,7 @@ def _figures(agents: int, ours: Sequence[Measured], skeleton: Sequence[Measured]
             baseline_is=_SKELETON,
             goal="at least 0.5 of the baseline" if judged else "",
             met=rate >= 0.5 * bare if judged else None,
-            note=_joined("the moonshot is 0.8 of the baseline" if judged else "", disturbed),
+            note=joined("the moonshot is 0.8 of the baseline" if judged else "", disturbed),
         ),
         Figure(
             f"cpu_ms_per_run, {agents} shared agents",
@@ -225,18 +177,6 @@ def _rate(measured: Iterable[Measured]) -> float:
 
 def _cpu(measured: Iterable[Measured]) -> float:
     return statistics.median(each.cpu_ms_per_run for each in measured)
-
-
-def _said(measured: Measured) -> str:
-    return _joined(
-        f"{measured.runs_per_second:.0f} runs/s at {measured.cpu_ms_per_run:.2f} CPU-ms",
-        f"{measured.refused} refused" if measured.refused else "",
-        disturbance(measured.others_cores),
-    )
-
-
-def _joined(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)
 
 
 def _all(measured: Iterable[Measured]) -> list[dict[str, object]]:
