@@ -96,11 +96,11 @@ class RunJournal:
     async def finish(self, result: RunResult, state: AgentState, *, claim_next: bool) -> RunClaimed | None:
         """Record the end, commit everything, and return the agent's next run if one was claimed; raises StaleEpochError."""
         data = run_finished(result)
-        self.record(EntryKind.RUN_FINISHED, data)
-        self.audit(LedgerKind.RUN, "end", data)
-        self._stop_flusher()
         async with self._writing:
             self._raise_failure()
+            self.record(EntryKind.RUN_FINISHED, data)
+            self.audit(LedgerKind.RUN, "end", data)
+            self._stop_flusher()
             entries, ledger, blobs = self._take()
             run = self._run
             outcome = await self._store.apply(

@@ -9,8 +9,9 @@ import pytest
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.engine.activation import LAST_WORDS
+from owlclaw_ray.engine.run_journal import FLUSH_AFTER
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import ActivateAgent, ClaimRun, FinishRun, ReleaseAgent, RunFilter
+from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, ClaimRun, FinishRun, ReleaseAgent, RunFilter
 from tests.engine.world import AGENTS, Fate
 
 SOLO, OTHER, *_ = AGENTS
@@ -179,6 +180,27 @@ async def test_a_drain_that_crosses_with_a_commit_loses_nothing(world, node, kin
     assert stopping.done()
     assert not world.models.pending
     assert {run.status for run in await continued_elsewhere(world)} == {RunStatus.COMPLETED}
+
+
+async def test_a_run_that_is_handed_over_while_it_waits_to_write_its_end_ends_elsewhere_and_once(world, node):
+    await asked(world)
+    world.answer_model(world.models.pending[0], "look")
+    await world.clock.settle()
+    world.end_tool(world.tools[0])
+    await world.clock.settle()
+    node.gate.ambushes.append((AppendJournal, Fate.DELAY))
+    await world.clock.advance(FLUSH_AFTER)
+    world.answer_model(world.models.pending[0])
+    await world.clock.settle()
+
+    stopping = draining(node, 0)
+    await world.clock.settle()
+    node.gate.answers.set()
+    await world.clock.settle()
+
+    assert stopping.done()
+    [run] = await continued_elsewhere(world)
+    assert run.status is RunStatus.COMPLETED
 
 
 async def test_a_store_that_does_not_answer_holds_up_a_drain_for_a_few_seconds_only(world, node):

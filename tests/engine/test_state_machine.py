@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy
 from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, ClaimRun, FinishRun, ReleaseAgent, SubmitRun
 from tests.engine.world import AGENTS, DISASTERS, Fate, World, new_stores
 
@@ -26,6 +27,16 @@ pytestmark = pytest.mark.property
 
 DATABASE, STORES = new_stores()
 nodes = st.sampled_from([0, 0, 0, 1])
+admissions = st.sampled_from(
+    [
+        ENQUEUED,
+        ENQUEUED,
+        Admission(priority=5),
+        Admission(deadline=2.0),
+        *(Admission(busy) for busy in BusyPolicy),
+        Admission(BusyPolicy.COALESCE, priority=3, deadline=9.0),
+    ]
+)
 picks = st.integers(0, 7)
 kinds = st.sampled_from(
     [AppendJournal, AppendJournal, FinishRun, FinishRun, FinishRun, ClaimRun, ActivateAgent, ReleaseAgent, SubmitRun]
@@ -71,13 +82,19 @@ class Histories(RuleBasedStateMachine):
         for agent in agents:
             self.do(self.node(0).submit, agent, "x")
 
-    @rule(node=nodes, agent=st.sampled_from(AGENTS), payload=st.sampled_from([None, "x"]))
-    def a_trigger_comes(self, node, agent, payload):
-        self.do(self.node(node).submit, agent, payload)
+    @rule(node=nodes, agent=st.sampled_from(AGENTS), payload=st.sampled_from([None, "x"]), admission=admissions)
+    def a_trigger_comes(self, node, agent, payload, admission):
+        self.do(self.node(node).submit, agent, payload, None, admission)
 
-    @rule(node=nodes, agent=st.sampled_from(AGENTS[:2]), key=st.sampled_from("kl"), payload=st.sampled_from("xxy"))
-    def a_trigger_comes_with_a_key(self, node, agent, key, payload):
-        self.do(self.node(node).submit, agent, payload, key)
+    @rule(
+        node=nodes,
+        agent=st.sampled_from(AGENTS[:2]),
+        key=st.sampled_from("kl"),
+        payload=st.sampled_from("xxy"),
+        admission=admissions,
+    )
+    def a_trigger_comes_with_a_key(self, node, agent, key, payload, admission):
+        self.do(self.node(node).submit, agent, payload, key, admission)
 
     @precondition(lambda self: self.world.models.pending)
     @rule(pick=picks, names=wanted)

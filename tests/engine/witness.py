@@ -15,9 +15,11 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tool import Effect
+from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ports.store import (
     ActivateAgent,
     AgentActivated,
+    AgentBusy,
     Appended,
     AppendJournal,
     CancelOutcome,
@@ -25,6 +27,7 @@ from owlclaw_ray.ports.store import (
     CommandFailed,
     FinishRun,
     NothingQueued,
+    QueueFull,
     ReleaseAgent,
     Released,
     RunAccepted,
@@ -43,7 +46,9 @@ class Witness:
         self.writes = writes
         self.epochs = {}
         self.owned = set()
-        self.queues = defaultdict(list)
+        self.queues = defaultdict(dict)
+        self.triggers = set()
+        self.merges = defaultdict(set)
         self.running = {}
         self.final = {}
         self.last_entry = {}
@@ -72,8 +77,8 @@ class Witness:
 
     def _unfenced(self, command, outcome):
         match command, outcome:
-            case SubmitRun(), RunAccepted():
-                self._accepted(command, outcome)
+            case SubmitRun(), _:
+                self._submitted(command, outcome)
             case ActivateAgent(), AgentActivated():
                 self._activated(command.agent, outcome.epoch)
                 if outcome.claimed is not None:
@@ -129,15 +134,46 @@ class Witness:
             if result is not None and result["tool"] in self.writes and "error" in result:
                 self.blame(f"{tool} of {key} is executed though the write {earlier} before it failed")
 
+    def _submitted(self, command, outcome):
+        queue, running = self.queues[command.agent], self.running.get(command.agent)
+        match outcome:
+            case RunAccepted():
+                self._accepted(command, outcome)
+            case AgentBusy(run_id):
+                if run_id != (running or self._next(command.agent)):
+                    self.blame(
+                        f"{command.agent} is said to be busy with {run_id}, but it is with {running} and {queue}"
+                    )
+            case QueueFull(limit):
+                if len(queue) < limit:
+                    self.blame(f"the queue of {command.agent} is said to be full: {queue}")
+
     def _accepted(self, command, outcome):
         if command.idempotency is not None:
             first = self.keys.setdefault(command.idempotency.key, outcome.run_id)
             if first != outcome.run_id:
                 self.blame(f"key {command.idempotency.key} stands for {first} and {outcome.run_id}")
-        if outcome.run_id not in self.last_entry:
-            self.last_entry[outcome.run_id] = 1
-            self.agents[outcome.run_id] = command.agent
-            self.queues[command.agent].append(outcome.run_id)
+        if outcome.duplicate or command.run_id in self.triggers:
+            return
+        self.triggers.add(command.run_id)
+        self.agents[outcome.run_id] = command.agent
+        queue, rank = self.queues[command.agent], (command.busy is not BusyPolicy.INTERRUPT, -command.priority)
+        if outcome.merged:
+            if outcome.run_id not in queue:
+                self.blame(f"{outcome.run_id} took a trigger though it was not queued")
+            else:
+                queue[outcome.run_id] = min(queue[outcome.run_id], (*rank, outcome.seq))
+            self.last_entry[outcome.run_id] += 1
+            self.merges[outcome.run_id].add(self.last_entry[outcome.run_id])
+            return
+        queue[outcome.run_id] = (*rank, outcome.seq)
+        self.last_entry[outcome.run_id] = 1
+        if command.busy is BusyPolicy.INTERRUPT and command.agent in self.running:
+            self.cancelled.add(self.running[command.agent])
+
+    def _next(self, agent):
+        queue = self.queues[agent]
+        return min(queue, key=queue.__getitem__, default=None)
 
     def _activated(self, agent, epoch):
         if epoch < self.epochs.get(agent, 0):
@@ -164,17 +200,17 @@ class Witness:
 
     def _claimed(self, agent, claimed):
         run_id, journal = claimed.run.run_id, claimed.journal
-        due = self.running.get(agent) or next(iter(self.queues[agent]), None)
+        due = self.running.get(agent) or self._next(agent)
         if run_id != due:
             self.blame(f"{agent} is given {run_id} though {due} is its next run")
-        if run_id in self.queues[agent]:
-            self.queues[agent].remove(run_id)
+        self.queues[agent].pop(run_id, None)
         self.running[agent] = run_id
-        if [entry.seq for entry in journal] != list(range(1, len(journal) + 1)):
+        last = journal[-1].seq
+        if not set(range(1, last + 1)).difference(entry.seq for entry in journal) <= self.merges[run_id]:
             self.blame(f"{run_id} resumes from a journal with gaps")
-        if len(journal) - self.last_entry[run_id] not in {0, 1}:
-            self.blame(f"{run_id} resumes from {len(journal)} entries, {self.last_entry[run_id]} were committed")
-        self.last_entry[run_id] = len(journal)
+        if last - self.last_entry[run_id] not in {0, 1}:
+            self.blame(f"{run_id} resumes from entry {last}, {self.last_entry[run_id]} were committed")
+        self.last_entry[run_id] = last
 
     def _nothing_left(self, agent):
         left = [*self.queues[agent], *([self.running[agent]] if agent in self.running else [])]
@@ -214,24 +250,26 @@ class Witness:
             self.blame(f"{run_id} ended as {self.final[run_id]} and as {status}")
         if self.running.get(agent) == run_id:
             del self.running[agent]
-        if run_id in self.queues[agent]:
-            self.queues[agent].remove(run_id)
+        self.queues[agent].pop(run_id, None)
 
     def audit(self, tables):
         """Compare what the tables hold at the end with what was seen."""
-        runs = tables("SELECT agent, seq, run_id, status, started_at, finished_at FROM runs ORDER BY agent, seq")
+        runs = tables("SELECT agent, run_id, started_at, finished_at, status FROM runs")
         journals, ledgers = defaultdict(list), defaultdict(list)
         for run_id, seq, kind, data in tables("SELECT run_id, seq, kind, data FROM journal ORDER BY run_id, seq"):
             journals[run_id].append((seq, EntryKind(kind), orjson.loads(data)))
         for run_id, kind, data in tables("SELECT run_id, kind, data FROM ledger"):
             ledgers[run_id].append((LedgerKind(kind), orjson.loads(data)))
-        for _, _, run_id, status, *_ in runs:
+        for _, run_id, _, _, status in runs:
             self._audit_run(run_id, RunStatus(status), journals[run_id], ledgers[run_id])
-        if {run_id for _, _, run_id, *_ in runs} != self.last_entry.keys():
+        if {run_id for _, run_id, *_ in runs} != self.last_entry.keys():
             self.blame("the table of runs does not hold exactly the accepted runs")
-        for one, other in pairwise(run for run in runs if run[4] is not None):
-            if one[0] == other[0] and not one[5] <= other[4]:
-                self.blame(f"{other[2]} began before {one[2]} of the same agent had ended")
+        begun = sorted(
+            (agent, started, ended, run_id) for agent, run_id, started, ended, _ in runs if started is not None
+        )
+        for (agent, _, ended, one), (other_agent, started, _, other) in pairwise(begun):
+            if agent == other_agent and not (ended is not None and ended <= started):
+                self.blame(f"{other} began before {one} of the same agent had ended")
 
     def _audit_run(self, run_id, status, journal, ledger):
         kinds = [kind for _, kind, _ in journal]

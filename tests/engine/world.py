@@ -22,7 +22,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation, Limit
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import RECALL, Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.directory import Directory, Placement
 from owlclaw_ray.engine.durable import DurableStore
@@ -32,10 +32,12 @@ from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.errors import (
+    AgentBusyError,
     IdempotencyConflictError,
     ModelRefusedError,
     ModelUnavailableError,
     NotFoundError,
+    QueueFullError,
     StoreUnavailableError,
 )
 from owlclaw_ray.ids import DEFAULT_TENANT
@@ -48,6 +50,8 @@ from tests.engine.witness import Witness
 
 AGENTS = tuple(AgentRef.parse(name) for name in ("solo", "solo:1", "crew:a", "crew:b", "crew:c"))
 PLACEMENT = Placement(warm=1, most=4, agents_per_actor=2, idle=3.0, heartbeat=1.0, sweep=6.0)
+REFUSALS = (AgentBusyError, IdempotencyConflictError, NotFoundError, QueueFullError, StoreUnavailableError)
+"""What a client may be told."""
 _SPINNING = 2_000
 
 
@@ -293,7 +297,7 @@ class Definitions:
     def __init__(self):
         self.readable = asyncio.Event()
         self.readable.set()
-        limits = Limits(tool_calls=6, turns=5, run_timeout=20.0, model_timeout=8.0)
+        limits = Limits(tool_calls=6, turns=5, run_timeout=20.0, model_timeout=8.0, queued_runs=4)
         model = ModelChoice(("test",))
         self._all = {
             name: AgentDefinition(name, "1", "", "Be calm.", "- look", "", model, limits, isolation)
@@ -350,9 +354,9 @@ class Node:
     async def start(self):
         await self.runtime.directory.start()
 
-    def submit(self, agent, payload, key=None):
+    def submit(self, agent, payload, key=None, admission=ENQUEUED):
         trigger = Trigger(TriggerKind.API, payload)
-        self._call(self.runtime.submit(agent, trigger, idempotency_key=key, body_hash=str(payload)))
+        self._call(self.runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=str(payload)))
 
     def cancel(self, run_id):
         self._call(self.runtime.cancel(DEFAULT_TENANT, run_id))
@@ -368,7 +372,7 @@ class Node:
             error = task.exception()
             if error is None:
                 self.world.acknowledged.add(task.result().run_id)
-            elif not isinstance(error, StoreUnavailableError | IdempotencyConflictError | NotFoundError):
+            elif not isinstance(error, REFUSALS):
                 self.world.witness.blame(f"a client gets {error!r}")
 
     async def restart_directory(self):
