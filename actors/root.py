@@ -45,6 +45,8 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 
 _BIRTH_SECONDS = 60.0
+_AHEAD = 1
+"""Hosts that a root makes before anybody asks, if it was restarted: those of the root that died ended with it."""
 _SHARED_PARTS = {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor}
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class RootActor:
         self._plan, self._tools = plan, tuple(tools)
         self._ids = RandomIds()
         self._hosts: dict[str, ActorHandle[Any]] = {}
+        self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
         self._vigil = Vigil()
         self._parts = {
             KEEPER: self._part(KEEPER, KeeperActor),
@@ -68,8 +71,8 @@ class RootActor:
 
     async def spawn_host(self) -> tuple[str, ActorHandle[Any]]:
         """Return a new agent actor as soon as it answers; raises RuntimeUnavailableError if it does not come to life."""
-        host_id = self._ids.make("host")
-        actor = self._hosts[host_id] = make(AgentActor, host_id, self._plan, self._tools, max_restarts=0)
+        host_id, actor = self._ahead.pop() if self._ahead else self._host()
+        self._hosts[host_id] = actor
         try:
             async with asyncio.timeout(_BIRTH_SECONDS):
                 self._vigil.note(host_id, await whereabouts(actor))
@@ -126,6 +129,10 @@ class RootActor:
         for node in nodes:
             if await asyncio.to_thread(find, ROOT, self._plan.namespace, node.node_id) is None:
                 make_root(self._plan, self._tools, node.node_id)
+
+    def _host(self) -> tuple[str, ActorHandle[Any]]:
+        host_id = self._ids.make("host")
+        return host_id, make(AgentActor, host_id, self._plan, self._tools, max_restarts=0)
 
     def _part(self, name: str, kind: type[Any], *, movable: bool = False) -> ActorHandle[Any]:
         return make(

@@ -110,7 +110,11 @@ class Seating:
         spare = len(self.spare())
         if isolation is Isolation.DEDICATED:
             return spare
-        begun = (self._capacity - len(seat.agents) for seat in self._seats.values() if seat.isolation is isolation)
+        begun = (
+            max(0, self._capacity - len(seat.agents))  # a host that others filled may hold more
+            for seat in self._seats.values()
+            if seat.isolation is isolation
+        )
         return sum(begun) + spare * self._capacity
 
     def spare(self) -> list[Seat]:

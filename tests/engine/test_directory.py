@@ -228,6 +228,22 @@ async def test_a_new_directory_learns_who_is_where_and_moves_nobody():
     assert pool.made == 1
 
 
+async def test_a_host_with_more_agents_than_it_should_have_gets_no_more_and_takes_no_place_from_others():
+    crowded, spare = SteeredHost("host-1"), SteeredHost("host-2")
+    crowded.agents = dict.fromkeys(refs(4))
+    async with directory_over(
+        SteeredPool(crowded, spare), isolation=Isolation.SHARED, agents_per_actor=2, most=2
+    ) as directory:
+        await directory.wake(refs(2, start=4))
+        await settled(lambda: len(spare.agents) == 2)
+        await directory.wake(refs(1, start=6))
+        spare.idle = dict.fromkeys(refs(1, start=4), 9.0)
+        await directory.heartbeat()
+        await settled(lambda: set(spare.agents) == set(refs(2, start=5)))
+
+    assert set(crowded.agents) == set(refs(4))
+
+
 async def test_an_agent_that_its_host_lost_frees_its_place():
     pool = SteeredPool()
     first, second = refs(2)
