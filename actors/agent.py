@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from actors.garbage import collect_rarely
 from actors.gateway_link import GatewayLink
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
@@ -76,6 +77,7 @@ class AgentActor:
 
     def __init__(self, host_id: str, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
         configure(plan.worker.log)
+        collect_rarely()
         clock = SystemClock()
         agents = plan.data_dir / "agents"
         services = RunServices(

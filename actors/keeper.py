@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.nodes import writer_name
 from actors.packing import packed
@@ -44,6 +45,7 @@ class KeeperActor:
 
     def __init__(self, plan: RuntimePlan) -> None:
         configure(plan.worker.log)
+        collect_rarely()
         self._plan = plan
         self._opening = asyncio.Lock()
         self._vigil = asyncio.create_task(self._watch_over_root())

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Sequence
 
+from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.model_worker import ModelWorkers
 from actors.packing import packed
@@ -28,6 +29,7 @@ class ModelGatewayActor:
         from owlclaw_ray.adapters.scripted.client import ScriptedClient
 
         configure(plan.worker.log)
+        collect_rarely()
         clock = SystemClock()
         self._litellm = LiteLLMClient()
         pooled = PooledClient(

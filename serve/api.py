@@ -53,8 +53,10 @@ def build_api(
 ) -> FastAPI:
     """Return the API. `clock` bounds `?wait=`; event streams send a comment after `keep_alive_seconds` of silence."""
     api = Api(title="OwlClaw", version=version("owlclaw-ray"), description=DESCRIPTION, redoc_url=None)
+    triggers = Triggers(runtime, clock)
+    api.router.routes.insert(0, triggers.fast_route())
     for resource in (
-        Triggers(runtime, clock),
+        triggers,
         Runs(runtime, keep_alive_seconds),
         Agents(runtime),
         Ledger(runtime),

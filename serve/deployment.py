@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from ray import serve as ray_serve
 from ray.serve import Application
 
+from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.runtime import ray_runtime
@@ -25,6 +26,7 @@ def ingress(plan: RuntimePlan, body_limit_bytes: int, *, alone: bool, replicas: 
 
     def api() -> FastAPI:
         configure(plan.worker.log)
+        collect_rarely()
         if alone:
             keep_replica_on_loopback()
         return build_api(ray_runtime(plan), clock=SystemClock(), body_limit_bytes=body_limit_bytes)
