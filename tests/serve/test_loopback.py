@@ -17,11 +17,10 @@ def test_ports_are_free_different_and_none_that_systems_give_away():
 
 
 def test_ports_in_use_are_passed_over_and_their_lack_is_said(monkeypatch):
-    [first, second] = free_ports(2)
+    [first] = free_ports(1)
     monkeypatch.setattr(loopback, "_OWN_PORTS", range(first, first + 1))
     with socket.socket() as server:
         server.bind(("127.0.0.1", first))
         with pytest.raises(OSError, match=f"no free port on 127.0.0.1 from {first} to {first}"):
             free_ports(1)
     assert free_ports(1) == [first]
-    assert second != first
