@@ -36,6 +36,7 @@ QUERIES = frozenset(
         "ticks",
         "ledger",
         "verify_ledger",
+        "ledger_chains",
     }
 )
 

@@ -16,7 +16,7 @@ from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.runtime import Watched
-from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerFilter, Outcome, RunFilter
+from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerChain, LedgerFilter, Outcome, RunFilter
 
 
 class KeeperClient:
@@ -85,6 +85,10 @@ class KeeperClient:
     async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
         """See LedgerStore.verify_ledger."""
         return cast("Sequence[ChainBreak]", await self._query("verify_ledger", tenant))
+
+    async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
+        """See LedgerStore.ledger_chains."""
+        return cast("Sequence[LedgerChain]", await self._query("ledger_chains", tenant))
 
     async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
         """See Runtime.watch."""

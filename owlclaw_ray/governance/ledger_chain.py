@@ -2,11 +2,19 @@
 
 A chain belongs to a tenant and a writer. Its head (last position and hash) is kept beside the records, in the transaction
 that adds them, so that a removed tail is found as well as a record that was changed, removed, inserted or moved.
+
+A record's hash covers its position, so one edit that renumbers what follows breaks every hash after it. To name the edit and
+not its consequences, each record is looked for at the position where its hash holds: its origin. Records whose hash holds
+nowhere near, the suspects, were changed if nothing else has their place, and else inserted. What was inserted is compared
+with what is missing in the end: a match was moved. Records with a right hash that nobody follows were replaced, or inserted,
+by somebody who can compute hashes. Who can compute all of them anew, and the head, leaves no trace in the chain itself:
+against that, the heads have to be noted elsewhere.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
@@ -15,11 +23,17 @@ import orjson
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerRecord
-from owlclaw_ray.ids import TenantId
-from owlclaw_ray.ports.store import ChainBreak
+from owlclaw_ray.ids import RecordId, TenantId
+from owlclaw_ray.ports.store import BreakKind, ChainBreak
 
 GENESIS = hashlib.sha256(b"owlclaw ledger").hexdigest()
 """The hash before the first record of every chain."""
+_NEAR = 16
+"""How many positions ahead a record's origin is looked for."""
+_RECENT = 64
+"""How many accepted records can still turn out to be inserted ones."""
+_COMPARED = 10_000
+"""How many pairs of an inserted record and a missing position are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,45 +78,145 @@ def chain(head: ChainHead, record: LedgerRecord) -> tuple[ChainHead, ChainedReco
 
 
 class ChainVerifier:
-    """Follows one chain, record by record in the order of their positions. Each damage is told once: after a break the
-    chain is followed from what the record itself says.
+    """Follows one chain, record by record in the order of their positions. Each damage is told once, at its position.
+
+    It keeps what it needs of the damages and of the last few records, not the chain.
     """
 
     def __init__(self, tenant: TenantId, writer: str) -> None:
         self._head = ChainHead(tenant, writer)
+        """The last record that was accepted, at its origin."""
+        self._shift = 0
+        """How much higher that record stands than its origin."""
+        self._recent: deque[tuple[int, ChainedRecord]] = deque(maxlen=_RECENT)
+        self._suspects: list[ChainedRecord] = []
+        self._inserted: list[ChainedRecord] = []
+        self._missing: list[range] = []
+        self._changed: dict[int, ChainBreak] = {}
 
-    def follow(self, record: ChainedRecord) -> Iterator[ChainBreak]:
-        """Take the next record and yield what is wrong with it or missing before it."""
-        head, expected = self._head, self._head.position + 1
-        if record.position != expected:
-            yield self._broken(expected, _gap(expected, record.position - 1))
-        elif record.previous_hash != head.hash:
-            yield self._broken(record.position, "does not follow the record before it")
-        before = ChainHead(head.tenant, head.writer, record.position - 1, record.previous_hash)
-        if next_hash(before, record.record, canonical_data(record.record.data)) != record.hash:
-            yield self._broken(record.position, f"record {record.record.record_id} was changed")
-        self._head = ChainHead(head.tenant, head.writer, record.position, record.hash)
+    def follow(self, record: ChainedRecord) -> None:
+        """Take the next record."""
+        origin = self._origin(record)
+        if origin is None:
+            self._suspects.append(record)
+            return
+        if origin == self._head.position + 1:
+            self._link(record.previous_hash)
+        self._settle_suspects(origin)
+        self._recent.append((origin, record))
+        self._head = self._at(origin, record.hash)
+        self._shift = record.position - origin
 
-    def finish(self, end: ChainHead) -> Iterator[ChainBreak]:
-        """Compare what was followed with the recorded end of the chain."""
+    def finish(self, end: ChainHead) -> list[ChainBreak]:
+        """Compare what was followed with the recorded end of the chain, and return all breaks in the order of their positions."""
         head = self._head
-        if head.position < end.position:
-            yield self._broken(head.position + 1, _gap(head.position + 1, end.position))
-        elif head.position > end.position:
-            yield self._broken(end.position + 1, "records follow the recorded end of the chain")
-        elif head.hash != end.hash:
-            yield self._broken(head.position, "is not the recorded end of the chain")
+        if head.position == end.position:
+            self._link(end.hash)
+        self._settle_suspects(max(end.position, head.position) + 1)
+        breaks = [*self._changed.values(), *self._moved()]
+        breaks += [self._broken(BreakKind.REMOVED, each.start, _gap(each)) for each in self._missing]
+        breaks += [self._about(BreakKind.INSERTED, each, "was inserted") for each in self._inserted]
+        if head.position > end.position:
+            said = f"{_records(range(end.position + 1, head.position + 1))} after the recorded end of the chain"
+            breaks.append(self._broken(BreakKind.INSERTED, end.position + 1, said))
+        return sorted(breaks, key=lambda each: each.position)
 
-    def _broken(self, position: int, problem: str) -> ChainBreak:
-        return ChainBreak(self._head.tenant, self._head.writer, position, problem)
+    def _at(self, position: int, digest: str) -> ChainHead:
+        return ChainHead(self._head.tenant, self._head.writer, position, digest)
+
+    def _holds(self, record: ChainedRecord, position: int) -> bool:
+        before = self._at(position - 1, record.previous_hash)
+        return next_hash(before, record.record, canonical_data(record.record.data)) == record.hash
+
+    def _origin(self, record: ChainedRecord) -> int | None:
+        """Return the position beyond the accepted ones at which the record's hash holds, if there is one nearby."""
+        expected = record.position - self._shift
+        if expected > self._head.position and self._holds(record, expected):
+            return expected
+        near = {record.position, *range(self._head.position + 1, self._head.position + 1 + _NEAR)}
+        return next((each for each in sorted(near) if each > self._head.position and self._holds(record, each)), None)
+
+    def _link(self, previous_hash: str) -> None:
+        """Have the accepted records end in that hash: exchange those that do not lead to it for suspects that do."""
+        if self._head.hash == previous_hash:
+            return
+        if not self._recent:
+            self._changed.setdefault(1, self._broken(BreakKind.CHANGED, 1, "record 1 does not begin the chain"))
+            return
+        wanted, rightful_ones = previous_hash, list[tuple[int, ChainedRecord]]()
+        while self._recent and self._recent[-1][1].hash != wanted:
+            position, accepted = self._recent[-1]
+            rightful = next(
+                (each for each in self._suspects if each.hash == wanted and self._holds(each, position)), None
+            )
+            if rightful is None:
+                said = "was replaced: what follows it followed another"
+                self._changed.setdefault(position, self._about(BreakKind.CHANGED, accepted, said))
+                break
+            self._recent.pop()
+            self._inserted.append(accepted)
+            self._suspects.remove(rightful)
+            rightful_ones.append((position, rightful))
+            wanted = rightful.previous_hash
+        self._recent.extend(reversed(rightful_ones))
+
+    def _settle_suspects(self, origin: int) -> None:
+        """Decide about the suspects before a record of that origin, and about the places between it and the last one."""
+        free = range(self._head.position + 1, origin)
+        places = set[int]()
+        for suspect in self._suspects:
+            place = suspect.position - self._shift
+            if place in free and place not in places:
+                places.add(place)
+                self._changed[place] = self._about(BreakKind.CHANGED, suspect, "was changed")
+            else:
+                self._inserted.append(suspect)
+        self._suspects = []
+        self._missing += _without(free, places)
+
+    def _moved(self) -> Iterator[ChainBreak]:
+        """Match what was inserted with what is missing."""
+        missing = sum(map(len, self._missing))
+        if not missing or len(self._inserted) * missing > _COMPARED:
+            return
+        for record in list(self._inserted):
+            places = (place for gap in self._missing for place in gap if self._holds(record, place))
+            place = next(places, None)
+            if place is not None:
+                self._inserted.remove(record)
+                self._missing = [rest for gap in self._missing for rest in _without(gap, {place})]
+                yield self._about(BreakKind.MOVED, record, f"was moved here from position {place}")
+
+    def _about(self, kind: BreakKind, record: ChainedRecord, said: str) -> ChainBreak:
+        record_id = record.record.record_id
+        return self._broken(kind, record.position, f"record {record_id} {said}", record_id)
+
+    def _broken(self, kind: BreakKind, position: int, problem: str, record_id: RecordId | None = None) -> ChainBreak:
+        return ChainBreak(self._head.tenant, self._head.writer, position, problem, kind, record_id)
 
 
 def verify(records: Iterable[ChainedRecord], end: ChainHead) -> tuple[ChainBreak, ...]:
     """Return where one chain does not hold, from its records in the order of their positions and its recorded end."""
     verifier = ChainVerifier(end.tenant, end.writer)
-    breaks = [each for record in records for each in verifier.follow(record)]
-    return (*breaks, *verifier.finish(end))
+    for record in records:
+        verifier.follow(record)
+    return tuple(verifier.finish(end))
 
 
-def _gap(first: int, last: int) -> str:
-    return f"record {first} is missing" if first >= last else f"records {first} to {last} are missing"
+def _without(gap: range, taken: set[int]) -> Iterator[range]:
+    """Yield the parts of the gap between the positions that are taken."""
+    start = gap.start
+    for place in sorted(taken):
+        if start < place:
+            yield range(start, place)
+        start = place + 1
+    if start < gap.stop:
+        yield range(start, gap.stop)
+
+
+def _gap(gap: range) -> str:
+    return f"record {gap.start} is missing" if len(gap) == 1 else f"records {gap.start} to {gap[-1]} are missing"
+
+
+def _records(places: range) -> str:
+    return f"record {places.start} comes" if len(places) == 1 else f"records {places.start} to {places[-1]} come"

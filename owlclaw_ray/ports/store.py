@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Protocol, TypeAlias
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
@@ -21,7 +22,7 @@ from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
-from owlclaw_ray.ids import ActivationId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ActivationId, RecordId, RunId, ScheduleId, TenantId
 
 
 @fast_pickle
@@ -423,6 +424,21 @@ class RunFilter:
 
 
 @fast_pickle
+@dataclass(frozen=True, slots=True, order=True)
+class LedgerPlace:
+    """A record's place in the order in which the ledger is read: by time, then by chain."""
+
+    at: datetime
+    writer: str
+    position: int
+
+    @classmethod
+    def of(cls, record: ChainedRecord) -> LedgerPlace:
+        """Return the record's place."""
+        return cls(record.record.at, record.writer, record.position)
+
+
+@fast_pickle
 @dataclass(frozen=True, slots=True)
 class LedgerFilter:
     """Which ledger records; oldest first. Absent fields do not filter."""
@@ -432,6 +448,22 @@ class LedgerFilter:
     run_id: RunId | None = None
     kind: LedgerKind | None = None
     limit: int = 1_000
+    tool: str | None = None
+    """Records that name this tool."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Before this time, not at it."""
+    after: LedgerPlace | None = None
+    """Where to go on."""
+
+
+class BreakKind(Enum):
+    """What was done to a ledger chain."""
+
+    CHANGED = "changed"
+    REMOVED = "removed"
+    INSERTED = "inserted"
+    MOVED = "moved"
 
 
 @fast_pickle
@@ -442,7 +474,22 @@ class ChainBreak:
     tenant: TenantId
     writer: str
     position: int
+    """Where the record stands, or stood."""
     problem: str
+    """A sentence for people."""
+    kind: BreakKind
+    record_id: RecordId | None = None
+    """None for what is not there any more."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class LedgerChain:
+    """A chain's recorded end: how many records it has had, and the hash of the last."""
+
+    writer: str
+    position: int
+    hash: str
 
 
 class CommandStore(Protocol):
@@ -513,6 +560,10 @@ class LedgerStore(Protocol):
 
     async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
         """Return every place where a chain of the tenant is broken: none, if no record was changed or removed."""
+        ...
+
+    async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
+        """Return the recorded ends of the tenant's chains, by writer."""
         ...
 
 

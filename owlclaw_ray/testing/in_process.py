@@ -79,7 +79,7 @@ class GroupedStore:
         self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
         self.schedules, self.ticks = store.schedules, store.ticks
-        self.ledger, self.verify_ledger = store.ledger, store.verify_ledger
+        self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
         self.check_writable, self.close = store.check_writable, store.close
 
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ActivationId, RecordId, RunId, TenantId
 from owlclaw_ray.ports.store import (
@@ -17,7 +18,9 @@ from owlclaw_ray.ports.store import (
     CancelRun,
     ClaimRun,
     LedgerAppended,
+    LedgerChain,
     LedgerFilter,
+    LedgerPlace,
     Store,
     SubmitRun,
 )
@@ -75,6 +78,57 @@ class LedgerContract:
         assert await found(LedgerFilter(AGENT.tenant, kind=LedgerKind.RUN)) == ["rec_2"]
         assert await found(LedgerFilter(AGENT.tenant, limit=1)) == ["rec_1"]
         assert await found(LedgerFilter(AGENT.tenant, agent=OTHER)) == []
+
+    async def test_the_ledger_is_filtered_by_tool(self, store: Store) -> None:
+        tools = ("shop.reorder", "recall", 'odd_"100%"_工具', "SHOP.REORDER")
+        calls = [replace(record(number), data={"tool": tool}) for number, tool in enumerate(tools)]
+        nested = replace(record(8), data={"content": {"tool": tools[0]}, "tool": tools[1]})
+        await store.apply([AppendLedger((*calls, nested, record(9)))])
+
+        for number, tool in enumerate(tools):
+            found = await store.ledger(LedgerFilter(AGENT.tenant, tool=tool))
+            expected = [calls[number], nested] if tool == "recall" else [calls[number]]
+            assert [each.record for each in found] == expected
+        assert await store.ledger(LedgerFilter(AGENT.tenant, tool="tool")) == []
+
+    async def test_the_ledger_is_filtered_by_time(self, store: Store) -> None:
+        await store.apply([AppendLedger(tuple(record(number) for number in range(1, 6)))])
+
+        where = LedgerFilter(AGENT.tenant, since=record(2).at, until=record(4).at)
+        assert [each.record for each in await store.ledger(where)] == [record(2), record(3)]
+
+    async def test_the_ledger_is_read_in_pages(self, store: Store) -> None:
+        same_time = [replace(record(number), at=NOW) for number in range(7)]
+        await store.apply([AppendLedger((*same_time, record(7), record(8)))])
+        everything = await store.ledger(LedgerFilter(AGENT.tenant))
+
+        pages: list[ChainedRecord] = []
+        where = LedgerFilter(AGENT.tenant, limit=2)
+        while page := await store.ledger(where):
+            pages += page
+            where = replace(where, after=LedgerPlace.of(page[-1]))
+
+        assert pages == everything
+        assert [each.record for each in everything] == [*same_time, record(7), record(8)]
+
+    async def test_records_of_one_tool_are_found_among_many_others(self, store: Store) -> None:
+        rare = [replace(record(number), data={"tool": "rare"}) for number in (3, 900, 1_203)]
+        usual = [replace(record(number), data={"content": {"tool": "rare"}}) for number in range(1_203)]
+        await store.apply(
+            [AppendLedger((*(each for each in usual if each.record_id not in {"rec_3", "rec_900"}), *rare))]
+        )
+
+        first = await store.ledger(LedgerFilter(AGENT.tenant, tool="rare", limit=2))
+        rest = await store.ledger(LedgerFilter(AGENT.tenant, tool="rare", limit=2, after=LedgerPlace.of(first[-1])))
+
+        assert [each.record for each in (*first, *rest)] == rare
+
+    async def test_the_ends_of_the_chains_are_known(self, store: Store) -> None:
+        await store.apply([AppendLedger((record(1), record(2, OTHER), record(3)))])
+
+        last = (await store.ledger(LedgerFilter(AGENT.tenant)))[-1]
+        assert await store.ledger_chains(AGENT.tenant) == [LedgerChain(last.writer, 2, last.hash)]
+        assert await store.ledger_chains(TenantId("nobody")) == []
 
     async def test_each_tenant_has_its_own_chain(self, store: Store) -> None:
         await store.apply([AppendLedger((record(1), record(2, OTHER), record(3)))])

@@ -67,6 +67,8 @@ class Session:
     def sql(self, *statements: str) -> None:
         """Change the store behind its back; `{first}`, `{second}` … stand for run ids."""
         connection = sqlite3.connect(Installation(self.folder).data_dir / "owlclaw.db")
+        for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {trigger}")
         names = dict(zip(("first", "second", "cancelled", "stopped", "scheduled"), self.runs, strict=True))
         for statement in statements:
             assert connection.execute(statement.format(**names)).rowcount, statement

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, func, select, tuple_
 
 from owlclaw_ray.adapters.store.codec import (
     agent_key,
     agent_of,
+    dump,
     from_micros,
     load_result,
     load_state,
@@ -39,9 +41,9 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
-from owlclaw_ray.governance.ledger_chain import ChainHead, ChainVerifier
+from owlclaw_ray.governance.ledger_chain import ChainHead, verify
 from owlclaw_ray.ids import RunId, ScheduleId, TenantId
-from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerFilter, RunFilter
+from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerChain, LedgerFilter, LedgerPlace, RunFilter
 
 _PAGE = 500
 _queued_runs = (
@@ -145,6 +147,18 @@ def read_ticks(connection: Connection, schedule_id: ScheduleId) -> Sequence[Tick
 
 def read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[ChainedRecord]:
     """As LedgerStore.ledger."""
+    found: list[ChainedRecord] = []
+    while len(found) < where.limit:
+        size = where.limit if where.tool is None else _PAGE
+        page = [record_of(row) for row in connection.execute(_ledger_page(where, size))]
+        found += page if where.tool is None else [each for each in page if each.record.data.get("tool") == where.tool]
+        if len(page) < size:
+            break
+        where = replace(where, after=LedgerPlace.of(page[-1]))
+    return found[: where.limit]
+
+
+def _ledger_page(where: LedgerFilter, size: int) -> Select[Any]:
     found = select(*RECORD_COLUMNS).where(ledger.c.tenant == where.tenant)
     if where.agent is not None:
         found = found.where(ledger.c.agent == agent_key(where.agent))
@@ -152,8 +166,23 @@ def read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[Chained
         found = found.where(ledger.c.run_id == where.run_id)
     if where.kind is not None:
         found = found.where(ledger.c.kind == where.kind.value)
-    found = found.order_by(ledger.c.at, ledger.c.id).limit(where.limit)
-    return [record_of(row) for row in connection.execute(found)]
+    if where.tool is not None:  # of what has the text somewhere, the caller takes what has it in its place
+        found = found.where(ledger.c.data.contains(f'"tool":{dump(where.tool)}', autoescape=True))
+    if where.since is not None:
+        found = found.where(ledger.c.at >= to_micros(where.since))
+    if where.until is not None:
+        found = found.where(ledger.c.at < to_micros(where.until))
+    if where.after is not None:
+        at, place = to_micros(where.after.at), (where.after.writer, where.after.position)
+        later = tuple_(ledger.c.writer, ledger.c.position) > place
+        found = found.where(ledger.c.at >= at, (ledger.c.at > at) | later)
+    return found.order_by(ledger.c.at, ledger.c.writer, ledger.c.position).limit(size)
+
+
+def read_ledger_chains(connection: Connection, tenant: TenantId) -> Sequence[LedgerChain]:
+    """As LedgerStore.ledger_chains."""
+    found = select(ledger_heads).where(ledger_heads.c.tenant == tenant).order_by(ledger_heads.c.writer)
+    return [LedgerChain(row.writer, row.position, row.hash) for row in connection.execute(found)]
 
 
 def read_chain_breaks(connection: Connection, tenant: TenantId) -> Sequence[ChainBreak]:
@@ -163,16 +192,8 @@ def read_chain_breaks(connection: Connection, tenant: TenantId) -> Sequence[Chai
         for row in connection.execute(select(ledger_heads).where(ledger_heads.c.tenant == tenant))
     }
     writers = {*heads, *_writers(connection, tenant)}
-    return [
-        each for writer in sorted(writers) for each in _breaks(connection, heads.get(writer, ChainHead(tenant, writer)))
-    ]
-
-
-def _breaks(connection: Connection, end: ChainHead) -> Iterator[ChainBreak]:
-    verifier = ChainVerifier(end.tenant, end.writer)
-    for record in _chain(connection, end):
-        yield from verifier.follow(record)
-    yield from verifier.finish(end)
+    ends = [heads.get(writer, ChainHead(tenant, writer)) for writer in sorted(writers)]
+    return [each for end in ends for each in verify(_chain(connection, end), end)]
 
 
 def _chain(connection: Connection, end: ChainHead) -> Iterator[ChainedRecord]:

@@ -20,7 +20,7 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, ScheduleId, TenantId
-from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerFilter, Outcome, RunFilter
+from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerChain, LedgerFilter, Outcome, RunFilter
 
 _RACES = 5
 _WRITABLE_SECONDS = 1.0
@@ -133,6 +133,10 @@ class SqlStore:
     async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
         """As LedgerStore.verify_ledger, on one moment of the store; it reads every record of the tenant, in pages."""
         return await self._read(reading.read_chain_breaks, tenant)
+
+    async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
+        """As LedgerStore.ledger_chains."""
+        return await self._read(reading.read_ledger_chains, tenant)
 
     async def close(self) -> None:
         """As Store.close."""

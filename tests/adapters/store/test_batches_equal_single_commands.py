@@ -34,6 +34,7 @@ from owlclaw_ray.ports.store import (
     ReleaseAgent,
     SubmitRun,
 )
+from tests.adapters.store.emptying import emptied
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 AGENTS = [AgentRef.parse("trader"), AgentRef.parse("trader:AAPL"), AgentRef.parse("trader", "张三/x")]
@@ -200,11 +201,6 @@ def databases(runner, tmp_path_factory):
 
 def without_waiting_for_the_disk(connection, _record):
     connection.execute("PRAGMA synchronous = OFF")
-
-
-def emptied(connection):
-    for table in metadata.sorted_tables:
-        connection.execute(table.delete())
 
 
 def contents_of(connection):

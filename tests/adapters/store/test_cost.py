@@ -22,6 +22,7 @@ from owlclaw_ray.ports.store import (
     ClaimRun,
     CreateSchedule,
     LedgerFilter,
+    LedgerPlace,
     ReleaseAgent,
     RunFilter,
 )
@@ -119,6 +120,14 @@ async def test_commands_read_neither_whole_tables_nor_past_runs(sqlite_store):
     assert any("runs_mergeable" in detail for detail, _ in plans)
 
 
+REST_OF_LEDGER = (
+    {"after": LedgerPlace(NOW, "keeper-1", 5)},
+    {"agent": AGENT, "after": LedgerPlace(NOW, "keeper-1", 5)},
+    {"kind": LedgerKind.RUN, "after": LedgerPlace(NOW, "keeper-1", 5)},
+    {"since": NOW, "until": NOW},
+)
+
+
 async def test_queries_read_no_whole_tables(sqlite_store):
     with statements_of(sqlite_store) as seen:
         await sqlite_store.run(AGENT.tenant, RunId("run_0"))
@@ -134,7 +143,10 @@ async def test_queries_read_no_whole_tables(sqlite_store):
     plans = await plans_of(sqlite_store, seen)
 
     assert whole_tables(plans) == []
-    assert [each for each in plans if "TEMP B-TREE" in each[0] and "schedule" not in each[1]] == []
+    sorting = [each for each in plans if "TEMP B-TREE" in each[0] and "schedule" not in each[1]]
+    assert [
+        each for each in sorting if "RIGHT PART OF ORDER BY" not in each[0]
+    ] == []  # records of the same microsecond
 
 
 async def test_looking_for_work_reads_only_what_is_active(sqlite_store):

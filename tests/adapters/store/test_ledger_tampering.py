@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from owlclaw_ray.adapters.store.opening import open_store
-from owlclaw_ray.ports.store import AppendLedger, ChainBreak, LedgerFilter
+from owlclaw_ray.ports.store import AppendLedger, LedgerFilter
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
 
@@ -19,15 +19,18 @@ async def path(tmp_path):
 
 
 async def breaks_after(path, *statements):
+    """Do as an attacker would who has the file: the triggers that keep the ledger go first."""
     connection = sqlite3.connect(path)
-    for statement in statements:
+    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'ledger%'")
+    for statement in (*(f"DROP TRIGGER {name}" for (name,) in triggers.fetchall()), *statements):
         connection.execute(statement)
     connection.commit()
     connection.close()
     store = await open_store(str(path), writer="keeper")
     found = await store.verify_ledger(AGENT.tenant)
     await store.close()
-    return [(each.position, each.problem) for each in found if isinstance(each, ChainBreak)]
+    assert all(each.writer == "keeper" for each in found)
+    return [(each.position, each.kind.value, each.problem) for each in found]
 
 
 @pytest.mark.parametrize(
@@ -44,47 +47,75 @@ async def breaks_after(path, *statements):
 )
 async def test_a_changed_record_is_found(path, change):
     assert await breaks_after(path, f"UPDATE ledger SET {change} WHERE position = 3") == [
-        (3, "record rec_3 was changed")
+        (3, "changed", "record rec_3 was changed")
     ]
 
 
-async def test_a_record_changed_with_its_own_hash_is_found_by_the_next(path):
+async def test_a_record_changed_with_its_own_hash_is_found(path):
     found = await breaks_after(path, "UPDATE ledger SET data = '{}', hash = 'forged' WHERE position = 3")
 
-    assert [position for position, _ in found] == [3, 4]
+    assert found == [(3, "changed", "record rec_3 was changed")]
 
 
-async def test_a_removed_record_is_found(path):
-    assert await breaks_after(path, "DELETE FROM ledger WHERE position = 3") == [(3, "record 3 is missing")]
+REMOVED = {
+    "one": ("position = 3", 3, "record 3 is missing"),
+    "the beginning": ("position < 3", 1, "records 1 to 2 are missing"),
+    "the tail": ("position > 3", 4, "records 4 to 5 are missing"),
+    "the whole chain": ("TRUE", 1, "records 1 to 5 are missing"),
+}
 
 
-async def test_a_removed_beginning_is_found(path):
-    assert await breaks_after(path, "DELETE FROM ledger WHERE position < 3") == [(1, "records 1 to 2 are missing")]
-
-
-async def test_a_removed_tail_is_found(path):
-    assert await breaks_after(path, "DELETE FROM ledger WHERE position > 3") == [(4, "records 4 to 5 are missing")]
-
-
-async def test_a_removed_chain_is_found(path):
-    assert await breaks_after(path, "DELETE FROM ledger") == [(1, "records 1 to 5 are missing")]
+@pytest.mark.parametrize(("where", "position", "said"), REMOVED.values(), ids=REMOVED.keys())
+async def test_removed_records_are_found(path, where, position, said):
+    assert await breaks_after(path, f"DELETE FROM ledger WHERE {where}") == [(position, "removed", said)]
 
 
 async def test_a_removed_head_is_found(path):
     found = await breaks_after(path, "DELETE FROM ledger_heads")
 
-    assert found == [(1, "records follow the recorded end of the chain")]
+    assert found == [(1, "inserted", "records 1 to 5 come after the recorded end of the chain")]
 
 
-async def test_exchanged_records_are_found(path):
+async def test_a_head_turned_back_does_not_hide_the_removed_tail(path):
+    found = await breaks_after(
+        path, "DELETE FROM ledger WHERE position = 5", "UPDATE ledger_heads SET position = 4 WHERE position = 5"
+    )
+
+    assert found == [(4, "changed", "record rec_4 was replaced: what follows it followed another")]
+
+
+def inserted(position, record_id="rec_99"):
+    return (
+        "INSERT INTO ledger (tenant, writer, position, record_id, agent, run_id, kind, at, data, previous_hash, hash)"
+        f" SELECT tenant, writer, {position}, '{record_id}', agent, run_id, kind, at, data, previous_hash, hash FROM ledger"
+        " WHERE position = 2"
+    )
+
+
+async def test_a_record_inserted_after_the_end_is_found(path):
+    assert await breaks_after(path, inserted(6)) == [(6, "inserted", "record rec_99 was inserted")]
+
+
+async def test_a_record_inserted_before_others_that_are_renumbered_is_found(path):
+    found = await breaks_after(
+        path,
+        "UPDATE ledger SET position = -position WHERE position > 2",
+        "UPDATE ledger SET position = 1 - position WHERE position < 0",
+        inserted(3),
+    )
+
+    assert found == [(3, "inserted", "record rec_99 was inserted")]
+
+
+async def test_records_in_another_order_are_found(path):
     found = await breaks_after(
         path,
         "UPDATE ledger SET position = 99 WHERE position = 2",
-        "UPDATE ledger SET position = 2 WHERE position = 3",
-        "UPDATE ledger SET position = 3 WHERE position = 99",
+        "UPDATE ledger SET position = position - 1 WHERE position BETWEEN 3 AND 5",
+        "UPDATE ledger SET position = 5 WHERE position = 99",
     )
 
-    assert {position for position, _ in found} == {2, 3, 4}
+    assert found == [(5, "moved", "record rec_2 was moved here from position 2")]
 
 
 async def test_a_restarted_writer_continues_its_chain(path):
@@ -104,4 +135,6 @@ async def test_long_chains_are_verified_in_pages(path):
     await store.apply([AppendLedger(tuple(record(number) for number in range(6, 1_203)))])
     await store.close()
 
-    assert await breaks_after(path, "DELETE FROM ledger WHERE position = 1001") == [(1001, "record 1001 is missing")]
+    assert await breaks_after(path, "DELETE FROM ledger WHERE position = 1001") == [
+        (1001, "removed", "record 1001 is missing")
+    ]

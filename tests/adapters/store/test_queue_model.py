@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray.adapters.store.opening import open_store
-from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ports.store import (
     AgentBusy,
@@ -26,6 +25,7 @@ from owlclaw_ray.ports.store import (
     SubmitRun,
 )
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, submission
+from tests.adapters.store.emptying import emptied
 
 LIMIT = 4
 
@@ -176,11 +176,7 @@ def model_store(request, runner, tmp_path_factory):
 
 
 async def outcomes_of(store, groups):
-    def empty(connection):
-        for table in metadata.sorted_tables:
-            connection.execute(table.delete())
-
-    await store._database.write(empty)
+    await store._database.write(emptied)
     store._applier._loader._known_agents.clear()
     await store.apply([activation("act_1")])
     return [told(outcome) for group in groups for outcome in await store.apply(group)]
