@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from actors.garbage import collect_rarely
 from actors.logs import configure
@@ -16,6 +18,7 @@ from actors.remote import ROOT, find
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
+from owlclaw_ray.governance.redaction import Redactor, named_secrets
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import Command, Outcome, Store
@@ -39,6 +42,15 @@ QUERIES = frozenset(
         "ledger_chains",
     }
 )
+
+
+def _redactor(plan: RuntimePlan) -> Redactor:
+    """Return what takes this process's own secrets, and what the settings say, out of ledger records."""
+    secrets = named_secrets(os.environ)  # noqa: TID251 - tools of this node have the same variables, and may print them
+    password = urlsplit(plan.store_url).password
+    if password:
+        secrets["store_url"] = unquote(password)
+    return Redactor(secrets, plan.redact)
 
 
 class KeeperActor:
@@ -100,9 +112,11 @@ class KeeperActor:
     async def _open(self) -> tuple[Store, GroupCommit]:
         from owlclaw_ray.adapters.store.opening import open_store
 
+        plan = self._plan
         if self._store is None or self._commits is None:
             async with self._opening:
                 if self._store is None or self._commits is None:
-                    self._store = await open_store(self._plan.store_url, writer=await asyncio.to_thread(writer_name))
+                    writer = await asyncio.to_thread(writer_name)
+                    self._store = await open_store(plan.store_url, writer=writer, redactor=_redactor(plan))
                     self._commits = GroupCommit(self._store)
         return self._store, self._commits

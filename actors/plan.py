@@ -41,6 +41,8 @@ class RuntimePlan:
     catch_up_seconds: float
     drain_seconds: float
     quick_slots: int = 2
+    redact: tuple[str, ...] = ()
+    """Regular expressions of what ledger records must not hold."""
     model_workers_max: int | None = None
     """Processes that make model calls, the gateway included; None: as many as its node has cores."""
     model_growth: PoolGrowth = field(default_factory=PoolGrowth)

@@ -111,6 +111,25 @@ class ScheduleSettings(_Section):
     """A due time missed for longer is skipped, not caught up."""
 
 
+class LedgerSettings(_Section):
+    """Audit records."""
+
+    redact: tuple[NonEmpty, ...] = ()
+    """Regular expressions of what is to be taken out of records, besides what looks like a secret anyway."""
+
+    @field_validator("redact")
+    @classmethod
+    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                empty = re.compile(pattern).match("")
+            except re.error as error:
+                raise ValueError(f"has {pattern!r}, which is no regular expression: {error}") from error
+            if empty:
+                raise ValueError(f"has {pattern!r}, which matches nothing at all, and so everywhere")
+        return patterns
+
+
 class RaySettings(_Section):
     """The Ray cluster to run on."""
 
@@ -150,6 +169,7 @@ class FileSettings(_Section):
     models: ModelSettings = Field(default_factory=ModelSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     schedules: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    ledger: LedgerSettings = Field(default_factory=LedgerSettings)
     ray: RaySettings = Field(default_factory=RaySettings)
     log: LogSettings = Field(default_factory=LogSettings)
 

@@ -44,6 +44,7 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
         catch_up_seconds=settings.schedules.catch_up_window_seconds,
         drain_seconds=drain_seconds,
         quick_slots=settings.tools.quick_slots,
+        redact=settings.ledger.redact,
         model_workers_max=models.workers_max,
     )
 

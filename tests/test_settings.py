@@ -252,3 +252,18 @@ def test_property_22_an_unknown_key_is_refused_and_named(tmp_path_factory, key, 
         return
     (problem,) = problems_of(folder, text)
     assert "there is no such key" in problem or "is not valid YAML" in problem
+
+
+def test_a_pattern_that_is_none_is_refused_with_its_place(tmp_path):
+    problems = problems_of(tmp_path, "ledger:\n  redact: ['ACME-[0-9]+', '(']\n")
+    assert len(problems) == 1
+    assert problems[0].startswith("owlclaw.yaml:2: ledger.redact")
+    assert "'(', which is no regular expression" in problems[0]
+
+
+def test_a_pattern_that_is_everywhere_is_refused(tmp_path):
+    assert "'x*', which matches nothing at all" in problems_of(tmp_path, "", OWLCLAW_LEDGER__REDACT="x*")[0]
+
+
+def test_patterns_come_from_the_environment_too(tmp_path):
+    assert load(tmp_path, "", OWLCLAW_LEDGER__REDACT="ACME-[0-9]+, 机密.*").ledger.redact == ("ACME-[0-9]+", "机密.*")

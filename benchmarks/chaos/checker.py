@@ -24,11 +24,13 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import ScheduleStatus, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import RunId
 
 _ONCE = frozenset({"chaos.pay"})
 _LOGGED = "chaos."
 """How the names of tools begin that write to the handlers' log."""
+_REDACTOR = Redactor()
 _CLAIMS = frozenset({EntryKind.RUN_STARTED, EntryKind.RUN_RESUMED})
 
 
@@ -375,7 +377,7 @@ def _essence(kind: LedgerKind, data: JsonObject) -> bytes:
         case LedgerKind.DECISION:
             agreed = data["decision_id"]
         case _:
-            agreed = data
+            agreed = _REDACTOR.redact(data)
     return orjson.dumps(agreed, option=orjson.OPT_SORT_KEYS)
 
 

@@ -154,6 +154,32 @@ class LedgerContract:
 
         assert [each.record for each in await store.ledger(LedgerFilter(AGENT.tenant))] == [record(1), record(3)]
 
+    async def test_secrets_stay_in_the_journal_and_out_of_the_ledger(self, store: Store) -> None:
+        run_id, data = RunId("run_1"), {"arguments": '{"user": "猫", "password": "hunter2"}', "n": 1}
+        await store.apply(
+            [
+                SubmitRun(run_id, AGENT, Trigger(TriggerKind.API), NOW),
+                ActivateAgent(AGENT, ActivationId("act_1"), NOW),
+                ClaimRun(AGENT, 1, NOW),
+            ]
+        )
+        facts = (JournalEntry(3, EntryKind.TOOL_FINISHED, NOW, data),)
+
+        await store.apply(
+            [
+                AppendJournal(run_id, AGENT, 1, facts, (replace(record(1), data=data),)),
+                AppendLedger((replace(record(2), data={"sk-0123456789abcdef": ["Bearer 0123456789abcdef"]}),)),
+            ]
+        )
+
+        told = [each.record.data for each in await store.ledger(LedgerFilter(AGENT.tenant))]
+        assert told == [
+            {"arguments": '{"user": "猫", "password": "[redacted:password]"}', "n": 1},
+            {"[redacted:api_key]": ["Bearer [redacted:bearer_token]"]},
+        ]
+        assert (await store.journal(AGENT.tenant, run_id))[-1].data == data
+        assert await store.verify_ledger(AGENT.tenant) == []
+
     async def test_a_run_cancelled_in_the_queue_is_in_the_ledger(self, store: Store) -> None:
         run_id = RunId("run_1")
         await store.apply([SubmitRun(run_id, AGENT, Trigger(TriggerKind.API), NOW)])

@@ -29,6 +29,7 @@ from owlclaw_ray.adapters.store.schema import blobs, journal, runs
 from owlclaw_ray.adapters.store.working_set import WorkingSet
 from owlclaw_ray.adapters.store.writing import Writer
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
@@ -53,11 +54,11 @@ _LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
 class Applier:
     """Applies commands to the database of one dialect, writing ledger chains under one writer's name."""
 
-    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, writer: str) -> None:
+    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, writer: str, redactor: Redactor) -> None:
         self._ids = dialect.ids
         self._loader = Loader(dialect)
         self._registered: set[str] = set()
-        self._writer = Writer(dialect, engine_dialect, writer)
+        self._writer = Writer(dialect, engine_dialect, writer, redactor)
         self._triggers = select(runs.c.run_id, runs.c.trigger).where(dialect.among(runs.c.run_id, "ids"))
         self._journals = (
             select(journal.c.run_id, *ENTRY_COLUMNS)

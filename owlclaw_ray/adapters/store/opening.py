@@ -10,6 +10,7 @@ from owlclaw_ray.adapters.store.locations import Location, locate, prepare_file
 from owlclaw_ray.adapters.store.migrating import NewerSchemaError, migrate
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
+from owlclaw_ray.governance.redaction import Redactor
 
 _REFUSED = {
     "28P01": "the user or the password is wrong",
@@ -19,11 +20,12 @@ _REFUSED = {
 }
 
 
-async def open_store(url: str, *, writer: str) -> SqlStore:
+async def open_store(url: str, *, writer: str, redactor: Redactor | None = None) -> SqlStore:
     """Return the store at that place, made if it is new and migrated to this version's schema.
 
     `writer` names the ledger chains that this store writes: one name for each process that writes at the same time, the
-    same name again after a restart. Raises ConfigurationError for what has to be put right by hand (a read-only or
+    same name again after a restart. `redactor` takes secrets out of ledger records before they are written; None: one that knows
+    the usual forms of secrets. Raises ConfigurationError for what has to be put right by hand (a read-only or
     impossible path, a file that is no database, a wrong password, a missing database, a database of a newer version, an
     unsupported URL) and StoreUnavailableError for what may pass (a server that does not answer).
     """
@@ -41,7 +43,7 @@ async def open_store(url: str, *, writer: str) -> SqlStore:
     except BaseException:
         await database.close()
         raise
-    return SqlStore(database, writer)
+    return SqlStore(database, writer, redactor)
 
 
 def _opening_error(location: Location, error: BaseException) -> OwlClawError:

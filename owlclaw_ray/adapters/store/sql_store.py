@@ -19,6 +19,7 @@ from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerChain, LedgerFilter, Outcome, RunFilter
 
@@ -32,9 +33,9 @@ _T = TypeVar("_T")
 class SqlStore:
     """A Store on a database whose schema is up to date. Many may use one PostgreSQL database; one writes at a time here."""
 
-    def __init__(self, database: Database, writer: str) -> None:
+    def __init__(self, database: Database, writer: str, redactor: Redactor | None = None) -> None:
         self._database = database
-        self._applier = Applier(database.dialect, database.engine_dialect, writer)
+        self._applier = Applier(database.dialect, database.engine_dialect, writer, redactor or Redactor())
         self._turn, self._probing = asyncio.Lock(), asyncio.Lock()
         self._writable_until = 0.0
 

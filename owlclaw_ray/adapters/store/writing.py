@@ -29,6 +29,7 @@ from owlclaw_ray.adapters.store.working_set import Changes, RunRow
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.governance.ledger_chain import ChainHead, canonical_data, next_hash
+from owlclaw_ray.governance.redaction import Redactor
 
 _SWEEP_EVERY, _SWEEP = 500, 1_000
 """After how many new Idempotency-Keys expired ones are removed, and how many at most."""
@@ -94,10 +95,14 @@ class RowsStatement:
 
 
 class Writer:
-    """The statements for one database, made once; `name` names the ledger chains that this store writes."""
+    """The statements for one database, made once.
 
-    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, name: str) -> None:
+    `name` names the ledger chains that this store writes. No record gets into them past the redactor.
+    """
+
+    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, name: str, redactor: Redactor) -> None:
         self._name = name
+        self._redactor = redactor
 
         def inserting(table: Table, columns: Sequence[str]) -> RowsStatement:
             return RowsStatement(table.insert(), columns, engine_dialect)
@@ -190,12 +195,16 @@ class Writer:
             heads[row.tenant] = ChainHead(row.tenant, row.writer, row.position, row.hash)
         rows = []
         for record in records:
-            head, data = heads[record.tenant], canonical_data(record.data)
+            head, data = heads[record.tenant], self._redacted(record)
             after = ChainHead(head.tenant, head.writer, head.position + 1, next_hash(head, record, data))
             heads[record.tenant] = after
             rows.append(_record_row(record, head, after, data))
         self._ledger.run(connection, rows)
         self._heads.run(connection, [(each.tenant, each.writer, each.position, each.hash) for each in heads.values()])
+
+    def _redacted(self, record: LedgerRecord) -> bytes:
+        data = canonical_data(record.data)
+        return canonical_data(self._redactor.redact(record.data)) if self._redactor.suspects(data) else data
 
 
 def _new_names(columns: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,259 @@
+"""Secrets are taken out of ledger records before they are written: whoever may read the ledger need not see them.
+
+Found are: what has the form of a key or token, bearer tokens, private keys, passwords in URLs, what is assigned to a name
+such as `password` (as a key of JSON, in a text, in JSON inside a text, as an option of a command), the values of named
+secrets, and what the patterns of the installation match. A secret becomes `[redacted:<kind>]`; everything else stays equal.
+In doubt something is taken for a secret: a record that says too little is the smaller harm.
+
+Most records hold none, and cost a search for the literals without which there can be none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+
+SHORTEST_SECRET = 6
+"""Characters that the value of a named secret has at least: a shorter one is in too much that is none."""
+_KINDS = {
+    "password": "password",
+    "passwords": "password",
+    "passwd": "password",
+    "passphrase": "password",
+    "pwd": "password",
+    "密码": "password",
+    "口令": "password",
+    "secret": "secret",
+    "secrets": "secret",
+    "密钥": "secret",
+    "秘钥": "secret",
+    "token": "token",
+    "令牌": "token",
+    "apikey": "api_key",
+    "accesskey": "access_key",
+    "accesskeyid": "access_key",
+    "secretkey": "secret_key",
+    "privatekey": "private_key",
+    "authorization": "authorization",
+    "cookie": "cookie",
+    "cookies": "cookie",
+    "credential": "credential",
+    "credentials": "credential",
+}
+"""What a name that ends so holds, once it is in lower case and without separators."""
+_NO_SECRETS = frozenset({"PWD", "OLDPWD"})
+"""Variables that are named as secrets are, and hold paths."""
+_NAME = (
+    r"passwords?|passwd|passphrase|pwd|secrets?|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key"
+    r"|authorization|credentials?|密码|口令|令牌|密钥|秘钥"
+)
+_QUOTED = r""""(?:[^"\\]|\\.)+"?|'(?:[^'\\]|\\.)+'?|(?P<quote>\\+["'])(?:(?!(?<!\\)(?P=quote))[\s\S])+(?:(?P=quote))?"""
+_WORD = r"""[^\s"'<>,;&(){}\[\]\\]"""
+_BARE = rf"(?!(?:null|none|true|false)\b)(?:(?:bearer|basic|token)\s+{_WORD}+|{_WORD}{{4,}})"
+_MARKER = "[redacted:"
+_SEPARATORS = re.compile(r"[^a-z0-9\u0080-\U0010ffff]+")
+_OPENING = frozenset('{["')
+"""How a text begins that may be JSON with a text in it."""
+_QUOTE = re.compile(r"""\\*["']""")
+_HINTS = (
+    r'passw|passphr|pwd|secret|token(?!s")|key|authoriz|cookie|credential|密|口令|令牌|秘钥|bearer|://|[sr]k[-_]|akia|asia'
+    r"|xox|xapp-|aiza|gh[pousr]_|github_pat_|glpat-|hf_|eyj|\\u"
+)
+"""Without a match of this in its JSON, in lower case, a record has no secret but named ones. (JSON inside a text may spell
+anything with `\\u`; counts of `tokens` are in too many records.)
+"""
+_HINT = re.compile(_HINTS.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How secrets of a kind look in a text. Where `hint` finds nothing in the text in lower case, there are none."""
+
+    kind: str
+    hint: re.Pattern[str]
+    pattern: re.Pattern[str]
+
+    def hide(self, text: str, lowered: str) -> str:
+        """Return the text with markers in place of the secrets."""
+        return self.pattern.sub(self._hidden, text) if self.hint.search(lowered) else text
+
+    def _hidden(self, found: re.Match[str]) -> str:
+        """Return the match with a marker in place of its group `secret`, or of all of it."""
+        if "secret" not in self.pattern.groupindex:
+            return marker(self.kind)
+        start, end = (place - found.start() for place in found.span("secret"))
+        whole = found.group()
+        return whole[:start] + marker(self.kind) + whole[end:]
+
+
+class _Assignment(_Form):
+    """A value after its name, which tells the kind."""
+
+    __slots__ = ()
+
+    def _hidden(self, found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        quote = _QUOTE.match(value)
+        opened = quote.group() if quote else ""
+        closed = opened if opened and len(value) > len(opened) and value.endswith(opened) else ""
+        return found.group().removesuffix(value) + opened + marker(_kind_of(name) or name) + closed
+
+
+def _form(kind: str, hint: str, pattern: str, flags: re.RegexFlag = re.NOFLAG) -> _Form:
+    return _Form(kind, re.compile(hint), re.compile(pattern, flags))
+
+
+def _assignment(before: str, between: str) -> _Form:
+    name = rf"{before}(?P<name>{_NAME}){between}"
+    return _Assignment("", re.compile(name), re.compile(rf"{name}(?P<value>{_QUOTED}|{_BARE})", re.IGNORECASE))
+
+
+_FORMS = (
+    _form(
+        "private_key",
+        "private key",
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----|\Z)",
+    ),
+    _form("password", "://", r"""://[^\s/?#:@"'<>\\]{0,256}:(?P<secret>[^\s/?#"'<>\\]+)@"""),
+    _assignment("", r"""\\*["']?\s*(?:=>|[:=\uff1a])\s*"""),
+    _assignment(r"--[\w-]{0,64}?", r"\s+"),
+    _form("api_key", "sk-", r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{16,}"),
+    _form("api_key", "[sr]k_", r"(?<![A-Za-z0-9])[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    _form("api_key", "akia|asia", r"(?:AKIA|ASIA)[A-Z0-9]{16,}"),
+    _form("api_key", "aiza", r"AIza[A-Za-z0-9_-]{30,}"),
+    _form("token", "gh[pousr]_", r"gh[pousr]_[A-Za-z0-9]{16,}"),
+    _form("token", "github_pat_|glpat-", r"(?:github_pat_|glpat-)[A-Za-z0-9_-]{16,}"),
+    _form("token", "xox|xapp-", r"(?:xox[a-z]|xapp)-[A-Za-z0-9-]{10,}"),
+    _form("token", "hf_", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
+    _form("token", "eyj", r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
+    _form("bearer_token", "bearer", r"(?<![a-z])bearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE),
+    _form("cookie", "cookie", r"""cookie\s*:\s*(?P<secret>[^\s"'\\\[][^\r\n"'\\]*)""", re.IGNORECASE),
+)
+
+
+def marker(kind: str) -> str:
+    """Return what stands in place of a secret."""
+    return f"{_MARKER}{kind}]"
+
+
+class Redactor:
+    """Takes secrets out of JSON. `secrets` are known values by their names, `patterns` regular expressions for more.
+
+    Patterns are searched for in every text and key on its own.
+    """
+
+    def __init__(self, secrets: Mapping[str, str] | None = None, patterns: Sequence[str] = ()) -> None:
+        long_enough = {name: value for name, value in (secrets or {}).items() if len(value) >= SHORTEST_SECRET}
+        self._secrets = sorted(long_enough.items(), key=lambda item: len(item[1]), reverse=True)
+        self._patterns = [re.compile(pattern) for pattern in patterns]
+        self._parts = sorted({_certain_part(value) for value in long_enough.values()})
+
+    def suspects(self, text: bytes) -> bool:
+        """Return whether a record with this JSON text might hold a secret."""
+        lowered = text.lower()
+        return bool(self._patterns or _HINT.search(lowered)) or any(part in lowered for part in self._parts)
+
+    def redact(self, data: JsonObject) -> JsonObject:
+        """Return a copy of the data without secrets."""
+        return self._object(data)
+
+    def _object(self, data: JsonObject) -> JsonObject:
+        redacted: JsonObject = {}
+        for key, value in data.items():
+            kind = _kind_of(key)
+            shown = self._text(key)
+            while shown in redacted:
+                shown += "#"
+            redacted[shown] = self._value(value) if kind is None else self._all_hidden(value, kind)
+        return redacted
+
+    def _value(self, value: JsonValue) -> JsonValue:
+        match value:
+            case str():
+                return self._text(value)
+            case dict():
+                return self._object(value)
+            case list() | tuple():
+                return self._items(value)
+            case _:
+                return value
+
+    def _items(self, items: Sequence[JsonValue]) -> list[JsonValue]:
+        redacted, kind = [], None
+        for each in items:
+            redacted.append(self._value(each) if kind is None else self._all_hidden(each, kind))
+            kind = _kind_of(each) if isinstance(each, str) and each.startswith("-") and "=" not in each else None
+        return redacted
+
+    def _all_hidden(self, value: JsonValue, kind: str) -> JsonValue:
+        match value:
+            case None | bool() | "":
+                return value
+            case dict():
+                return {self._text(key): self._all_hidden(each, kind) for key, each in value.items()}
+            case list() | tuple():
+                return [self._all_hidden(each, kind) for each in value]
+            case _:
+                return marker(kind)
+
+    def _text(self, text: str) -> str:
+        if len(text) < SHORTEST_SECRET and not self._patterns:
+            return text
+        if not self.suspects(orjson.dumps(text)):
+            return text
+        inside = _parsed(text) if text.lstrip()[:1] in _OPENING else None
+        if inside is not None:
+            redacted = self._value(inside)
+            return text if redacted == inside else json.dumps(redacted, ensure_ascii=False)
+        for name, value in self._secrets:
+            text = text.replace(value, marker(name))
+        lowered = text.lower()
+        for form in _FORMS:
+            text = form.hide(text, lowered)
+        for pattern in self._patterns:
+            text = pattern.sub(marker("custom"), text)
+        return text
+
+
+def named_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return those variables whose names say that they hold secrets."""
+    return {name: value for name, value in environ.items() if name not in _NO_SECRETS and _kind_of(name) is not None}
+
+
+@lru_cache(maxsize=4096)
+def _kind_of(name: str) -> str | None:
+    """Return what kind of secret a name promises, if one: `OPENAI_API_KEY`, `apiKey` and `x-api-key` an api_key."""
+    if name.startswith(_MARKER):
+        return None
+    plain = _SEPARATORS.sub("", name.lower())
+    ends = [each for each in _KINDS if plain.endswith(each)]
+    return _KINDS[max(ends, key=len)] if ends else None
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of JSON text, None for what is no JSON or names a key twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        raise ValueError("a key is there twice")
+    return unique
+
+
+def _certain_part(secret: str) -> bytes:
+    """Return the longest part of the secret that no JSON writer spells in another way, as the search has it."""
+    parts = re.split(r"""[^ !#-.0-\[\]-~]+""", secret)
+    return orjson.dumps(max(parts, key=len))[1:-1].lower()

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import json
+import string
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from owlclaw_ray.governance.redaction import SHORTEST_SECRET, Redactor, marker, named_secrets
+
+ALPHANUMERIC = string.ascii_letters + string.digits
+HARMLESS = "bdfjlmnquvwz0123456789 \n\t.,;()[]{}<>\"'\\!?|~^%#@=&股票价格\u2028🦉é"
+"""Letters of which no name or form of a secret can be written."""
+REDACTOR = Redactor()
+
+harmless_texts = st.text(HARMLESS, max_size=40)
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+)
+harmless = st.dictionaries(
+    harmless_texts,
+    st.recursive(
+        scalars | harmless_texts,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(harmless_texts, inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+def written(prefix, alphabet, least, most=40):
+    return st.text(alphabet, min_size=least, max_size=most).map(lambda rest: prefix + rest)
+
+
+forms = st.one_of(
+    written("sk-", ALPHANUMERIC, 16),
+    written("sk-proj-", ALPHANUMERIC + "-_", 16),
+    written("sk_live_", ALPHANUMERIC, 16),
+    written("AKIA", string.ascii_uppercase + string.digits, 16),
+    written("ghp_", ALPHANUMERIC, 36),
+    written("github_pat_", ALPHANUMERIC + "_", 22),
+    written("xoxb-", string.digits + "-", 10),
+    written("hf_", ALPHANUMERIC, 30),
+    written("AIza", ALPHANUMERIC + "-_", 35),
+    written("eyJhbGciOiJI.eyJzdWIiOiIx.", ALPHANUMERIC + "-_", 20),
+)
+"""Secrets that are known by their form."""
+anything = st.text(min_size=SHORTEST_SECRET, max_size=30).filter(lambda text: not text.isspace())
+_WORDS = (
+    "password PASSWD db_password apiKey x-api-key Authorization client_secret token access_token refreshToken "
+    "AWS_SECRET_ACCESS_KEY private.key Cookie credentials passphrase 密码 用户口令 密钥"
+)
+names = st.sampled_from(_WORDS.split())
+
+
+def where_it_may_be(secret, key="note"):
+    """Return documents that hold the secret somewhere."""
+    inside = json.dumps({"options": [{key: secret}]}, ensure_ascii=False)
+    return st.sampled_from(
+        [
+            {key: secret},
+            {"a": [{"b": {key: [secret, 1]}}]},
+            {"arguments": inside},
+            {"arguments": json.dumps({key: secret})},
+            {"arguments": json.dumps({"body": inside})},
+            {"arguments": " " + inside},
+            {"content": [inside, {"text": inside}]},
+        ]
+    )
+
+
+def all_text(value):
+    """Return everything that the document says, with the JSON in its texts read too."""
+    match value:
+        case dict():
+            return "\n".join(f"{all_text(key)}\n{all_text(each)}" for key, each in value.items())
+        case list():
+            return "\n".join(all_text(each) for each in value)
+        case str():
+            try:
+                inside = json.loads(value)
+            except ValueError:
+                return value
+            return value if isinstance(inside, str) and inside == value else f"{value}\n{all_text(inside)}"
+    return str(value)
+
+
+def redacted(data, redactor=REDACTOR):
+    """Return what is written in place of the data."""
+    return redactor.redact(data) if redactor.suspects(orjson.dumps(data)) else data
+
+
+@pytest.mark.property
+@given(harmless)
+def test_documents_without_secrets_come_out_equal(data):
+    assert REDACTOR.redact(data) == data
+    assert redacted(data) == data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the risk-assessment-of-everything-we-own and task-force-something-long",
+        "1,200 prompt_tokens and 12 completion tokens",
+        "monkey: banana, hotkey = F1, keyboard: qwerty",
+        "https://example.com:8080/path?mail=a@b.example and http://[::1]:80/",
+        "the bearer of good news; a basic understanding",
+        "authorization is needed; no password was given",
+        '{"state_name": "load", "max_tokens": 500, "primary_key": "id", "enabled": true}',
+        "password: null, token=None, secret: ''",
+        "pass the salt, keep the secret, token by token",
+    ],
+)
+def test_what_looks_a_little_like_a_secret_stays(text):
+    assert REDACTOR.redact({"text": text}) == {"text": text}
+
+
+@pytest.mark.property
+@given(harmless, forms, harmless_texts, st.data())
+def test_secrets_of_known_forms_are_never_left(data, secret, around, pick):
+    context = f"{around} {secret} {around}" if pick.draw(st.booleans()) else secret
+    planted = data | pick.draw(where_it_may_be(context))
+
+    found = redacted(planted)
+
+    assert secret not in all_text(found)
+    assert {key: found[key] for key in data if planted[key] is data[key]} == {
+        key: data[key] for key in data if planted[key] is data[key]
+    }
+
+
+@pytest.mark.property
+@given(names, anything, st.data())
+def test_whatever_stands_under_the_name_of_a_secret_goes(name, secret, pick):
+    planted = pick.draw(where_it_may_be(f"§{secret}§", name))
+
+    assert f"§{secret}§" not in all_text(redacted(planted))
+
+
+@pytest.mark.property
+@given(anything, harmless_texts, st.data())
+def test_values_of_named_secrets_are_never_left(secret, around, pick):
+    redactor = Redactor({"DATABASE_PASSWORD": f"§{secret}§"})
+    planted = pick.draw(where_it_may_be(f"{around}§{secret}§{around}"))
+
+    assert f"§{secret}§" not in all_text(redacted(planted, redactor))
+
+
+@pytest.mark.property
+@given(forms, names, st.data())
+def test_redacting_twice_changes_nothing_more(secret, name, pick):
+    once = redacted(pick.draw(where_it_may_be(f"{name}={secret} {secret}", name)))
+
+    assert redacted(once) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Authorization: Bearer abc", "Authorization: [redacted:authorization]"),
+        ("curl -H 'authorization: Basic dXNlcjpwdw=='", "curl -H 'authorization: [redacted:authorization]'"),
+        ("bearer abcdefghijklmnop.qrs", "bearer [redacted:bearer_token]"),
+        ("postgresql://owl:hunter2@db:5432/owl", "postgresql://owl:[redacted:password]@db:5432/owl"),
+        ("redis://:hunter2@cache/0", "redis://:[redacted:password]@cache/0"),
+        ("DB_PASSWORD=hunter2 make", "DB_PASSWORD=[redacted:password] make"),
+        ("https://api.example/v1?api_key=12345678&n=1", "https://api.example/v1?api_key=[redacted:api_key]&n=1"),
+        ("{'password': 'hun\\'ter2', 'user': 'owl'}", "{'password': '[redacted:password]', 'user': 'owl'}"),
+        ('{"password": "hunter2", "cut', '{"password": "[redacted:password]", "cut'),
+        ('{"password": "hunter2 is cu', '{"password": "[redacted:password]'),
+        ('say: {\\"token\\": \\"a b c\\", \\"n\\": 1}', 'say: {\\"token\\": \\"[redacted:token]\\", \\"n\\": 1}'),
+        ("mysql --user owl --db-password hunter2 -e x", "mysql --user owl --db-password [redacted:password] -e x"),
+        ("Set-Cookie: sid=1; path=/\nDate: now", "Set-Cookie: [redacted:cookie]\nDate: now"),
+        ("密码\uff1aabc123\uff0c用户\uff1a猫", "密码\uff1a[redacted:password]"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\n.", "[redacted:private_key]\n."),
+        ("-----BEGIN PRIVATE KEY-----\nMII and it is cut", "[redacted:private_key]"),
+    ],
+)
+def test_the_marker_takes_the_place_of_the_secret_alone(text, left):
+    assert redacted({"text": text}) == {"text": left}
+
+
+def test_json_in_a_text_stays_json():
+    arguments = '{"n": 12345678901234567890123, "f": 1.10, "user": "猫", "login": {"password": "p\\"w", "ok": true}}'
+
+    left = redacted({"arguments": arguments})["arguments"]
+
+    assert json.loads(left) == json.loads(arguments) | {"login": {"password": "[redacted:password]", "ok": True}}
+
+
+def test_json_that_names_a_key_twice_hides_both():
+    left = redacted({"arguments": '{"password": "first-one", "password": ""}'})
+
+    assert "first-one" not in left["arguments"]
+
+
+def test_escapes_of_json_hide_nothing():
+    left = redacted({"arguments": '{"p\\u0061ssw\\u006frd": "hunter2"}'})
+
+    assert json.loads(left["arguments"]) == {"password": "[redacted:password]"}
+
+
+def test_everything_below_a_name_goes_but_what_can_be_no_secret():
+    data = {"credentials": {"user": "owl", "pin": 1234, "set": True, "old": None, "more": ["x", ""]}}
+
+    hidden = marker("credential")
+    assert redacted(data) == {
+        "credentials": {"user": hidden, "pin": hidden, "set": True, "old": None, "more": [hidden, ""]}
+    }
+
+
+def test_the_word_after_an_option_goes():
+    assert redacted({"argv": ["mysql", "--password", "hunter2", "-e", "x"]}) == {
+        "argv": ["mysql", "--password", marker("password"), "-e", "x"]
+    }
+
+
+def test_a_secret_that_is_a_key_goes_and_no_other_key_with_it():
+    first, second = "sk-" + "a" * 20, "sk-" + "b" * 20
+
+    left = redacted({first: 1, second: 2, "[redacted:api_key]": 3})
+
+    assert sorted(left.values()) == [1, 2, 3]
+    assert first not in all_text(left)
+    assert second not in all_text(left)
+
+
+def test_patterns_of_the_installation_are_searched_for():
+    redactor = Redactor(patterns=["ACME-[0-9]{4}", "^猫$"])
+
+    left = redacted({"id": "ACME-1234/ACME-12", "ACME-0000": "猫", "text": '{"a": "ACME-5678", "b": "猫!"}'}, redactor)
+
+    assert left == {
+        "id": "[redacted:custom]/ACME-12",
+        "[redacted:custom]": "[redacted:custom]",
+        "text": '{"a": "[redacted:custom]", "b": "猫!"}',
+    }
+
+
+def test_deep_json_is_searched_without_end_of_the_stack():
+    deep = "[" * 5_000 + '"sk-' + "a" * 20 + '"' + "]" * 5_000
+
+    assert "sk-" not in redacted({"arguments": deep})["arguments"]
+
+
+def test_named_secrets_are_the_variables_that_are_named_so():
+    environ = {
+        "OPENAI_API_KEY": "1",
+        "PGPASSWORD": "2",
+        "AWS_SECRET_ACCESS_KEY": "3",
+        "GITHUB_TOKEN": "4",
+        "PWD": "/home/owl",
+        "PATH": "/bin",
+        "LANGUAGE": "zh",
+        "KEYBOARD": "us",
+    }
+
+    assert named_secrets(environ) == {name: environ[name] for name in list(environ)[:4]}
+
+
+def test_short_values_of_named_secrets_are_no_secrets():
+    redactor = Redactor({"A_TOKEN": "short", "B_TOKEN": ""})
+
+    assert redacted({"text": "this is short"}, redactor) == {"text": "this is short"}
