@@ -1,6 +1,7 @@
 """The JSON of the HTTP API, as types: what serve/ sends, what the client receives, what the OpenAPI document describes.
 
-One source for the three. Times are ISO 8601 in UTC with milliseconds and a `Z`; money is US dollars; a value that is not
+One source for the three. Times are ISO 8601 in UTC with milliseconds (those of ledger records with microseconds, which their
+hashes cover) and a `Z`; money is US dollars; a value that is not
 there yet is null, never missing. Fields may be added to these objects, so readers ignore what they do not know.
 """
 
@@ -27,6 +28,7 @@ EventKind: TypeAlias = Literal[
     "run_finished",
 ]
 LedgerKind: TypeAlias = Literal["trigger", "run", "model_call", "tool_call", "decision", "visibility", "warning"]
+BreakKind: TypeAlias = Literal["changed", "removed", "inserted", "moved"]
 BusyPolicy: TypeAlias = Literal["enqueue", "reject", "coalesce", "interrupt"]
 ScheduleKind: TypeAlias = Literal["once", "cron"]
 ScheduleStatus: TypeAlias = Literal["active", "done", "cancelled"]
@@ -221,9 +223,36 @@ class LedgerRecord(TypedDict):
 
 
 class Ledger(TypedDict):
-    """Ledger records, oldest first."""
+    """Ledger records, oldest first. `next_after` continues the listing as `?after=`; null on its last page."""
 
     records: list[LedgerRecord]
+    next_after: str | None
+
+
+class LedgerChain(TypedDict):
+    """A writer's chain as it was recorded: how many records it has had, and the hash of the last."""
+
+    writer: str
+    records: int
+    hash: str
+
+
+class LedgerBreak(TypedDict):
+    """Where a chain does not hold: the position, what was done there, and the record, null for one that is not there."""
+
+    writer: str
+    position: int
+    kind: BreakKind
+    record_id: str | None
+    problem: str
+
+
+class LedgerVerification(TypedDict):
+    """What came of following all chains. `holds`: nothing was changed, removed, inserted or moved."""
+
+    holds: bool
+    chains: list[LedgerChain]
+    breaks: list[LedgerBreak]
 
 
 class Liveness(TypedDict):

@@ -93,14 +93,28 @@ LEDGER: wire.Ledger = {
             "agent": "assistant",
             "run_id": "run_01kaexample",
             "kind": "decision",
-            "at": "2026-11-03T09:30:01.200Z",
+            "at": "2026-11-03T09:30:01.200417Z",
             "data": {"reasoning": "load is low", "decision_type": "no_action"},
             "writer": "keeper",
             "position": 7,
             "previous_hash": "9c1e…",
             "hash": "04ab…",
         }
-    ]
+    ],
+    "next_after": None,
+}
+LEDGER_VERIFICATION: wire.LedgerVerification = {
+    "holds": False,
+    "chains": [{"writer": "keeper@host", "records": 1042, "hash": "04ab…"}],
+    "breaks": [
+        {
+            "writer": "keeper@host",
+            "position": 7,
+            "kind": "changed",
+            "record_id": "rec_01",
+            "problem": "record rec_01 was changed",
+        }
+    ],
 }
 ALIVE: wire.Liveness = {"status": "ok"}
 READY: wire.Health = {"ready": True, "parts": {"store": "ok", "directory": "ok"}}
@@ -115,6 +129,7 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Memories": {"value": MEMORIES},
     "Schedules": {"value": SCHEDULES},
     "Ledger": {"value": LEDGER},
+    "LedgerVerification": {"value": LEDGER_VERIFICATION},
     "Liveness": {"value": ALIVE},
     "Health": {"value": READY},
     "NotReady": {"value": NOT_READY},

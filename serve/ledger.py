@@ -1,26 +1,50 @@
-"""/v1/ledger and /v1/agents/{agent}/ledger: the audit records."""
+"""/v1/ledger and /v1/agents/{agent}/ledger: the audit records, and whether they are whole."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import AwareDatetime, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import LedgerFilter
 from serve import openapi
 from serve.agents import AgentPath
-from serve.representations import json_response, record_body
+from serve.representations import PLACE_PATTERN, json_response, ledger_body, place_of, verification_body
 from serve.tenancy import agent_of, tenant_of
 
-RunQuery = Annotated[str | None, Query(description="Only this run's.")]
-KindQuery = Annotated[LedgerKind | None, Query(description="Only records of this kind.")]
-LimitQuery = Annotated[int, Query(ge=1, le=10_000, description="At most so many.")]
+
+class LedgerQuery(BaseModel):
+    """Which records."""
+
+    run: str | None = Field(None, description="Only this run's.")
+    kind: LedgerKind | None = Field(None, description="Only records of this kind.")
+    tool: str | None = Field(None, min_length=1, description="Only records of this tool.")
+    since: AwareDatetime | None = Field(None, description="Only from this time on, with its zone.")
+    until: AwareDatetime | None = Field(None, description="Only before this time, with its zone.")
+    after: str | None = Field(None, pattern=PLACE_PATTERN, description="Only records after this place: `next_after`.")
+    limit: int = Field(1_000, ge=1, le=10_000, description="At most so many.")
+
+    def of(self, tenant: TenantId, agent: AgentRef | None = None) -> LedgerFilter:
+        """Return the filter for the store."""
+        return LedgerFilter(
+            tenant,
+            agent,
+            None if self.run is None else RunId(self.run),
+            self.kind,
+            self.limit,
+            self.tool,
+            self.since,
+            self.until,
+            None if self.after is None else place_of(self.after),
+        )
 
 
 class Ledger:
@@ -41,6 +65,16 @@ class Ledger:
             responses={200: found, **openapi.problems(422, 500, 503)},
         )
         router.add_api_route(
+            "/ledger/verification",
+            self.verification,
+            summary="Whether the ledger's hash chains hold",
+            response_model=None,
+            responses={
+                200: openapi.answer("What came of following all chains", wire.LedgerVerification),
+                **openapi.problems(500, 503),
+            },
+        )
+        router.add_api_route(
             "/agents/{agent}/ledger",
             self.of_agent,
             summary="An agent's audit records, oldest first",
@@ -49,29 +83,19 @@ class Ledger:
         )
         return router
 
-    async def all(
-        self, request: Request, run: RunQuery = None, kind: KindQuery = None, limit: LimitQuery = 1_000
-    ) -> Response:
+    async def all(self, request: Request, query: Annotated[LedgerQuery, Query()]) -> Response:
         """Return the records of all agents."""
-        return await self._records(LedgerFilter(tenant_of(request), None, _run_id(run), kind, limit))
+        return await self._records(query.of(tenant_of(request)))
 
-    async def of_agent(
-        self,
-        request: Request,
-        agent: AgentPath,
-        run: RunQuery = None,
-        kind: KindQuery = None,
-        limit: LimitQuery = 1_000,
-    ) -> Response:
+    async def of_agent(self, request: Request, agent: AgentPath, query: Annotated[LedgerQuery, Query()]) -> Response:
         """Return the records of one agent."""
         ref = agent_of(request, agent)
         await self._runtime.agent(ref)
-        return await self._records(LedgerFilter(ref.tenant, ref, _run_id(run), kind, limit))
+        return await self._records(query.of(ref.tenant, ref))
+
+    async def verification(self, request: Request) -> Response:
+        """Follow all chains, record by record."""
+        return json_response(verification_body(await self._runtime.verify_ledger(tenant_of(request))))
 
     async def _records(self, where: LedgerFilter) -> Response:
-        records = await self._runtime.ledger(where)
-        return json_response({"records": [record_body(record) for record in records]})
-
-
-def _run_id(run: str | None) -> RunId | None:
-    return None if run is None else RunId(run)
+        return json_response(ledger_body(await self._runtime.ledger(where), where.limit))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
 import orjson
 from starlette.responses import Response
@@ -16,7 +16,12 @@ from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.schedule import Schedule
-from owlclaw_ray.ports.runtime import AgentView
+from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
+from owlclaw_ray.ports.store import LedgerPlace
+
+PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\..+$"
+"""A place in the ledger, as clients pass it on: time, position and writer, which mean nothing to them."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def json_response(value: JsonValue, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -27,6 +32,11 @@ def json_response(value: JsonValue, status: int = 200, headers: Mapping[str, str
 def moment(at: datetime) -> str:
     """Return ISO 8601 in UTC, such as `2026-11-03T09:30:00.250Z`."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def exact_moment(at: datetime) -> str:
+    """Return as `moment`, with microseconds."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def moment_or_none(at: datetime | None) -> str | None:
@@ -149,10 +159,49 @@ def record_body(chained: ChainedRecord) -> wire.LedgerRecord:
         "agent": record.agent_id,
         "run_id": record.run_id,
         "kind": record.kind.value,
-        "at": moment(record.at),
+        "at": exact_moment(record.at),
         "data": record.data,
         "writer": chained.writer,
         "position": chained.position,
         "previous_hash": chained.previous_hash,
         "hash": chained.hash,
     }
+
+
+def ledger_body(records: Sequence[ChainedRecord], limit: int) -> wire.Ledger:
+    """Return a page of records; if it is as long as it may be, with the place to go on."""
+    more = len(records) >= limit
+    return {
+        "records": [record_body(record) for record in records],
+        "next_after": _place_text(LedgerPlace.of(records[-1])) if more else None,
+    }
+
+
+def verification_body(verification: LedgerVerification) -> wire.LedgerVerification:
+    """Return what came of following all chains."""
+    return {
+        "holds": not verification.breaks,
+        "chains": [
+            {"writer": each.writer, "records": each.position, "hash": each.hash} for each in verification.chains
+        ],
+        "breaks": [
+            {
+                "writer": each.writer,
+                "position": each.position,
+                "kind": each.kind.value,
+                "record_id": each.record_id,
+                "problem": each.problem,
+            }
+            for each in verification.breaks
+        ],
+    }
+
+
+def place_of(text: str) -> LedgerPlace:
+    """Return the place that a text of PLACE_PATTERN means."""
+    micros, position, writer = text.split(".", 2)
+    return LedgerPlace(_EPOCH + timedelta(microseconds=int(micros)), writer, int(position))
+
+
+def _place_text(place: LedgerPlace) -> str:
+    return f"{(place.at - _EPOCH) // timedelta(microseconds=1)}.{place.position}.{place.writer}"

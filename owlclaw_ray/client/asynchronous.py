@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 from urllib.parse import quote, urlsplit
@@ -178,9 +179,41 @@ class Client:
         limit: int = 1_000,
     ) -> list[wire.LedgerRecord]:
         """Return ledger records, oldest first."""
+        return (await self.ledger_page(agent, run, kind, limit=limit))["records"]
+
+    async def ledger_page(
+        self,
+        agent: str | None = None,
+        run: str | None = None,
+        kind: wire.LedgerKind | None = None,
+        *,
+        tool: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        limit: int = 1_000,
+    ) -> wire.Ledger:
+        """Return a page of ledger records, oldest first; `after` is the `next_after` of the page before it.
+
+        `since` and `until` (before it, not at it) are times with a zone.
+        """
         path = "/v1/ledger" if agent is None else f"/v1/agents/{_part(agent)}/ledger"
-        answer: wire.Ledger = await self._call("GET", path, {"run": run, "kind": kind, "limit": limit})
-        return answer["records"]
+        query = {
+            "run": run,
+            "kind": kind,
+            "tool": tool,
+            "since": None if since is None else since.isoformat(),
+            "until": None if until is None else until.isoformat(),
+            "after": after,
+            "limit": limit,
+        }
+        answer: wire.Ledger = await self._call("GET", path, query)
+        return answer
+
+    async def verify_ledger(self, timeout: float = 600.0) -> wire.LedgerVerification:  # noqa: ASYNC109 - how long the server may take
+        """Return whether the ledger's chains hold, and where they do not. The server reads every record for it."""
+        answer: wire.LedgerVerification = await self._call("GET", "/v1/ledger/verification", patience=timeout)
+        return answer
 
     async def health(self) -> wire.Health:
         """Return whether triggers are accepted, and the state of each part; asks once."""

@@ -90,6 +90,8 @@ class SyncClient:
     memories = _Blocking(Client.memories)
     schedules = _Blocking(Client.schedules)
     ledger = _Blocking(Client.ledger)
+    ledger_page = _Blocking(Client.ledger_page)
+    verify_ledger = _Blocking(Client.verify_ledger)
     health = _Blocking(Client.health)
 
     def __init__(self, url: str = DEFAULT_URL, **options: Any) -> None:

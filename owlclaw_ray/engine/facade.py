@@ -26,7 +26,7 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import AgentId, IdSource, RunId, TenantId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
-from owlclaw_ray.ports.runtime import AgentView, Health, Watched
+from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
 from owlclaw_ray.ports.store import (
     AgentBusy,
     AgentRecord,
@@ -35,6 +35,7 @@ from owlclaw_ray.ports.store import (
     IdempotencyClaim,
     IdempotencyConflict,
     LedgerFilter,
+    LedgerStore,
     QueueFull,
     RunAccepted,
     RunFilter,
@@ -43,6 +44,12 @@ from owlclaw_ray.ports.store import (
 )
 
 IDEMPOTENCY_WINDOW = timedelta(hours=24)
+
+
+async def verified_ledger(store: LedgerStore, tenant: TenantId) -> LedgerVerification:
+    """See Runtime.verify_ledger."""
+    chains = await store.ledger_chains(tenant)
+    return LedgerVerification(tuple(chains), tuple(await store.verify_ledger(tenant)))
 
 
 class NamedDefinitions(Definitions, Protocol):
@@ -187,6 +194,10 @@ class RuntimeFacade:
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """See Runtime.ledger."""
         return await self._store.ledger(where)
+
+    async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
+        """See Runtime.verify_ledger."""
+        return await verified_ledger(self._store, tenant)
 
     async def health(self) -> Health:
         """See Runtime.health."""

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.store import AgentRecord, LedgerFilter, RunAccepted, RunFilter
+from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerChain, LedgerFilter, RunAccepted, RunFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,15 @@ class Health:
 
     ready: bool
     parts: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerVerification:
+    """What came of following all chains of a ledger."""
+
+    chains: tuple[LedgerChain, ...]
+    """As they were recorded when the following began."""
+    breaks: tuple[ChainBreak, ...]
 
 
 class Runtime(Protocol):
@@ -103,6 +112,10 @@ class Runtime(Protocol):
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """Return the ledger records that match, oldest first."""
+        ...
+
+    async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
+        """Follow all chains of the tenant, record by record."""
         ...
 
     async def health(self) -> Health:

@@ -1,10 +1,9 @@
-"""`owlclaw agents`, `memory`, `schedules` and `ledger`: what agents are and have."""
+"""`owlclaw agents`, `memory` and `schedules`: what agents are and have."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import orjson
 import typer
 
 from owlclaw_ray import wire
@@ -19,7 +18,6 @@ def register(cli: typer.Typer) -> None:
     cli.command()(agents)
     cli.command()(memory)
     cli.command()(schedules)
-    cli.command()(ledger)
 
 
 def agents(
@@ -68,25 +66,6 @@ def schedules(
         (each["schedule_id"], each["status"], _rule(each), when(each["next_fire_at"]), each["focus"]) for each in found
     ]
     table(("SCHEDULE", "STATUS", "RULE", "NEXT", "FOCUS"), rows, empty=f"{agent} has no schedules")
-
-
-def ledger(
-    agent: Annotated[str | None, typer.Option("--agent", help="Only this agent's.")] = None,
-    run: Annotated[str | None, typer.Option("--run", help="Only this run's.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
-    *,
-    url: UrlOption = None,
-    folder: FolderOption = HERE,
-    as_json: JsonOption = False,
-) -> None:
-    """Show audit records, oldest first."""
-    with connect(url, folder) as client:
-        found = client.ledger(agent, run, limit=limit)
-    if as_json:
-        print_json(found)
-        return
-    rows = [(when(each["at"]), each["agent"], each["kind"], orjson.dumps(each["data"]).decode()) for each in found]
-    table(("AT", "AGENT", "KIND", "DATA"), rows, empty="the ledger has no such records")
 
 
 def _show(agent: wire.Agent, *, as_json: bool) -> None:

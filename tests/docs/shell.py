@@ -35,8 +35,11 @@ def without_assignments(words):
 
 def check_owlclaw(arguments):
     """Raise an error if the real command line would not take the arguments."""
-    name, *rest = arguments
-    typer.main.get_command(build_cli()).commands[name].make_context(name, rest).close()
+    command, name, rest = typer.main.get_command(build_cli()), "owlclaw", arguments
+    while hasattr(command, "commands"):
+        name, *rest = rest
+        command = command.commands[name]
+    command.make_context(name, rest).close()
 
 
 def check_chaos(arguments):

@@ -29,8 +29,16 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import MemoryId, RandomIds, RecordId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.runtime import AgentView, Health, Watched
-from owlclaw_ray.ports.store import AgentRecord, LedgerFilter, RunAccepted, RunFilter
+from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
+from owlclaw_ray.ports.store import (
+    AgentRecord,
+    ChainBreak,
+    LedgerChain,
+    LedgerFilter,
+    LedgerPlace,
+    RunAccepted,
+    RunFilter,
+)
 
 DEFINITIONS = ("assistant", "broken", "patient")
 BROKEN = Problem("agents/broken/SOUL.md", "is missing", "write who the agent is")
@@ -53,6 +61,8 @@ class MemoryRuntime:
         """The limit of every queue, if they are full."""
         self.merging_into: RunId | None = None
         """The run that triggers with the policy COALESCE join."""
+        self.breaks: tuple[ChainBreak, ...] = ()
+        """What is wrong with the ledger."""
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
 
     async def submit(
@@ -173,8 +183,15 @@ class MemoryRuntime:
             if (where.agent is None or chained.record.agent_id == where.agent.agent_id)
             and (where.run_id is None or chained.record.run_id == where.run_id)
             and (where.kind is None or chained.record.kind is where.kind)
+            and (where.tool is None or chained.record.data.get("tool") == where.tool)
+            and (where.since is None or chained.record.at >= where.since)
+            and (where.until is None or chained.record.at < where.until)
+            and (where.after is None or LedgerPlace.of(chained) > where.after)
         ]
         return found[: where.limit]
+
+    async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
+        return LedgerVerification((LedgerChain("test", len(self._ledger), "1"),), self.breaks)
 
     async def health(self) -> Health:
         return self.healthy

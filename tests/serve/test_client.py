@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 
 import httpx
 import orjson
@@ -113,6 +114,8 @@ async def test_what_an_agent_has_is_listed(client: Client):
     assert [memory["content"] for memory in await client.memories("assistant")] == ["机器很闲"]
     assert [schedule["schedule_id"] for schedule in await client.schedules("assistant")] == ["sch_1"]
     assert await client.ledger("assistant") == await client.ledger(run=run["run_id"], kind="decision")
+    assert (await client.ledger_page(tool="recall", since=datetime(2026, 1, 1, tzinfo=UTC), limit=1))["records"] == []
+    assert (await client.verify_ledger())["holds"] is True
     assert [each["run_id"] for each in (await client.runs("assistant", "completed", limit=5))["runs"]] == [
         run["run_id"]
     ]

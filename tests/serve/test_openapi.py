@@ -30,7 +30,7 @@ def example_of(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 13
+    assert len(operations) == 14
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():
@@ -79,6 +79,8 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     check(document, "/v1/agents/{agent}/schedules", "get", await http.get("/v1/agents/assistant/schedules"))
     check(document, "/v1/agents/{agent}/ledger", "get", await http.get("/v1/agents/assistant/ledger"))
     check(document, "/v1/ledger", "get", await http.get("/v1/ledger"))
+    check(document, "/v1/ledger", "get", await http.get("/v1/ledger?since=yesterday"))
+    check(document, "/v1/ledger/verification", "get", await http.get("/v1/ledger/verification"))
     check(document, "/healthz", "get", await http.get("/healthz"))
     check(document, "/readyz", "get", await http.get("/readyz"))
 

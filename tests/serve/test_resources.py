@@ -3,7 +3,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.ports.runtime import Health
+from owlclaw_ray.ports.store import BreakKind, ChainBreak
 from tests.serve.double import MemoryRuntime
 
 
@@ -48,6 +50,50 @@ async def test_the_ledger_is_read_by_run_agent_and_kind(http: httpx.AsyncClient,
     assert (await http.get("/v1/ledger", params={"run": run_id, "kind": "decision"})).json()["records"] == everything
     assert (await http.get("/v1/ledger", params={"run": "run_x"})).json()["records"] == []
     assert (await http.get("/v1/agents/patient/ledger")).json()["records"] == []
+
+
+async def test_the_ledger_is_read_in_pages(http: httpx.AsyncClient, run_id: str):
+    await http.post("/v1/agents/assistant/triggers?wait=5")
+
+    first = (await http.get("/v1/ledger", params={"limit": 1})).json()
+    rest = (await http.get("/v1/ledger", params={"after": first["next_after"]})).json()
+
+    assert [each["position"] for each in (*first["records"], *rest["records"])] == [1, 2]
+    assert rest["next_after"] is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"since": "yesterday"},
+        {"until": "2026-11-03T09:30:00"},
+        {"after": "there"},
+        {"tool": ""},
+        {"limit": 0},
+        {"kind": "x"},
+    ],
+)
+async def test_a_question_to_the_ledger_that_is_none_is_refused_with_its_parameter(
+    http: httpx.AsyncClient, wrong: dict
+):
+    response = await http.get("/v1/ledger", params=wrong)
+
+    assert response.status_code == 422
+    assert [each["where"] for each in response.json()["problems"]] == [f"query {name}" for name in wrong]
+
+
+async def test_a_ledger_that_does_not_hold_is_told_as_such(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    runtime.breaks = (ChainBreak(TenantId("default"), "test", 3, "record 3 is missing", BreakKind.REMOVED),)
+
+    told = (await http.get("/v1/ledger/verification")).json()
+
+    assert told == {
+        "holds": False,
+        "chains": [{"writer": "test", "records": 0, "hash": "1"}],
+        "breaks": [
+            {"writer": "test", "position": 3, "kind": "removed", "record_id": None, "problem": "record 3 is missing"}
+        ],
+    }
 
 
 async def test_a_process_that_answers_is_alive(http: httpx.AsyncClient):

@@ -1,4 +1,4 @@
-"""Opening a store: the one way to get a SqlStore."""
+"""Opening a store: the only ways to get a SqlStore."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from sqlalchemy.exc import DBAPIError
 from owlclaw_ray.adapters.store.databases import Database, PostgresqlDatabase, SqliteDatabase
 from owlclaw_ray.adapters.store.failures import FAILURES, explain
 from owlclaw_ray.adapters.store.locations import Location, locate, prepare_file
-from owlclaw_ray.adapters.store.migrating import NewerSchemaError, migrate
+from owlclaw_ray.adapters.store.migrating import NewerSchemaError, migrate, revision_of
+from owlclaw_ray.adapters.store.migrations import HEAD
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
@@ -44,6 +45,32 @@ async def open_store(url: str, *, writer: str, redactor: Redactor | None = None)
         await database.close()
         raise
     return SqlStore(database, writer, redactor)
+
+
+async def open_existing(url: str) -> SqlStore:
+    """Return the store at that place as it is, for reading: nothing is made, migrated or written.
+
+    Raises ConfigurationError if there is none, or one of another version's schema, and else as open_store.
+    """
+    location = locate(url)
+    if location.path is None:
+        database: Database = PostgresqlDatabase(location.url)
+    elif location.path.is_file():
+        database = SqliteDatabase(location.url)
+    else:
+        raise location.wrong("there is no store yet", "start the runtime, which makes it, with: owlclaw up")
+    try:
+        revision = await database.read(revision_of)
+    except FAILURES as error:
+        await database.close()
+        raise _opening_error(location, error) from error
+    if revision != HEAD:
+        await database.close()
+        raise location.wrong(
+            f"its schema is {revision or 'not there'}, and this version of owlclaw-ray reads {HEAD}",
+            "start the runtime once, which migrates it, or use the version that made it",
+        )
+    return SqlStore(database, "reader")
 
 
 def _opening_error(location: Location, error: BaseException) -> OwlClawError:

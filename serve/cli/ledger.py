@@ -1,0 +1,186 @@
+"""`owlclaw ledger query`, `verify` and `export`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from owlclaw_ray import wire
+from owlclaw_ray.adapters.system_clock import SystemClock
+from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption
+from serve.cli.ledger_files import LedgerFormat, check, whole_file, write
+from serve.cli.ledger_lines import line
+from serve.cli.ledger_source import LedgerQuery, ledger_source, pages
+from serve.cli.output import complain, console, print_json, table, when
+
+_EXPORT_PAGE = 2_000
+_AGO = re.compile(r"(\d{1,9})(s|m|h|d)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+AgentOption = Annotated[str | None, typer.Option("--agent", help="Only this agent's.")]
+RunOption = Annotated[str | None, typer.Option("--run", help="Only this run's.")]
+KindOption = Annotated[str | None, typer.Option("--kind", "--type", help="Only records of this kind.")]
+ToolOption = Annotated[str | None, typer.Option("--tool", help="Only records of this tool.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="From then on: a time (UTC unless it says otherwise), or 90m, 24h, 7d ago."),
+]
+UntilOption = Annotated[str | None, typer.Option("--until", help="Before then; as --since.")]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    ledger = typer.Typer(
+        no_args_is_help=True, help="Read audit records, prove that none was tampered with, export them."
+    )
+    ledger.command()(query)
+    ledger.command()(verify)
+    ledger.command()(export)
+    cli.add_typer(ledger, name="ledger")
+
+
+def query(
+    *,
+    agent: AgentOption = None,
+    run: RunOption = None,
+    kind: KindOption = None,
+    tool: ToolOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
+    after: Annotated[str | None, typer.Option("--after", help="Go on where a list before ended.")] = None,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show audit records, oldest first."""
+    wanted = _query(agent=agent, run=run, kind=kind, tool=tool, since=since, until=until)
+    with ledger_source(url, folder) as source:
+        page = source.page(wanted, _place(after), limit)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (
+            when(each["at"]),
+            each["agent"],
+            each["run_id"],
+            each["kind"],
+            line(each),
+            f"{each['writer']} {each['position']}",
+        )
+        for each in page["records"]
+    ]
+    table(("AT", "AGENT", "RUN", "KIND", "WHAT", "CHAIN"), rows, empty="the ledger has no such records")
+    if page["next_after"] is not None:
+        console().print(f"there may be more: add --after {shlex.quote(page['next_after'])}", soft_wrap=True)
+
+
+def verify(*, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False) -> None:
+    """Follow the hash chains, record by record; exit with 1 if a record was changed, removed, inserted or moved."""
+    with ledger_source(url, folder) as source:
+        verification = source.verify()
+    if as_json:
+        print_json(verification)
+    else:
+        _print(verification)
+    raise typer.Exit(0 if verification["holds"] else 1)
+
+
+def export(
+    *,
+    form: Annotated[LedgerFormat, typer.Option("--format", help="How records are written.")] = LedgerFormat.JSONL,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file.", dir_okay=False, show_default="stdout")
+    ] = None,
+    agent: AgentOption = None,
+    run: RunOption = None,
+    kind: KindOption = None,
+    tool: ToolOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+) -> None:
+    """Write all records that match, oldest first, to a file or to stdout. A file is there as a whole or not at all."""
+    wanted = _query(agent=agent, run=run, kind=kind, tool=tool, since=since, until=until)
+    check(form)
+    stdout = typer.get_binary_stream("stdout")
+    if output is None and form is LedgerFormat.PARQUET and stdout.isatty():
+        raise typer.BadParameter("Parquet is not for a terminal: name a file", param_hint="--output")
+    with ledger_source(url, folder) as source:
+        found = pages(source, wanted, _EXPORT_PAGE)
+        if output is None:
+            write(found, form, stdout)
+            stdout.flush()
+            return
+        if not output.absolute().parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {output.absolute().parent}", param_hint="--output")
+        with whole_file(output) as file:
+            count = write(found, form, file)
+    console().print(f"{output}: {count:,} records", soft_wrap=True)
+
+
+def _query(
+    *, agent: str | None, run: str | None, kind: str | None, tool: str | None, since: str | None, until: str | None
+) -> LedgerQuery:
+    return LedgerQuery(agent, run, _kind(kind), tool, _time(since, "--since"), _time(until, "--until"))
+
+
+def _kind(text: str | None) -> wire.LedgerKind | None:
+    known: dict[str, wire.LedgerKind] = {each: each for each in get_args(wire.LedgerKind)}
+    if text is None or text in known:
+        return None if text is None else known[text]
+    raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}", param_hint="--kind")
+
+
+def _place(after: str | None) -> str | None:
+    from serve.representations import PLACE_PATTERN
+
+    if after is None or re.match(PLACE_PATTERN, after):
+        return after
+    raise typer.BadParameter(f"{after!r} is not where a list ended", param_hint="--after")
+
+
+def _time(text: str | None, option: str) -> datetime | None:
+    if text is None:
+        return None
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago:
+            return SystemClock().now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        at = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        said = f"{text!r} is no time: write 2026-11-03, 2026-11-03T09:30:00+08:00, or 90m, 24h, 7d"
+        raise typer.BadParameter(said, param_hint=option) from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _print(verification: wire.LedgerVerification) -> None:
+    chains, breaks = verification["chains"], verification["breaks"]
+    records = sum(each["records"] for each in chains)
+    for text in _chain_lines(verification):
+        console().print(text, soft_wrap=True)
+    if not breaks:
+        console().print(f"the ledger holds: {_count(len(chains), 'chain')}, {_count(records, 'record')}")
+        return
+    rows = [(each["writer"], str(each["position"]), each["kind"], each["problem"]) for each in breaks]
+    table(("CHAIN", "SEQ", "DONE", "WHAT"), rows, empty="")
+    complain(f"the ledger was tampered with: {_count(len(breaks), 'break')}")
+
+
+def _chain_lines(verification: wire.LedgerVerification) -> Iterator[str]:
+    broken = {each["writer"] for each in verification["breaks"]}
+    for chain in verification["chains"]:
+        state = "broken" if chain["writer"] in broken else "holds"
+        yield f"{chain['writer']}: {_count(chain['records'], 'record')}, {state}, ends in {chain['hash']}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,74 @@
+"""What a ledger record says, on one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from owlclaw_ray import wire
+
+_WIDTH = 160
+
+
+def line(record: wire.LedgerRecord) -> str:
+    """Return the record in short; what it does not know as such, as JSON."""
+    try:
+        said = _SAID[record["kind"]](record["data"])
+    except (KeyError, TypeError, ValueError):
+        said = _json(record["data"])
+    return said if len(said) <= _WIDTH else f"{said[: _WIDTH - 1]}…"
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _trigger(data: Mapping[str, Any]) -> str:
+    others = " ".join(f"{name}={value}" for name, value in data.items() if name != "what")
+    return f"{data['what']} {others}"
+
+
+def _run(data: Mapping[str, Any]) -> str:
+    counts = f"{data['status']} · {data['turns']} turns · {data['tool_calls']} tool calls · {data['duration_ms']} ms"
+    error = data["error"]
+    return f"{counts} · {error['type']}: {error['message']}" if error else counts
+
+
+def _model_call(data: Mapping[str, Any]) -> str:
+    if "usage" not in data:
+        return _json(data)
+    usage = data["usage"]
+    tokens = usage["prompt_tokens"] + usage["completion_tokens"]
+    return f"{data['model']} · {tokens} tokens · ${usage['cost']:.4f} · {data['duration_ms']} ms"
+
+
+def _tool_call(data: Mapping[str, Any]) -> str:
+    error = data.get("error")
+    gave = f"{error['type']}: {error['message']}" if error else _json(data.get("content"))
+    return f"{data['tool']} {data['arguments']} → {gave} · {data['duration_ms']} ms"
+
+
+def _decision(data: Mapping[str, Any]) -> str:
+    return f"{data['decision_type']}: {data['reasoning']}"
+
+
+def _visibility(data: Mapping[str, Any]) -> str:
+    hidden = ", ".join(f"{each['tool']} ({each['reason']})" for each in data["hidden"])
+    return f"visible: {', '.join(data['visible'])}" + (f" · hidden: {hidden}" if hidden else "")
+
+
+def _warning(data: Mapping[str, Any]) -> str:
+    return f"{data['what']}: {data['why']}"
+
+
+_SAID: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "trigger": _trigger,
+    "run": _run,
+    "model_call": _model_call,
+    "tool_call": _tool_call,
+    "decision": _decision,
+    "visibility": _visibility,
+    "warning": _warning,
+}

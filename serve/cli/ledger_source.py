@@ -1,0 +1,144 @@
+"""Where the commands read the ledger: from the server that runs, or, when none does, from the store itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from owlclaw_ray import wire
+from serve.cli.connection import connect, environment
+
+if TYPE_CHECKING:
+    from owlclaw_ray.client import SyncClient
+    from owlclaw_ray.ports.store import Store
+    from owlclaw_ray.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerQuery:
+    """Which records."""
+
+    agent: str | None = None
+    run: str | None = None
+    kind: wire.LedgerKind | None = None
+    tool: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class LedgerSource(Protocol):
+    """A ledger that can be read."""
+
+    def page(self, query: LedgerQuery, after: str | None, limit: int) -> wire.Ledger:
+        """Return records, oldest first, and where to go on; `after` is where the page before it ended."""
+        ...
+
+    def verify(self) -> wire.LedgerVerification:
+        """Follow all chains, record by record."""
+        ...
+
+
+def pages(source: LedgerSource, query: LedgerQuery, size: int) -> Iterator[list[wire.LedgerRecord]]:
+    """Yield all records that match, oldest first, `size` at a time."""
+    after: str | None = None
+    while True:
+        page = source.page(query, after, size)
+        if page["records"]:
+            yield page["records"]
+        after = page["next_after"]
+        if after is None:
+            return
+
+
+@contextmanager
+def ledger_source(url: str | None, folder: Path) -> Iterator[LedgerSource]:
+    """Open the ledger of the server at the URL; without one, that of the folder's server if it runs, else its store."""
+    from owlclaw_ray.settings import load_settings
+    from serve import pid_file
+
+    if url is None:
+        settings = load_settings(folder, environment())
+        running = pid_file.read(settings.data_dir)
+        if running is None or running.process() is None:
+            with _store_of(settings) as source:
+                yield source
+            return
+    with connect(url, folder) as client:
+        yield ServerLedger(client)
+
+
+class ServerLedger:
+    """The ledger, over HTTP."""
+
+    def __init__(self, client: SyncClient) -> None:
+        self._client = client
+
+    def page(self, query: LedgerQuery, after: str | None, limit: int) -> wire.Ledger:
+        """See LedgerSource.page."""
+        return self._client.ledger_page(
+            query.agent,
+            query.run,
+            query.kind,
+            tool=query.tool,
+            since=query.since,
+            until=query.until,
+            after=after,
+            limit=limit,
+        )
+
+    def verify(self) -> wire.LedgerVerification:
+        """See LedgerSource.verify."""
+        return self._client.verify_ledger()
+
+
+class StoreLedger:
+    """The ledger, in its store."""
+
+    def __init__(self, store: Store, runner: asyncio.Runner) -> None:
+        self._store, self._runner = store, runner
+
+    def page(self, query: LedgerQuery, after: str | None, limit: int) -> wire.Ledger:
+        """See LedgerSource.page."""
+        from owlclaw_ray.domain.agent import AgentRef
+        from owlclaw_ray.domain.ledger import LedgerKind
+        from owlclaw_ray.ids import DEFAULT_TENANT, RunId
+        from owlclaw_ray.ports.store import LedgerFilter
+        from serve.representations import ledger_body, place_of
+
+        where = LedgerFilter(
+            DEFAULT_TENANT,
+            AgentRef.parse(query.agent) if query.agent is not None else None,
+            RunId(query.run) if query.run is not None else None,
+            LedgerKind(query.kind) if query.kind is not None else None,
+            limit,
+            query.tool,
+            query.since,
+            query.until,
+            place_of(after) if after is not None else None,
+        )
+        return ledger_body(self._runner.run(self._store.ledger(where)), limit)
+
+    def verify(self) -> wire.LedgerVerification:
+        """See LedgerSource.verify."""
+        from owlclaw_ray.engine.facade import verified_ledger
+        from owlclaw_ray.ids import DEFAULT_TENANT
+        from serve.representations import verification_body
+
+        return verification_body(self._runner.run(verified_ledger(self._store, DEFAULT_TENANT)))
+
+
+@contextmanager
+def _store_of(settings: Settings) -> Iterator[LedgerSource]:
+    from owlclaw_ray.adapters.store.opening import open_existing
+
+    with asyncio.Runner() as runner:
+        store = runner.run(open_existing(settings.store_url))
+        try:
+            yield StoreLedger(store, runner)
+        finally:
+            runner.run(store.close())

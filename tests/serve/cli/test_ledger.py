@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sqlite3
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.ports.store import AppendLedger, BreakKind, ChainBreak
+from owlclaw_ray.testing.store_ledger_contract import NOW
+from serve.cli import ledger_files
+from serve.cli.ledger_files import LedgerFormat, whole_file, write
+from tests.serve.cli.conftest import Run
+from tests.serve.double import MemoryRuntime
+
+DATA = {
+    LedgerKind.TRIGGER: {"what": "merged", "trigger_id": "run_9"},
+    LedgerKind.RUN: {
+        "status": "failed",
+        "turns": 2,
+        "tool_calls": 1,
+        "duration_ms": 7,
+        "error": {"type": "x", "message": "猫"},
+    },
+    LedgerKind.MODEL_CALL: {
+        "model": "m",
+        "usage": {"prompt_tokens": 900, "completion_tokens": 60, "cached_tokens": 0, "cost": 0.0021},
+        "duration_ms": 5,
+    },
+    LedgerKind.TOOL_CALL: {"tool": "shop.reorder", "arguments": '{"n":1}', "content": {"order": 1}, "duration_ms": 3},
+    LedgerKind.DECISION: {"decision_type": "no_action", "reasoning": "负载低"},
+    LedgerKind.VISIBILITY: {"visible": ["recall"], "hidden": [{"tool": "shop.reorder", "reason": "closed"}]},
+    LedgerKind.WARNING: {"unknown": "form"},
+}
+SAID = [
+    "merged trigger_id=run_9",
+    "failed · 2 turns · 1 tool calls · 7 ms · x: 猫",
+    "m · 960 tokens · $0.0021 · 5 ms",
+    'shop.reorder {"n":1} → {"order":1} · 3 ms',
+    "no_action: 负载低",
+    "visible: recall · hidden: shop.reorder (closed)",
+    '{"unknown":"form"}',
+]
+
+
+def record(number, kind=LedgerKind.DECISION):
+    at = NOW + timedelta(seconds=number)
+    return LedgerRecord(f"rec_{number}", DEFAULT_TENANT, "assistant", f"run_{number % 2}", kind, at, DATA[kind])
+
+
+def fill(folder: Path, records):
+    async def write_all():
+        store = await open_store(f"sqlite:///{folder}/.owlclaw/owlclaw.db", writer="keeper@猫 1")
+        await store.apply([AppendLedger(tuple(records))])
+        await store.close()
+
+    asyncio.run(write_all())
+
+
+@pytest.fixture
+def filled(cli: Run, tmp_path: Path) -> Run:
+    """Runs a command line in a folder whose store has a record of each kind, and where no server runs."""
+    fill(tmp_path, [record(number, kind) for number, kind in enumerate(LedgerKind)])
+    return cli
+
+
+def damage(folder: Path, *statements: str) -> None:
+    connection = sqlite3.connect(folder / ".owlclaw" / "owlclaw.db")
+    for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {trigger}")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def ids(result):
+    assert result.exit_code == 0
+    return [each["record_id"] for each in json.loads(result.output)["records"]]
+
+
+def test_the_ledger_is_read_from_the_server_that_runs(owlclaw: Run):
+    owlclaw("trigger", "assistant", "--wait")
+
+    assert "no_action: 负载低" in owlclaw("ledger", "query", "--agent", "assistant").output
+    assert ids(owlclaw("ledger", "query", "--json", "--kind", "decision", "--since", "1h")) == ["rec_1"]
+    assert ids(owlclaw("ledger", "query", "--json", "--tool", "recall")) == []
+    assert ids(owlclaw("ledger", "query", "--json", "--until", "2020-01-01")) == []
+
+
+def test_without_a_server_the_ledger_is_read_from_the_store(filled: Run):
+    lines = filled("ledger", "query").output.splitlines()
+
+    assert lines[0].split() == ["AT", "AGENT", "RUN", "KIND", "WHAT", "CHAIN"]
+    for line, kind, said in zip(lines[1:], LedgerKind, SAID, strict=True):
+        assert f" {kind.value} " in line
+        assert said in line
+
+
+def test_records_are_found_by_what_they_are(filled: Run):
+    def found(*options: str) -> list[str]:
+        return ids(filled("ledger", "query", "--json", *options))
+
+    assert found("--run", "run_1") == ["rec_1", "rec_3", "rec_5"]
+    assert found("--type", "tool_call") == found("--kind", "tool_call") == found("--tool", "shop.reorder") == ["rec_3"]
+    assert found("--agent", "somebody") == []
+    assert found("--since", "2026-11-21T08:30:02", "--until", "2026-11-21T16:30:04+08:00") == ["rec_2", "rec_3"]
+
+
+def test_a_list_goes_on_where_it_ended(filled: Run):
+    first = json.loads(filled("ledger", "query", "--json", "-n", "3").output)
+    said = filled("ledger", "query", "-n", "3").output.splitlines()[-1]
+    rest = filled("ledger", "query", "--json", "-n", "10", "--after", first["next_after"])
+
+    assert said == f"there may be more: add --after '{first['next_after']}'"
+    assert ids(rest) == ["rec_3", "rec_4", "rec_5", "rec_6"]
+    assert json.loads(rest.output)["next_after"] is None
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--since", "yesterday"), ("--until", "999999999d"), ("--kind", "rumour"), ("--after", "there")],
+)
+def test_what_cannot_be_understood_is_wrong_usage(filled: Run, option: str, value: str):
+    result = filled("ledger", "query", option, value)
+
+    assert result.exit_code == 2
+    assert option in result.output
+
+
+def test_a_whole_ledger_is_said_to_hold(filled: Run, owlclaw: Run):
+    result = owlclaw("ledger", "verify")
+
+    assert result.exit_code == 0
+    assert "the ledger holds: 1 chain, 0 records" in result.output
+
+
+def test_the_store_is_verified_when_no_server_runs(filled: Run):
+    result = filled("ledger", "verify")
+
+    assert result.exit_code == 0
+    assert result.output.startswith("keeper@猫 1: 7 records, holds, ends in ")
+    assert result.output.endswith("the ledger holds: 1 chain, 7 records\n")
+
+
+def test_every_damage_is_named_by_chain_and_place(filled: Run, tmp_path: Path):
+    damage(tmp_path, "UPDATE ledger SET data = '{}' WHERE position = 2", "DELETE FROM ledger WHERE position > 5")
+
+    result = filled("ledger", "verify")
+    told = json.loads(filled("ledger", "verify", "--json").output)
+
+    assert result.exit_code == 1
+    assert "keeper@猫 1: 7 records, broken, ends in " in result.output
+    assert "the ledger was tampered with: 2 breaks" in result.output
+    assert [
+        line.rstrip().split(maxsplit=4)[2:] for line in result.output.splitlines() if "1  " in line and "rec" in line
+    ] == [
+        ["2", "changed", "record rec_1 was changed"],
+        ["6", "removed", "records 6 to 7 are missing"],
+    ]
+    assert told["breaks"][0] == {
+        "writer": "keeper@猫 1",
+        "position": 2,
+        "kind": "changed",
+        "record_id": "rec_1",
+        "problem": "record rec_1 was changed",
+    }
+
+
+def test_what_the_server_finds_is_told(owlclaw: Run, runtime: MemoryRuntime):
+    runtime.breaks = (ChainBreak(DEFAULT_TENANT, "test", 3, "record 3 is missing", BreakKind.REMOVED),)
+
+    result = owlclaw("ledger", "verify")
+
+    assert result.exit_code == 1
+    assert "record 3 is missing" in result.output
+
+
+@pytest.mark.parametrize("command", ["query", "verify", "export"])
+def test_where_no_store_is_none_is_made(cli: Run, tmp_path: Path, command: str):
+    result = cli("ledger", command)
+
+    assert result.exit_code == 1
+    assert "there is no store yet" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_of_another_schema_is_left_as_it_is(filled: Run, tmp_path: Path):
+    damage(tmp_path, "UPDATE alembic_version SET version_num = '0001'")
+
+    result = filled("ledger", "verify")
+
+    assert result.exit_code == 1
+    assert "its schema is 0001" in result.output
+
+
+def test_lines_are_exported_in_order(filled: Run, tmp_path: Path):
+    to_stdout = filled("ledger", "export").output
+    result = filled("ledger", "export", "--output", "ledger.jsonl")
+
+    lines = (tmp_path / "ledger.jsonl").read_text(encoding="utf-8")
+    assert lines == to_stdout
+    records = [json.loads(line) for line in lines.splitlines()]
+    assert [each["record_id"] for each in records] == [f"rec_{number}" for number in range(7)]
+    assert [each["data"] for each in records] == list(DATA.values())
+    assert records[1]["at"] == "2026-11-21T08:30:01.000000Z"
+    assert result.output == "ledger.jsonl: 7 records\n"
+
+
+def test_parquet_says_what_the_lines_say(filled: Run, tmp_path: Path):
+    assert filled("ledger", "export", "--format", "parquet", "-o", "ledger.parquet").exit_code == 0
+
+    rows = parquet.read_table(tmp_path / "ledger.parquet").to_pylist()
+    lines = [json.loads(line) for line in filled("ledger", "export").output.splitlines()]
+    assert [{**row, "data": json.loads(row["data"]), "at": None} for row in rows] == [
+        {**line, "at": None} for line in lines
+    ]
+    assert [row["at"] for row in rows] == [record(number).at for number in range(7)]
+
+
+def test_an_export_takes_page_after_page(filled: Run, tmp_path: Path, owlclaw: Run):
+    fill(tmp_path, [record(number) for number in range(7, 4_300)])
+    sizes = []
+
+    def counted(pages):
+        for page in pages:
+            sizes.append(len(page))
+            yield page
+
+    from serve.cli.ledger_source import LedgerQuery, ledger_source, pages
+
+    with ledger_source(None, tmp_path) as source:
+        count = write(counted(pages(source, LedgerQuery(), 2_000)), LedgerFormat.JSONL, io.BytesIO())
+
+    assert (count, sizes) == (4_300, [2_000, 2_000, 300])
+
+
+def test_an_export_from_a_server_follows_its_pages(owlclaw: Run):
+    for _ in range(3):
+        owlclaw("trigger", "assistant", "--wait")
+
+    records = [json.loads(line) for line in owlclaw("ledger", "export", "--agent", "assistant").output.splitlines()]
+
+    assert [each["record_id"] for each in records] == ["rec_1", "rec_2", "rec_3"]
+
+
+def test_an_export_that_breaks_off_leaves_the_file_before_it(tmp_path: Path):
+    target = tmp_path / "ledger.jsonl"
+    target.write_text("before")
+
+    def broken():
+        yield [{"record_id": "rec_1"}]
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError), whole_file(target) as file:
+        write(broken(), LedgerFormat.JSONL, file)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.jsonl"]
+    assert target.read_text() == "before"
+
+
+def test_without_pyarrow_the_way_to_get_it_is_said(filled: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    result = filled("ledger", "export", "--format", "parquet", "--output", "ledger.parquet")
+
+    assert result.exit_code == 1
+    assert result.output == "Parquet needs pyarrow; install it with: pip install pyarrow\n"
+    assert not (tmp_path / "ledger.parquet").exists()
+
+
+def test_a_file_in_no_folder_is_wrong_usage(filled: Run):
+    result = filled("ledger", "export", "--output", "nowhere/ledger.jsonl")
+
+    assert result.exit_code == 2
+    assert "there is no folder" in result.output
+
+
+def test_the_format_is_checked_before_anything_is_read():
+    ledger_files.check(LedgerFormat.JSONL)
+    ledger_files.check(LedgerFormat.PARQUET)
