@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+from dataclasses import replace
 
 import pytest
 
 from actors.keeper import KeeperActor
+from actors.packing import pack
 from actors.plan import RuntimePlan, WorkerPlan
+from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.ports.store import AppendLedger, LedgerFilter
+from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
 
 @pytest.fixture
@@ -29,6 +35,7 @@ async def keeper(tmp_path, monkeypatch):
         model_retry=RetryPolicy(),
         catch_up_seconds=1,
         drain_seconds=1,
+        redact=("ACME-[0-9]+",),
     )
     keeper = KeeperActor(plan)
     yield keeper
@@ -48,3 +55,42 @@ async def test_it_is_ready_only_while_its_store_takes_commits(keeper, monkeypatc
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
     assert await keeper.ready()
+
+
+async def told(keeper):
+    return await keeper.query("ledger", [LedgerFilter(AGENT.tenant)])
+
+
+async def test_secrets_of_its_environment_and_what_the_settings_say_stay_out_of_the_ledger(keeper, monkeypatch):
+    monkeypatch.setenv("SHOP_API_KEY", "hush-hush-机密")
+    said = {"content": "the key is hush-hush-机密 of ACME-17", "password": 1}
+
+    await keeper.apply(pack(([AppendLedger((replace(record(1), data=said),))],)))
+
+    [written] = await told(keeper)
+    assert written.record.data == {
+        "content": "the key is [redacted:SHOP_API_KEY] of [redacted:custom]",
+        "password": "[redacted:password]",
+    }
+
+
+async def test_a_stop_waits_for_what_it_was_told(keeper):
+    await keeper.ready()
+    records = [record(number) for number in range(200)]
+    applying = [asyncio.create_task(keeper.apply(pack(([AppendLedger((each,))],)))) for each in records]
+    await asyncio.sleep(0)
+
+    await keeper.stop()
+
+    assert all(task.done() and task.exception() is None for task in applying)
+    store = await open_store(keeper._plan.store_url, writer="reader")
+    assert [each.record for each in await store.ledger(LedgerFilter(AGENT.tenant))] == records
+    await store.close()
+
+
+async def test_it_answers_whether_the_ledger_holds(keeper):
+    await keeper.apply(pack(([AppendLedger((record(1), record(2)))],)))
+
+    [chain] = await keeper.query("ledger_chains", [AGENT.tenant])
+    assert (chain.writer, chain.position) == ("keeper", 2)
+    assert await keeper.query("verify_ledger", [AGENT.tenant]) == []

@@ -2,6 +2,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import ModelChoice
 from owlclaw_ray.domain.model import FailedAttempt, Message, ModelReply, ModelRequest, Role
@@ -175,6 +177,27 @@ async def test_each_attempt_has_its_own_time_limit(clock):
     assert [attempt.error for attempt in reply.failed_attempts] == ["did not answer within 10 s"] * 2
     assert [when for _, when in provider.asked] == [0.0, 10.25, 20.75]
     assert provider.cancelled == 2
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(takes=st.lists(st.integers(1, 40).map(float), min_size=1, max_size=5), limit=st.integers(1, 30))
+def test_property_12_a_model_call_that_takes_longer_than_its_limit_is_stopped_and_said_to_have_timed_out(takes, limit):
+    assume(limit not in takes)
+    attempts, clock = RetryPolicy().attempts, ManualClock()
+    provider = Provider(clock, a=[*takes, 1_000.0])
+    slow = next((number for number, seconds in enumerate([*takes, 1_000.0]) if seconds < limit), attempts)
+
+    task = asyncio.run(finish(clock, gateway(provider).complete(ask("a", timeout=limit))))
+
+    told = [f"did not answer within {limit} s"] * min(slow, attempts)
+    assert provider.cancelled == len(told)
+    if slow < attempts:
+        assert [each.error for each in task.result().failed_attempts] == told
+    else:
+        error = task.exception()
+        assert isinstance(error, ModelUnavailableError)
+        assert told[0] in str(error)
 
 
 async def test_a_reply_carries_the_duration_of_its_own_attempt(clock):

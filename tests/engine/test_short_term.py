@@ -47,7 +47,7 @@ def test_clearing_forgets_every_record():
 @pytest.mark.property
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, st.lists(TEXTS, max_size=7), st.integers(50, 2_000))
-def test_property_4_and_5_rendering_never_exceeds_the_token_limit(trigger, records, limit):
+def test_property_04_and_05_rendering_never_exceeds_the_token_limit(trigger, records, limit):
     memory = ShortTermMemory(trigger, token_limit=limit)
     for record in records:
         memory.add(record)

@@ -78,7 +78,7 @@ async def test_forget_reads_again_what_looks_unchanged(tmp_path, definitions):
 @pytest.mark.property
 @settings(max_examples=100, deadline=None)
 @given(texts=st.lists(st.tuples(st.text("甲乙ab", min_size=1), st.text("丙丁cd", min_size=1)), min_size=2, max_size=4))
-def test_property_3_after_a_change_the_next_get_uses_the_new_text(tmp_path_factory, texts):
+def test_property_03_after_a_change_the_next_get_uses_the_new_text(tmp_path_factory, texts):
     agents = tmp_path_factory.mktemp("agents")
     definitions = DefinitionFolder(agents, Defaults())
     for soul, capabilities in texts:

@@ -143,7 +143,7 @@ def _is_text(text):
     soul=_LINES.filter(_is_text),
     capabilities=st.text("能力 abc-*`#1\n", max_size=100).map(lambda text: f"- can {text}"),
 )
-def test_property_1_what_the_identity_files_say_is_in_the_system_prompt(tmp_path_factory, soul, capabilities):
+def test_property_01_what_the_identity_files_say_is_in_the_system_prompt(tmp_path_factory, soul, capabilities):
     folder = tmp_path_factory.mktemp("agents") / "watch"
     found = load_definition(write_definition(folder, soul=soul, identity=f"## 我的能力\n{capabilities}\n"), DEFAULTS)
     prompt = system_prompt(found, [])
@@ -158,7 +158,7 @@ def test_property_1_what_the_identity_files_say_is_in_the_system_prompt(tmp_path
     missing=st.sets(st.sampled_from(["SOUL.md", "IDENTITY.md"]), min_size=1),
     blank=st.one_of(st.none(), st.text(" \n\t\r\ufeff\u200b", max_size=5)),
 )
-def test_property_2_missing_or_empty_identity_files_fail_and_are_named(tmp_path_factory, missing, blank):
+def test_property_02_missing_or_empty_identity_files_fail_and_are_named(tmp_path_factory, missing, blank):
     texts = {"SOUL.md": SOUL, "IDENTITY.md": IDENTITY} | dict.fromkeys(missing, blank)
     folder = tmp_path_factory.mktemp("agents") / "watch"
     problems = problems_of(write_definition(folder, soul=texts["SOUL.md"], identity=texts["IDENTITY.md"]))

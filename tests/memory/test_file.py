@@ -127,8 +127,7 @@ def test_a_file_that_is_still_too_large_loses_its_oldest_too(tmp_path):
 @pytest.mark.property
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=300), st.integers(0, 200)), max_size=12), st.data())
-def test_the_file_stays_within_its_limits_and_nothing_is_destroyed(tmp_path_factory, drawn, data):
-    """Property 8."""
+def test_property_08_the_file_stays_within_its_limits_and_nothing_is_destroyed(tmp_path_factory, drawn, data):
     folder = tmp_path_factory.mktemp("memory")
     limits = {"size": data.draw(st.integers(1_500, 4_000)), "memories": data.draw(st.integers(1, 12))}
     file = open_file(folder, **limits)

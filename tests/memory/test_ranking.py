@@ -1,6 +1,10 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
@@ -78,3 +82,25 @@ def test_search_without_an_index_ranks_the_rarer_word_higher():
 
 def test_an_empty_memory_holds_nothing():
     assert lexical.search("tea", []) == {}
+
+
+scores = st.dictionaries(st.integers(0, 9).map(str), st.floats(0.01, 30), max_size=10)
+cosines = st.dictionaries(st.integers(0, 9).map(str), st.floats(-1, 1), max_size=10)
+ages = st.lists(st.integers(0, 4_000), min_size=10, max_size=10)
+
+
+@pytest.mark.property
+@settings(max_examples=200, deadline=None)
+@given(bm25=scores, cosine=cosines, ages=ages, query=st.sampled_from(["which tea", "客户喜欢什么茶"]))
+def test_property_07_what_is_found_is_ordered_by_relevance_and_age_and_age_hides_nothing(bm25, cosine, ages, query):
+    memories = sorted((memory(str(at), days=days) for at, days in enumerate(ages)), key=lambda one: one.created_at)
+
+    found = rank(memories, bm25, cosine, query, NOW)
+
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    assert {one.memory.memory_id for one in found} == bm25.keys() | cosine.keys()
+    fresh = rank([replace(one, created_at=NOW) for one in memories], bm25, cosine, query, NOW)
+    relevance = {one.memory.memory_id: one.score for one in fresh}
+    for better, worse in pairwise(found):
+        newer = better.memory.created_at >= worse.memory.created_at
+        assert newer or relevance[better.memory.memory_id] >= relevance[worse.memory.memory_id]

@@ -157,7 +157,7 @@ _BAD = st.one_of(
 @pytest.mark.property
 @settings(max_examples=120, deadline=None)
 @given(good=_GOOD, bad=_BAD)
-def test_property_9_valid_skills_load_and_invalid_ones_are_warnings(tmp_path_factory, good, bad):
+def test_property_09_valid_skills_load_and_invalid_ones_are_warnings(tmp_path_factory, good, bad):
     folder = tmp_path_factory.mktemp("definition")
     frontmatter = yaml.safe_dump({"name": "good", **good}, allow_unicode=True)
     write_skill(folder, "good", f"---\n{frontmatter}---\nbody\n")

@@ -3,8 +3,11 @@ import json
 import logging
 import sys
 import threading
+from dataclasses import asdict
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from owlclaw_ray import AgentRef, OwlClaw, ToolContext, ToolError, ToolResult
 from owlclaw_ray.domain.tool import Effect, ToolClass
@@ -180,6 +183,32 @@ def test_network_and_retryable_errors_are_retryable(app, executor):
 
     assert error_of(executor, "demo.net").retryable
     assert error_of(executor, "demo.busy").retryable
+
+
+KINDS = (ValueError, KeyError, OSError, RuntimeError, ZeroDivisionError, LookupError, NotImplementedError)
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(kind=st.sampled_from(KINDS), said=st.text(max_size=60), asynchronous=st.booleans())
+def test_property_21_whatever_a_tool_raises_becomes_an_error_with_its_type_and_message(kind, said, asynchronous):
+    app = OwlClaw("demo")
+
+    @app.handler("sync")
+    def fail():
+        raise kind(said)
+
+    @app.handler("async")
+    async def async_fail():
+        raise kind(said)
+
+    executor = LocalExecutor(app.registry, OneBuiltIn(lambda *_: None), ManualClock())
+    error = error_of(executor, "demo.async" if asynchronous else "demo.sync")
+
+    assert error.type == "execution_failed"
+    assert error.message.startswith(kind.__name__)
+    assert "Traceback" not in error.message
+    assert json.loads(json.dumps(asdict(error)))["message"] == error.message
 
 
 class UntellableError(Exception):

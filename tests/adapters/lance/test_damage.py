@@ -4,10 +4,13 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
 from owlclaw_ray.errors import ToolTimeoutError
+from owlclaw_ray.memory.lexical import words
 from tests.adapters.lance.conftest import NOW, TRADER, LetterEmbedder, memory, recalled
 
 QUERY, BEST = "number3", "客户 number3"
@@ -94,6 +97,30 @@ def test_without_any_usable_index_memory_is_searched_word_by_word(store, tmp_pat
     assert "the memory index is unusable" in found.reason
     (folder / "index").unlink()
     assert recalled(store, "harbour", 1) == ["the harbour closes at six"]
+
+
+texts = st.text(min_size=1, max_size=40).filter(str.strip)
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(contents=st.lists(texts, max_size=6), query=texts, tags=st.lists(st.text(min_size=1, max_size=9), max_size=2))
+def test_property_20_without_a_usable_index_recall_is_never_an_error(tmp_path_factory, contents, query, tags):
+    store = LanceMemory(tmp_path_factory.mktemp("unusable"), None, StoppedClock())
+    folder = store._data_dir / "agents" / TRADER.folder
+    folder.mkdir(parents=True)
+    (folder / "index").write_text("a file where the folder should be")
+    for number, content in enumerate(contents):
+        store.remember(TRADER, memory(number, content))
+
+    found = store.recall(TRADER, query, 10, tags)
+    itself = [store.recall(TRADER, content, 10) for content in contents if words(content)]
+
+    assert {one.memory.content for one in found.memories} <= set(contents)
+    assert found.degraded is bool(contents and not tags)
+    for content, each in zip(filter(words, contents), itself, strict=True):
+        assert each.degraded
+        assert content in [one.memory.content for one in each.memories]
 
 
 def test_a_failing_embedder_degrades_recall_to_words_until_it_works_again(tmp_path, clock, embedder):

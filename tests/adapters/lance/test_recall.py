@@ -135,8 +135,7 @@ words = st.text(max_size=80) | st.sampled_from(
 @pytest.mark.property
 @settings(max_examples=100, deadline=None)
 @given(content=words.filter(str.strip), tags=st.lists(st.text(min_size=1, max_size=20), max_size=3))
-def test_any_memory_is_recalled_by_its_own_content(growing_store, content, tags):
-    """Property 6."""
+def test_property_06_any_memory_is_recalled_by_its_own_content(growing_store, content, tags):
     store = growing_store
     stored = store.remember(TRADER, memory(abs(hash((content, *tags))), content, tags))
     assert (stored.content, stored.tags) == (content, tuple(tags))
