@@ -15,8 +15,10 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.governance.redaction import SHORTEST_SECRET
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.loading import MAX_BYTES
+from owlclaw_ray.ports.store import BreakKind
 from owlclaw_ray.skills.frontmatter import Extension
 from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
 from owlclaw_ray.tools.builtin import BuiltInTools
@@ -79,6 +81,10 @@ def test_every_status_event_and_ledger_kind_is_documented():
     assert events == [kind.value for kind in EntryKind]
     (kinds,) = re.findall(r"Kinds of ledger records are (.*?)\.", prose("docs/http-api.md"))
     assert re.findall(r"`(\w+)`", kinds) == [kind.value for kind in LedgerKind]
+    assert [code(kind) for kind, *_ in table("docs/ledger.md", "kind", "is about")] == [
+        kind.value for kind in LedgerKind
+    ]
+    assert [code(kind) for kind, _ in table("docs/ledger.md", "`kind`")] == [kind.value for kind in BreakKind]
 
 
 def test_every_command_is_documented():
@@ -115,6 +121,8 @@ def test_limits_are_those_of_the_code():
     assert f"At most {MAX_SKILL_BYTES // 1024} KiB." in agents
     assert f"Over {MAX_RESULT_BYTES // 1024} KiB they are cut" in agents
     assert f"get {DRAIN_SECONDS:.0f} seconds to end" in operations
+    assert SHORTEST_SECRET == 6
+    assert "from six characters on" in prose("docs/ledger.md")
     assert all(f"`{name}`" in operations for name in (LOGS, PID_FILE, RAY_LOG))
 
 

@@ -101,6 +101,13 @@ class Installation:
         _, alive = psutil.wait_procs(family, timeout=40)
         assert not alive, [each.cmdline() for each in alive]
 
+    def owlclaw(self, *arguments: str) -> str:
+        """Run another command in the folder and return what it printed; raises CalledProcessError."""
+        command = [sys.executable, "-m", "serve.cli", *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, env=_environment(), check=True
+        ).stdout
+
     def client(self) -> SyncClient:
         return SyncClient(f"http://127.0.0.1:{self.port}", timeout=60)
 

@@ -58,7 +58,11 @@ def test_after_ctrl_c_and_a_new_start_everything_is_there_and_what_fell_due_fire
         assert client.schedules("watch")[0]["status"] == "done"
         assert len(client.ledger(agent="watch")) > records
         assert run["result"]["final_text"] == "looked again at look again"
+        told_by_the_server = installation.owlclaw("ledger", "verify")
+        exported_by_the_server = installation.owlclaw("ledger", "export", "--run", first["run_id"])
     assert installation.interrupt() == 0
+    assert installation.owlclaw("ledger", "verify") == told_by_the_server
+    assert installation.owlclaw("ledger", "export", "--run", first["run_id"]) == exported_by_the_server != ""
 
 
 def test_after_kill_minus_nine_of_everything_an_unfinished_run_ends_without_repeating_a_call(installation):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from owlclaw_ray.adapters.store.codec import agent_of, from_micros, load
@@ -11,6 +12,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 
 ENTRY_COLUMNS = (journal.c.seq, journal.c.kind, journal.c.at, journal.c.data)
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 RECORD_COLUMNS = tuple(column for column in ledger.c if column.name != "id")
 
 
@@ -20,19 +22,18 @@ def entry_of(row: Any) -> JournalEntry:
 
 
 def record_of(row: Any) -> ChainedRecord:
-    """Return the record of a row that has RECORD_COLUMNS; raises ValueError if somebody made it unreadable."""
-    return _chained(row, LedgerKind(row.kind), load(row.data))
+    """Return the record of a row that has RECORD_COLUMNS; one that somebody made unreadable comes as a warning that says so.
 
-
-def suspect_record_of(row: Any) -> ChainedRecord:
-    """Return as record_of, and for an unreadable row one whose hash cannot be right."""
+    The hash of such a record cannot be right.
+    """
+    position = row.position if isinstance(row.position, int) else 0
     try:
-        return record_of(row)
-    except ValueError:
-        return _chained(row, LedgerKind.WARNING, {"unreadable": row.data})
+        return _chained(row, position, LedgerKind(row.kind), from_micros(row.at), load(row.data))
+    except (ValueError, TypeError, OverflowError):
+        return _chained(row, position, LedgerKind.WARNING, _NO_TIME, {"what": "unreadable", "why": str(row.data)})
 
 
-def _chained(row: Any, kind: LedgerKind, data: JsonObject) -> ChainedRecord:
+def _chained(row: Any, position: int, kind: LedgerKind, at: datetime, data: JsonObject) -> ChainedRecord:
     agent = agent_of(row.agent)
-    record = LedgerRecord(row.record_id, agent.tenant, agent.agent_id, row.run_id, kind, from_micros(row.at), data)
-    return ChainedRecord(record, row.writer, row.position, row.previous_hash, row.hash)
+    record = LedgerRecord(row.record_id, agent.tenant, agent.agent_id, row.run_id, kind, at, data)
+    return ChainedRecord(record, row.writer, position, row.previous_hash, row.hash)

@@ -20,7 +20,7 @@ from owlclaw_ray.adapters.store.codec import (
     optional_time,
     to_micros,
 )
-from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of, suspect_record_of
+from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
 from owlclaw_ray.adapters.store.queue_order import priority_of
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
 from owlclaw_ray.adapters.store.schema import (
@@ -201,7 +201,7 @@ def _chain(connection: Connection, end: ChainHead) -> Iterator[ChainedRecord]:
     page: Select[Any] = select(*RECORD_COLUMNS).where(ledger.c.tenant == end.tenant, ledger.c.writer == end.writer)
     while True:
         rows = connection.execute(page.where(ledger.c.position > after).order_by(ledger.c.position).limit(_PAGE)).all()
-        yield from map(suspect_record_of, rows)
+        yield from map(record_of, rows)
         if len(rows) < _PAGE:
             return
         after = rows[-1].position

@@ -40,6 +40,8 @@ async def breaks_after(path, *statements):
         "data = 'no json'",
         "kind = 'run'",
         "at = at + 1",
+        "at = 9000000000000000000",
+        "at = 'yesterday'",
         "run_id = 'run_9'",
         "agent = 'default/somebody'",
         "agent = 'elsewhere/trader:AAPL'",
@@ -49,6 +51,23 @@ async def test_a_changed_record_is_found(path, change):
     assert await breaks_after(path, f"UPDATE ledger SET {change} WHERE position = 3") == [
         (3, "changed", "record rec_3 was changed")
     ]
+
+
+async def test_a_record_at_no_place_is_found(path):
+    found = await breaks_after(path, "UPDATE ledger SET position = 'nowhere' WHERE position = 3")
+
+    assert found == [(0, "moved", "record rec_3 was moved here from position 3")]
+
+
+async def test_a_ledger_with_an_unreadable_record_can_still_be_read(path):
+    await breaks_after(path, "UPDATE ledger SET data = 'no json' WHERE position = 3")
+    store = await open_store(str(path), writer="keeper")
+
+    told = [each.record.data for each in await store.ledger(LedgerFilter(AGENT.tenant))]
+
+    assert [told[at] == record(at + 1).data for at in range(5)] == [True, True, False, True, True]
+    assert told[2] == {"what": "unreadable", "why": "no json"}
+    await store.close()
 
 
 async def test_a_record_changed_with_its_own_hash_is_found(path):

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 
 from owlclaw_ray.adapters.store.migrating import revision_of
 from owlclaw_ray.adapters.store.migrations import HEAD
-from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.adapters.store.opening import open_existing, open_store
 from owlclaw_ray.errors import ConfigurationError, StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.testing.store_commands import AGENT, one, submission
@@ -177,3 +177,41 @@ async def test_the_head_revision_is_the_one_that_a_new_store_has(tmp_path):
     with engine.connect() as connection:
         assert revision_of(connection) == HEAD
     engine.dispose()
+
+
+async def test_a_store_that_is_there_is_opened_as_it_is(store_url):
+    store = await open_store(store_url, writer="keeper")
+    await one(store, submission("run_1"))
+    await store.close()
+
+    reader = await open_existing(store_url)
+    assert await reader.run(AGENT.tenant, RunId("run_1")) is not None
+    await reader.close()
+
+
+async def test_opening_what_is_there_makes_no_file(tmp_path):
+    with pytest.raises(ConfigurationError, match="there is no store yet"):
+        await open_existing(f"sqlite:///{tmp_path}/owlclaw.db")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("revision", ["0001", "9999"])
+async def test_opening_what_is_there_migrates_nothing(sqlite_url, revision):
+    engine = create_engine(sqlite_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
+
+    with pytest.raises(ConfigurationError, match=f"its schema is {revision}"):
+        await open_existing(sqlite_url)
+
+    with engine.begin() as connection:
+        assert revision_of(connection) == revision
+    engine.dispose()
+
+
+@pytest.mark.postgres
+async def test_a_database_without_tables_is_no_store_yet(postgres_server):
+    with pytest.raises(ConfigurationError, match="its schema is not there"):
+        await open_existing(postgres_server.url("postgres"))
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        await open_existing(postgres_server.url("missing"))
