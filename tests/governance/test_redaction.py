@@ -120,6 +120,7 @@ def test_what_looks_a_little_like_a_secret_stays(text):
 @pytest.mark.property
 @given(harmless, forms, harmless_texts, st.data())
 def test_secrets_of_known_forms_are_never_left(data, secret, around, pick):
+    """tool-registry: secret redaction is one of the safety boundaries."""
     context = f"{around} {secret} {around}" if pick.draw(st.booleans()) else secret
     planted = data | pick.draw(where_it_may_be(context))
 
