@@ -1,0 +1,37 @@
+"""Tools that work on the machine itself: which are turned on, and their adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from owlclaw_ray.tools.adapter import ToolAdapter
+from owlclaw_ray.tools.code.options import CodeOptions
+from owlclaw_ray.tools.declarative.options import DeclarativeOptions
+
+
+@dataclass(frozen=True, slots=True)
+class HostTools:
+    """Plain facts: they travel to every worker."""
+
+    code: CodeOptions | None = None
+    """None: the code tools are off."""
+    declarative: DeclarativeOptions | None = None
+    """None: there is no tools folder."""
+
+
+def host_sources(tools: HostTools, environ: Mapping[str, str]) -> tuple[ToolAdapter, ...]:
+    """Return the adapters of what is turned on. `environ` is where programs get the variables from that they may see.
+
+    Raises ConfigurationError for broken files of declarative tools.
+    """
+    sources: list[ToolAdapter] = []
+    if tools.code is not None:
+        from owlclaw_ray.tools.code.toolset import CodeTools
+
+        sources.append(CodeTools(tools.code, environ))
+    if tools.declarative is not None:
+        from owlclaw_ray.tools.declarative.loading import load_tools
+
+        sources += load_tools(tools.declarative, environ)
+    return tuple(sources)
