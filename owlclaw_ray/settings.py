@@ -258,13 +258,19 @@ class Settings(FileSettings):
                 write_roots=roots,
                 sensitive_paths=code.sensitive_paths,
                 hidden=(str(self.data_dir), *_store_files(self.store_url)),
-                read_only=(str(self.agents_dir), str(self.folder / FILE_NAME), *_some(tools.folder)),
+                read_only=(str(self.agents_dir), str(self.folder / FILE_NAME), *_some(tools.folder), *self._app_files),
                 env=code.env,
                 command_seconds=tools.command_timeout_seconds,
                 output_bytes=code.output_limit_bytes,
                 file_bytes=code.file_limit_bytes,
             )
         return HostTools(code_options, declarative)
+
+    @property
+    def _app_files(self) -> tuple[str, ...]:
+        """Where the application's code is: its module, or its package."""
+        top = (self.app or "").partition(":")[0].partition(".")[0]
+        return (str(self.folder / f"{top}.py"), str(self.folder / top)) if top else ()
 
     @property
     def defaults(self) -> Defaults:
@@ -352,6 +358,9 @@ def _missing_folders(settings: Settings, where: Callable[[tuple[str, ...]], str]
     project = tools.code.project
     if tools.code.enabled and project is not None and not project.is_dir():
         yield Problem(where(("tools", "code", "project")), f"{project} is no folder", "make it, or name another")
+    elif tools.code.enabled and project is not None and project.resolve().is_relative_to(settings.data_dir.resolve()):
+        what = f"{project} is in the data folder, which agents never see"
+        yield Problem(where(("tools", "code", "project")), what, "name a folder outside of data_dir")
 
 
 def _store_files(url: str) -> tuple[str, ...]:

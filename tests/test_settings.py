@@ -267,6 +267,8 @@ def test_code_tools_keep_out_of_what_is_the_runtimes(tmp_path):
     assert (code.project, code.write_roots, code.env) == (str(tmp_path / "work"), (str(tmp_path / "out"),), ("CI",))
     assert set(code.hidden) >= {str(tmp_path / ".owlclaw"), str(tmp_path / ".owlclaw/owlclaw.db")}
     assert set(code.read_only) == {str(tmp_path / "agents"), str(tmp_path / "owlclaw.yaml")}
+    with_app = load(tmp_path, "app: shop.main:app\ntools: {code: {enabled: true, project: .}}\n").host_tools.code
+    assert set(with_app.read_only) - set(code.read_only) == {str(tmp_path / "shop"), str(tmp_path / "shop.py")}
     pickled = pickle.loads(pickle.dumps(found.host_tools))
     assert (hash(pickled), pickled) == (hash(found.host_tools), found.host_tools)
 
@@ -291,6 +293,7 @@ def test_declarative_tools_are_in_the_folder_tools_if_there_is_one_or_in_another
         ("tools: {folder: none}", "owlclaw.yaml:1: tools.folder: "),
         ("tools: {code: {enabled: true}}", "is enabled without a project"),
         ("tools: {code: {enabled: true, project: none}}", "owlclaw.yaml:1: tools.code.project: "),
+        ("data_dir: .\ntools: {code: {enabled: true, project: .}}", "owlclaw.yaml:2: tools.code.project: "),
         ("tools: {code: {env: [OPENAI_API_KEY]}}", "'OPENAI_API_KEY' is a secret or a setting of the runtime"),
         ("tools: {code: {env: ['A B']}}", "'A B' is no name of a variable"),
         ("tools: {command_timeout_seconds: 601}", "tools.command_timeout_seconds: is 601"),

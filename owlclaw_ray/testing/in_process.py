@@ -60,7 +60,7 @@ from owlclaw_ray.ports.store import (
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.tools.builtin import BuiltInTools
-from owlclaw_ray.tools.composition import tools_of
+from owlclaw_ray.tools.composition import declared_tools, tools_of
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.host import HostTools
@@ -405,7 +405,7 @@ async def in_process_runtime(
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(sources, clock, artifacts)),
-        catalog=ToolCatalog(sources.definitions()),
+        catalog=ToolCatalog(declared_tools(app.sources(), host_tools or HostTools())),
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
     )

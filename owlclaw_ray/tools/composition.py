@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from owlclaw_ray.domain.tool import ToolDefinition
-from owlclaw_ray.tools.adapter import ToolAdapter, ToolSource
+from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.builtin import BuiltInTools
-from owlclaw_ray.tools.host import HostTools, host_sources
+from owlclaw_ray.tools.host import Broken, HostTools, host_sources
 from owlclaw_ray.tools.sources import ToolSources, definitions_of
-
-_S = TypeVar("_S", bound=ToolSource)
-
 
 _NO_HOST_TOOLS = HostTools()
 
@@ -20,16 +16,16 @@ _NO_HOST_TOOLS = HostTools()
 def tools_of(
     built_ins: BuiltInTools, application: Sequence[ToolAdapter], host: HostTools, environ: Mapping[str, str]
 ) -> ToolSources:
-    """Return all tools, ready to run; raises ConfigurationError as `definitions_of` and `host_sources`."""
-    return ToolSources(_all(built_ins, application, host, environ))
+    """Return all tools that can be used now, ready to run; raises ConfigurationError as `definitions_of`.
+
+    What cannot be used any more, though it was declared, is not available.
+    """
+    return ToolSources((built_ins, *application, *host_sources(host, environ, Broken.LEAVE_OUT)))
 
 
 def declared_tools(application: Sequence[ToolAdapter], host: HostTools = _NO_HOST_TOOLS) -> tuple[ToolDefinition, ...]:
-    """Return the definitions of all tools that agents can be given, for a process that runs none of them."""
-    return definitions_of(_all(BuiltInTools, application, host, {}))
+    """Return the definitions of all tools that agents can be given, for a process that runs none of them.
 
-
-def _all(
-    built_ins: _S, application: Sequence[ToolAdapter], host: HostTools, environ: Mapping[str, str]
-) -> tuple[_S | ToolAdapter, ...]:
-    return (built_ins, *application, *host_sources(host, environ))
+    Raises ConfigurationError as `definitions_of`, and for files of declarative tools that cannot be used.
+    """
+    return definitions_of((BuiltInTools, *application, *host_sources(host, {}, Broken.REFUSE)))

@@ -1,7 +1,7 @@
 """Where the code tools may go: the one place that decides it.
 
 A path is judged by where it leads: it is made absolute, and every link and `..` in it is followed before it is compared with
-the roots. Sensitive names are looked for in the path as it is written and in the path that it leads to, in any case.
+the roots. Sensitive names, and the runtime's own files, are looked for in any case; names in the path as it is written, too.
 Deciding reads the file system and changes nothing.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -53,8 +54,9 @@ class Target:
 class PathPolicy:
     """Decides for one set of options."""
 
-    def __init__(self, options: CodeOptions, home: Path) -> None:
-        self._home = home
+    def __init__(self, options: CodeOptions, homes: Sequence[Path]) -> None:
+        """`homes` are the folders that `~` may mean; paths that a model writes mean the first."""
+        self._home = homes[0]
         self.project = _real(Path(options.project))
         write = (options.project, *options.write_roots)
         self._roots = {
@@ -62,12 +64,12 @@ class PathPolicy:
             Access.WRITE: tuple(_real(Path(each)) for each in write),
         }
         self._own = {
-            Access.READ: tuple(_real(Path(each)) for each in options.hidden),
-            Access.WRITE: tuple(_real(Path(each)) for each in (*options.hidden, *options.read_only)),
+            Access.READ: tuple(_parts(_real(Path(each))) for each in options.hidden),
+            Access.WRITE: tuple(_parts(_real(Path(each))) for each in (*options.hidden, *options.read_only)),
         }
         self._patterns = tuple((each, _folded(each)) for each in options.sensitive_paths if "/" not in each)
         self._folders = tuple(
-            (each, tuple(_parts(folder) for folder in {self._absolute(each), _real(self._absolute(each))}))
+            (each, tuple(_parts(folder) for path in self._meant(each, homes) for folder in {path, _real(path)}))
             for each in options.sensitive_paths
             if "/" in each
         )
@@ -84,7 +86,7 @@ class PathPolicy:
         concerns = set()
         if not _within_any(path, self._roots[access]):
             concerns.add(Concern.OUTSIDE)
-        if _within_any(path, self._own[access]):
+        if _begins_with_any(_parts(path), self._own[access]):
             concerns.add(Concern.OWN_FILES)
         if access is Access.WRITE and _has_other_names(path):
             concerns.add(Concern.LINKED)
@@ -108,7 +110,7 @@ class PathPolicy:
         """Return the sensitive path that an absolute path matches, or nothing."""
         parts = _parts(path)
         for written, folders in self._folders:
-            if any(parts[: len(folder)] == folder for folder in folders):
+            if _begins_with_any(parts, folders):
                 return written
         return next((each for each, pattern in self._patterns if any(fnmatchcase(part, pattern) for part in parts)), "")
 
@@ -118,7 +120,7 @@ class PathPolicy:
 
     def is_own(self, path: Path) -> bool:
         """Return whether a path is within the runtime's own data."""
-        return _within_any(path, self._own[Access.READ])
+        return _begins_with_any(_parts(path), self._own[Access.READ])
 
     def shown(self, path: Path) -> str:
         """Return how results name a path: from the project on, if it is in there. What is no UTF-8 in it is replaced."""
@@ -130,6 +132,11 @@ class PathPolicy:
         if written == "~" or written.startswith("~/"):
             return self._home / written[2:]
         return self.project / written
+
+    def _meant(self, written: str, homes: Sequence[Path]) -> list[Path]:
+        if written.startswith("~/"):
+            return [home / written[2:] for home in homes]
+        return [self.project / written]
 
     def _why(self, target: Target, access: Access) -> str:
         if Concern.OWN_FILES in target.concerns:
@@ -157,6 +164,10 @@ def _parts(path: Path) -> tuple[str, ...]:
 
 def _within_any(path: Path, roots: tuple[Path, ...]) -> bool:
     return any(path.is_relative_to(root) for root in roots)
+
+
+def _begins_with_any(parts: tuple[str, ...], beginnings: tuple[tuple[str, ...], ...]) -> bool:
+    return any(parts[: len(each)] == each for each in beginnings)
 
 
 def _has_other_names(path: Path) -> bool:

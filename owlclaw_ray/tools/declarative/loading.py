@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from owlclaw_ray.tools.environment import child_environment, name_problem
 from owlclaw_ray.tools.schema import plain_schema
 
 _MOST_BYTES = 256 * 1024
+_logger = logging.getLogger(__name__)
 
 
 def load_tools(options: DeclarativeOptions, environ: Mapping[str, str]) -> tuple[DeclarativeTool, ...]:
@@ -34,6 +36,17 @@ def load_tools(options: DeclarativeOptions, environ: Mapping[str, str]) -> tuple
             problems += error.problems
     if problems:
         raise ConfigurationError(problems)
+    return tuple(tools)
+
+
+def load_usable_tools(options: DeclarativeOptions, environ: Mapping[str, str]) -> tuple[DeclarativeTool, ...]:
+    """As `load_tools`, for a process that starts while the runtime is up: files that were broken since are logged and left out."""
+    tools: list[DeclarativeTool] = []
+    for path in sorted(Path(options.folder).glob("*.json")):
+        try:
+            tools.append(_load(path, options, environ))
+        except ConfigurationError as error:
+            _logger.error("a declarative tool is out of use until its file is mended: %s", error)  # noqa: TRY400 (no trace)
     return tuple(tools)
 
 

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -107,6 +108,16 @@ def test_folders_of_secrets_at_home_are_denied_even_where_home_is_allowed(projec
         assert project.error("read_file", path=path).details["concerns"] == ["sensitive"]
     (project.folder / "notes").symlink_to(target)
     assert project.error("read_file", path="notes").details["concerns"] == ["sensitive"]
+
+
+def test_the_home_that_the_system_knows_counts_too(project, monkeypatch):
+    (project.outside / ".ssh").mkdir()
+    (project.outside / ".ssh/id").write_text("secret")
+    monkeypatch.setattr(
+        "owlclaw_ray.tools.code.toolset.pwd.getpwuid", lambda uid: SimpleNamespace(pw_dir=project.outside)
+    )
+    project.allow(read_roots=(str(project.outside),))
+    assert project.error("read_file", path=str(project.outside / ".ssh/id")).details["concerns"] == ["sensitive"]
 
 
 def test_a_secret_is_denied_under_any_name_that_leads_to_it_and_under_its_own_name_wherever_that_leads(project):

@@ -8,7 +8,7 @@ from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.tool import Effect, Permission
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.tools.composition import declared_tools
-from owlclaw_ray.tools.declarative.loading import load_tools
+from owlclaw_ray.tools.declarative.loading import load_tools, load_usable_tools
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.host import HostTools
 
@@ -141,6 +141,14 @@ def test_all_files_are_checked_before_anything_is_said(folder):
     write(folder, "b.json", permission="x")
     write(folder, "c.json")
     assert [problem.partition(":")[0] for problem in problems_of(folder)] == ["tools/a.json", "tools/b.json"]
+
+
+def test_a_file_that_breaks_while_the_runtime_is_up_stops_no_other_tool(folder, caplog):
+    write(folder, "a.json", comand="x")
+    write(folder, "b.json")
+    (tool,) = load_usable_tools(options(folder), {})
+    assert tool.source == "tools/b.json"
+    assert "out of use until its file is mended: tools/a.json: comand: there is no such key" in caplog.text
 
 
 def test_two_files_with_one_name_are_both_named(folder):
