@@ -8,8 +8,9 @@ Deciding reads the file system and changes nothing.
 from __future__ import annotations
 
 import os
+import pwd
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -73,6 +74,12 @@ class PathPolicy:
             for each in options.sensitive_paths
             if "/" in each
         )
+
+    @classmethod
+    def of(cls, options: CodeOptions, environment: Mapping[str, str]) -> PathPolicy:
+        """Return the policy of this process's user, whose home is what the environment says, and what the system says."""
+        of_the_system = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        return cls(options, [Path(environment.get("HOME") or of_the_system), of_the_system])
 
     def target(self, written: str, access: Access) -> Target:
         """Return where a path leads and what speaks against it; relative paths start at the project, `~` at home.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -50,7 +47,7 @@ class CodeTools:
     def __init__(self, options: CodeOptions, environ: Mapping[str, str]) -> None:
         self._options = options
         self._environment = child_environment(environ, options.env)
-        self.policy = PathPolicy(options, _homes(self._environment))
+        self.policy = PathPolicy.of(options, self._environment)
         self._ripgrep = shutil.which("rg", path=self._environment["PATH"])
         self._tools = {each.definition.name: each for each in self._made()}
 
@@ -121,12 +118,6 @@ class CodeTools:
         most = self._options.output_bytes
         seconds = min(self._options.command_seconds, less_grace(invocation.timeout))
         return Commands(self._environment, ProgramLimits(seconds, most, most))
-
-
-def _homes(environment: Mapping[str, str]) -> list[Path]:
-    """Return the user's home as the environment says it, and as the system does."""
-    of_the_system = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    return [Path(environment.get("HOME") or of_the_system), of_the_system]
 
 
 def _tool(

@@ -114,7 +114,7 @@ def test_the_home_that_the_system_knows_counts_too(project, monkeypatch):
     (project.outside / ".ssh").mkdir()
     (project.outside / ".ssh/id").write_text("secret")
     monkeypatch.setattr(
-        "owlclaw_ray.tools.code.toolset.pwd.getpwuid", lambda uid: SimpleNamespace(pw_dir=project.outside)
+        "owlclaw_ray.tools.code.path_policy.pwd.getpwuid", lambda uid: SimpleNamespace(pw_dir=project.outside)
     )
     project.allow(read_roots=(str(project.outside),))
     assert project.error("read_file", path=str(project.outside / ".ssh/id")).details["concerns"] == ["sensitive"]
