@@ -6,6 +6,7 @@ import heapq
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -33,19 +34,20 @@ def list_dir(arguments: ListDir, policy: PathPolicy) -> JsonObject:
 
 
 def _entries(folder: Path, arguments: ListDir, policy: PathPolicy) -> Iterator[Path]:
-    """Yield at most one more than the limit of each folder's entries: memory does not grow with a folder's size."""
-    with os.scandir(folder) as scanned:
-        names = heapq.nsmallest(arguments.limit + 1, (each.name for each in scanned))
-    for name in names:
-        path = folder / name
-        if policy.is_own(path):
-            continue
+    pending = _children(folder, arguments.limit, policy)
+    while pending:
+        path = pending.pop()
         yield path
-        if arguments.recursive and name not in _NOT_ENTERED and not policy.skipped(path) and path.is_dir():
-            try:
-                yield from _entries(path, arguments, policy)
-            except PermissionError:
-                continue
+        if arguments.recursive and path.name not in _NOT_ENTERED and not policy.skipped(path) and path.is_dir():
+            with suppress(PermissionError):
+                pending += _children(path, arguments.limit, policy)
+
+
+def _children(folder: Path, limit: int, policy: PathPolicy) -> list[Path]:
+    """Return what is in a folder, the last name first, at most one more than the limit: memory does not grow with its size."""
+    with os.scandir(folder) as scanned:
+        paths = (folder / each.name for each in scanned)
+        return heapq.nsmallest(limit + 1, (path for path in paths if not policy.is_own(path)))[::-1]
 
 
 def _entry(path: Path, policy: PathPolicy) -> JsonObject:

@@ -51,20 +51,23 @@ def _files(start: Path, policy: PathPolicy, glob: re.Pattern[str] | None) -> Ite
 
 def _below(folder: Path, policy: PathPolicy) -> Iterator[Path]:
     """Yield all files below a folder that may be searched, by name; folders that cannot be read are passed by."""
+    pending = _children(folder, policy)
+    while pending:
+        path = pending.pop()
+        if not path.is_dir():
+            yield path
+        elif path.name not in _NOT_ENTERED:
+            pending += _children(path, policy)
+
+
+def _children(folder: Path, policy: PathPolicy) -> list[Path]:
+    """Return what is in a folder, the last name first."""
     try:
         with os.scandir(folder) as scanned:
-            names = sorted(each.name for each in scanned)
+            names = sorted((each.name for each in scanned), reverse=True)
     except OSError:
-        return
-    for name in names:
-        path = folder / name
-        if policy.skipped(path):
-            continue
-        if path.is_dir():
-            if name not in _NOT_ENTERED:
-                yield from _below(path, policy)
-        else:
-            yield path
+        return []
+    return [path for path in (folder / name for name in names) if not policy.skipped(path)]
 
 
 def _is_text(path: Path, most_bytes: int) -> bool:
