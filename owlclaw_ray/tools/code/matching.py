@@ -67,8 +67,7 @@ class Ripgrep:
 
     def _found(self, query: Query, batch: Sequence[Path], most: int) -> dict[bytes, list[int]]:
         argv = [self.program, *_OPTIONS, f"--max-count={most}"]
-        argv += [] if query.is_regex else ["--fixed-strings"]
-        argv += [f"--regexp={query.text}", "--", *(str(path) for path in batch)]
+        argv += [f"--regexp={query.expression}", "--", *(str(path) for path in batch)]
         limits = ProgramLimits(self.seconds, _RECORD_BYTES, _RECORD_BYTES // 100)
         end = run_program(Program(argv, batch[0].parent, self.environment), limits)
         output = end.stdout.whole()
@@ -107,8 +106,6 @@ def _records(output: bytes) -> dict[bytes, list[int]]:
 
 
 def _matching(query: Query, content: bytes) -> Iterator[int]:
-    if not query.is_regex and query.text.encode() not in content:
-        return
     lines = content.split(b"\n")
     if not lines[-1]:
         lines.pop()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from owlclaw_ray.errors import ToolArgumentsError
 
 _MOST_REPEATS = 1_000
+_ESCAPE = "\\"
 _TOKEN = re.compile(
     r"(?P<class>\[\^?(?:\\.|[^\]\\\[])+\])"
     r"|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<or>\|)"
@@ -27,8 +28,8 @@ _IN_CLASS = re.compile(r"\\[dDwWsSt]|\\[^\w\s]|[^\\]", re.DOTALL)
 class Query:
     """What to look for in a line."""
 
-    text: str
-    is_regex: bool
+    expression: str
+    """Both engines take it; it is ASCII. Characters beyond that are written as their bytes, which all versions read alike."""
     compiled: re.Pattern[bytes]
     """Finds it in the bytes of a line."""
 
@@ -37,16 +38,19 @@ class Query:
         """Return the query; raises ToolArgumentsError for what only one of the engines understands."""
         if "\n" in text or "\r" in text:
             raise _refused("it must be one line")
-        if not is_regex:
-            return cls(text, is_regex, re.compile(re.escape(text.encode())))
+        expression = _checked(text) if is_regex else _as_bytes(text)
         try:
-            return cls(text, is_regex, re.compile(_for_python(text).encode()))
+            return cls(expression, re.compile(expression.encode()))
         except (re.error, OverflowError, RecursionError) as error:
             raise _refused(f"it is no regular expression: {error}") from error
 
 
-def _for_python(text: str) -> str:
-    """Return the expression with every character beyond ASCII in a group, because Python would repeat its last byte only."""
+def _as_bytes(text: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in text.encode())
+
+
+def _checked(text: str) -> str:
+    """Return the expression with every character beyond ASCII as a group of its bytes."""
     parts: list[str] = []
     at, before = 0, "open"
     while at < len(text):
@@ -60,9 +64,11 @@ def _for_python(text: str) -> str:
             _check_repeat(part, before)
         if kind == "class":
             _check_class(part)
+        if (part == "^" and before not in {"open", "or"}) or (parts[-1:] == ["$"] and kind not in {"close", "or"}):
+            raise _refused("^ must begin a choice, and $ must end one")
         if kind == "open" and text.startswith("(?", at) and part == "(":
             raise _refused("groups like (?=, (?!, (?P< and flags are not supported")
-        parts.append(part if part.isascii() else f"(?:{part})")
+        parts.append(part if part.isascii() else f"(?:{_as_bytes(part.removeprefix(_ESCAPE))})")
         at, before = found.end(), kind
     return "".join(parts)
 
