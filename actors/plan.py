@@ -10,6 +10,7 @@ from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.tools.host import HostTools
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class WorkerPlan:
     """`auto`, `none` or `local`."""
     namespace: str
     log: LogPlan = field(default_factory=LogPlan)
+    host_tools: HostTools = field(default_factory=HostTools)
 
 
 @dataclass(frozen=True, slots=True)

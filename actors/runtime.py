@@ -13,6 +13,7 @@ from ray.actor import ActorHandle
 from actors.keeper_client import KeeperClient
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask_packed
+from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
@@ -157,7 +158,8 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         watch=keeper,
         dispatcher=DirectoryDispatcher(plan.namespace),
         definitions=RecentDefinitions(DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock),
-        memories_of=LanceMemory(Path(plan.worker.data_dir), None, clock).memories,
+        memories_of=LanceMemory(plan.data_dir, None, clock).memories,
+        artifacts=ArtifactFolder(plan.data_dir),
         health_of=PartsHealth(plan.namespace),
         clock=clock,
         ids=RandomIds(),

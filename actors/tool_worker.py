@@ -13,6 +13,7 @@ from typing import IO
 from actors.logs import configure
 from actors.plan import WorkerPlan
 from actors.remote import KEEPER, Named
+from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.local_embedder import LocalEmbedder, find_embedder
 from owlclaw_ray.adapters.system_clock import SystemClock
@@ -35,6 +36,7 @@ from owlclaw_ray.ports.store import (
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.tools.builtin import BuiltInTools
+from owlclaw_ray.tools.composition import tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
 
 KILL_AFTER = 2.0
@@ -121,7 +123,9 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     schedules = KeeperSchedules(Named(KEEPER, plan.namespace))
     builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
-    return _Worker(plan, LocalExecutor(app.registry, builtins, clock), memory, silent)
+    tools = tools_of(builtins, app.sources(), plan.host_tools, os.environ)  # noqa: TID251 - programs get what is allowed of it
+    executor = LocalExecutor(tools, clock, ArtifactFolder(Path(plan.data_dir)))
+    return _Worker(plan, executor, memory, silent)
 
 
 def _embedder(choice: str) -> Embedder | None:

@@ -125,11 +125,12 @@ class ToolCaller:
         from owlclaw_ray.adapters.system_clock import SystemClock
         from owlclaw_ray.app_loader import load_app
         from owlclaw_ray.settings import load_settings
-        from serve.planning import plan_of, tool_definitions
+        from owlclaw_ray.tools.composition import declared_tools
+        from serve.planning import plan_of
 
         slots = 2 * (os.cpu_count() or 1)
         plan = plan_of(load_settings(Path(folder), {}), slots, 1.0)
-        definitions = tool_definitions(load_app(plan.worker.app_path, Path(folder)))
+        definitions = declared_tools(load_app(plan.worker.app_path, Path(folder)).sources())
         self._calls = Calls(
             TaskToolRunner(plan.worker, SystemClock(), slots), {each.name: each for each in definitions}
         )

@@ -9,7 +9,9 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.registry import ToolOptions, ToolRegistry
+from owlclaw_ray.tools.sources import definitions_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 PermissionName = Literal["readonly", "write"]
@@ -26,6 +28,7 @@ class OwlClaw:
     def __init__(self, name: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.name = name
         self.registry = ToolRegistry(name, monotonic)
+        self._adapters: list[ToolAdapter] = []
 
     def handler(
         self,
@@ -76,6 +79,17 @@ class OwlClaw:
             return function
 
         return register
+
+    def add_tools(self, adapter: ToolAdapter) -> None:
+        """Register the tools of another source. Raises ConfigurationError, and registers none of them, if one has a bad name
+        or schema, or the name of another tool: the problem names both sources.
+        """
+        definitions_of((*self.sources(), adapter))
+        self._adapters.append(adapter)
+
+    def sources(self) -> tuple[ToolAdapter, ...]:
+        """Return what runs the application's tools: its registry, then what was added."""
+        return (self.registry, *self._adapters)
 
     def _registering(self, name: str, options: ToolOptions) -> Callable[[_Function], _Function]:
         def register(function: _Function) -> _Function:

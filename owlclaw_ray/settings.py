@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -21,8 +22,13 @@ from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
+from owlclaw_ray.tools.declarative.options import DeclarativeOptions
+from owlclaw_ray.tools.environment import name_problem
+from owlclaw_ray.tools.host import HostTools
 
 FILE_NAME = "owlclaw.yaml"
+DEFAULT_TOOLS = "tools"
 _STORE_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
     "postgres": "postgresql+asyncpg",
@@ -75,13 +81,60 @@ class ActorSettings(_Section):
         return self
 
 
+class CodeSettings(_Section):
+    """Tools that work on a project's files and run its programs."""
+
+    enabled: bool = False
+    project: Path | None = None
+    """The folder that agents work in."""
+    read_roots: tuple[Path, ...] = ()
+    write_roots: tuple[Path, ...] = ()
+    temp_writable: bool = False
+    """Whether the folder for temporary files is one of write_roots."""
+    sensitive_paths: tuple[NonEmpty, ...] = SENSITIVE_PATHS
+    env: tuple[NonEmpty, ...] = ()
+    """Variables that commands get beside PATH, HOME, TMPDIR and LANG."""
+    output_limit_bytes: Count = 256 * 1024
+    file_limit_bytes: Count = 10 * 1024 * 1024
+
+    @field_validator("env")
+    @classmethod
+    def _allowed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        problems = [f"{name!r} {what}" for name in names if (what := name_problem(name))]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return names
+
+    @model_validator(mode="after")
+    def _has_project(self) -> Self:
+        if self.enabled and self.project is None:
+            raise ValueError("is enabled without a project: set tools.code.project to the folder that agents work in")
+        return self
+
+
 class ToolSettings(_Section):
-    """Tool workers of a node."""
+    """Tool workers of a node, and the tools that work on the machine itself."""
 
     slots: Count | None = None
     """How many tool tasks run at once; None: from the number of cores."""
     quick_slots: Count = 2
     """How many tasks of quick built-in tools run at once, beside the others."""
+    folder: Path | None = None
+    """Of declarative tools; None: `tools`, if there is one."""
+    command_timeout_seconds: Annotated[float, Field(gt=0, le=MOST_COMMAND_SECONDS)] = COMMAND_SECONDS
+    """Of a command, and of a declarative tool that says nothing else."""
+    max_command_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = MOST_COMMAND_SECONDS
+    """What a declarative tool may say at most."""
+    code: CodeSettings = Field(default_factory=CodeSettings)
+
+    @model_validator(mode="after")
+    def _timeouts_in_order(self) -> Self:
+        if self.command_timeout_seconds > self.max_command_timeout_seconds:
+            raise ValueError(
+                f"command_timeout_seconds is {self.command_timeout_seconds:g}, more than max_command_timeout_seconds, "
+                f"{self.max_command_timeout_seconds:g}: lower the one or raise the other"
+            )
+        return self
 
 
 class ModelSettings(_Section):
@@ -205,6 +258,41 @@ class Settings(FileSettings):
         return self.limits.over(Limits())
 
     @property
+    def host_tools(self) -> HostTools:
+        """Which tools that work on the machine itself agents can be given."""
+        tools, code = self.tools, self.tools.code
+        roots = tuple(str(each) for each in code.write_roots)
+        declarative = code_options = None
+        if tools.folder is not None:
+            declarative = DeclarativeOptions(
+                folder=str(tools.folder),
+                project=str(self.folder),
+                roots=(*roots, *((str(code.project),) if code.project else ())),
+                seconds=tools.command_timeout_seconds,
+                most_seconds=tools.max_command_timeout_seconds,
+            )
+        if code.enabled:
+            code_options = CodeOptions(
+                project=str(code.project),
+                read_roots=tuple(str(each) for each in code.read_roots),
+                write_roots=roots,
+                sensitive_paths=code.sensitive_paths,
+                hidden=(str(self.data_dir), *_store_files(self.store_url)),
+                read_only=(str(self.agents_dir), str(self.folder / FILE_NAME), *_some(tools.folder), *self._app_files),
+                env=code.env,
+                command_seconds=tools.command_timeout_seconds,
+                output_bytes=code.output_limit_bytes,
+                file_bytes=code.file_limit_bytes,
+            )
+        return HostTools(code_options, declarative)
+
+    @property
+    def _app_files(self) -> tuple[str, ...]:
+        """Where the application's code is: its module, or its package."""
+        top = (self.app or "").partition(":")[0].partition(".")[0]
+        return (str(self.folder / f"{top}.py"), str(self.folder / top)) if top else ()
+
+    @property
     def defaults(self) -> Defaults:
         """What definitions inherit."""
         return Defaults((self.model, *self.fallback), self.run_limits)
@@ -226,7 +314,11 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         raise ConfigurationError([*environment.problems, *model_problems(error, FileSettings, place)]) from error
     if environment.problems:
         raise ConfigurationError(environment.problems)
-    return _resolved(written, folder)
+    settings = _resolved(written, folder)
+    missing = list(_missing_folders(settings, lambda path: environment.where(path) or document.where(path)))
+    if missing:
+        raise ConfigurationError(missing)
+    return settings
 
 
 def _read_file(path: Path) -> YamlDocument:
@@ -255,8 +347,50 @@ def _resolved(written: FileSettings, folder: Path) -> Settings:
             "data_dir": data_dir,
             "store_url": _store_url(written.store_url or f"sqlite:///{data_dir}/owlclaw.db", folder),
             "ray": ray,
+            "tools": _resolved_tools(written.tools, folder),
         }
     )
+
+
+def _resolved_tools(tools: ToolSettings, folder: Path) -> ToolSettings:
+    code = tools.code
+    temporary = (Path(tempfile.gettempdir()),) if code.temp_writable else ()
+    default = folder / DEFAULT_TOOLS
+    return tools.model_copy(
+        update={
+            "folder": folder / tools.folder.expanduser() if tools.folder else default if default.is_dir() else None,
+            "code": code.model_copy(
+                update={
+                    "project": folder / code.project.expanduser() if code.project else None,
+                    "read_roots": tuple(folder / each.expanduser() for each in code.read_roots),
+                    "write_roots": tuple(folder / each.expanduser() for each in (*code.write_roots, *temporary)),
+                }
+            ),
+        }
+    )
+
+
+def _missing_folders(settings: Settings, where: Callable[[tuple[str, ...]], str]) -> Iterator[Problem]:
+    tools = settings.tools
+    if tools.folder is not None and not tools.folder.is_dir():
+        fix = "make it, or leave the setting out if there are no declarative tools"
+        yield Problem(where(("tools", "folder")), f"{tools.folder} is no folder", fix)
+    project = tools.code.project
+    if tools.code.enabled and project is not None and not project.is_dir():
+        yield Problem(where(("tools", "code", "project")), f"{project} is no folder", "make it, or name another")
+    elif tools.code.enabled and project is not None and project.resolve().is_relative_to(settings.data_dir.resolve()):
+        what = f"{project} is in the data folder, which agents never see"
+        yield Problem(where(("tools", "code", "project")), what, "name a folder outside of data_dir")
+
+
+def _store_files(url: str) -> tuple[str, ...]:
+    """Return the files of a store in SQLite."""
+    scheme, _, rest = url.partition("://")
+    return tuple(f"{rest[1:]}{ending}" for ending in ("", "-wal", "-shm")) if scheme.startswith("sqlite") else ()
+
+
+def _some(path: Path | None) -> tuple[str, ...]:
+    return () if path is None else (str(path),)
 
 
 def _store_url(url: str, folder: Path) -> str:

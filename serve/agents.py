@@ -9,12 +9,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.ports.runtime import Runtime
 from serve import openapi
 from serve.representations import agent_body, json_response, memory_body, schedule_body
 from serve.tenancy import agent_of, tenant_of
 
 AgentPath = Annotated[str, Path(description="`definition` or `definition:key`.", examples=["assistant", "trader:AAPL"])]
+
+ArtifactPath = Annotated[
+    str, Path(max_length=64, description="The `artifact_id` of a result.", examples=["art_0123456789abcdef0123456789"])
+]
 
 
 class Agents:
@@ -54,6 +59,13 @@ class Agents:
             },
         )
         router.add_api_route(
+            "/{agent}/artifacts/{artifact_id}",
+            self.artifact,
+            summary="A large output of one of an agent's tool calls",
+            response_model=None,
+            responses={200: openapi.ARTIFACT, **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
             "/{agent}/schedules",
             self.schedules,
             summary="An agent's schedules, oldest first",
@@ -78,6 +90,15 @@ class Agents:
         """Return the agent's active memories."""
         found = await self._runtime.memories(agent_of(request, agent))
         return json_response({"memories": [memory_body(memory) for memory in found]})
+
+    async def artifact(self, request: Request, agent: AgentPath, artifact_id: ArtifactPath) -> Response:
+        """Return the output as it was, to be saved, never to be shown as a page."""
+        found = await self._runtime.artifact(agent_of(request, agent), ArtifactId(artifact_id))
+        headers = {
+            "Content-Disposition": f'attachment; filename="{found.artifact_id}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(found.content, headers=headers, media_type=found.media_type)
 
     async def schedules(self, request: Request, agent: AgentPath) -> Response:
         """Return all schedules of the agent, those done and cancelled too."""

@@ -67,8 +67,8 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
     for definition in prepared.definitions:
         for warning in definition.warnings:
             announce(f"warning: {warning}")
-    tools = len(prepared.app.registry.definitions())
-    announce(f"checked: {len(prepared.definitions)} agent definitions, {tools} tools")
+    added = sum("builtin" not in each.tags for each in prepared.tools)
+    announce(f"checked: {len(prepared.definitions)} agent definitions, {added} tools")
 
 
 def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
@@ -89,7 +89,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     from actors.cluster import Cluster, start_ray
     from actors.nodes import check_nodes
     from serve.deployment import ingress
-    from serve.planning import plan_of, tool_definitions
+    from serve.planning import plan_of
 
     temp_dir = settings.ray.temp_dir or scratch / "ray"
     if alone:
@@ -110,7 +110,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         nodes = check_nodes(settings.store_url)
         announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
         plan = plan_of(settings, slots, DRAIN_SECONDS)
-        cluster = Cluster(plan, tool_definitions(prepared.app))
+        cluster = Cluster(plan, prepared.tools)
         http = settings.http
         ray_serve.start(
             http_options={"host": http.host, "port": http.port, "access_log": False, "location": "HeadOnly"},

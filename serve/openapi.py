@@ -24,6 +24,13 @@ EVENT_STREAM: JsonObject = {
         }
     },
 }
+ARTIFACT: JsonObject = {
+    "description": "The output, whole up to 10 MiB",
+    "content": {
+        "text/plain": {"schema": {"type": "string"}, "example": "line 1\nline 2\n"},
+        "application/json": {"schema": {}, "example": {"rows": [1, 2, 3]}},
+    },
+}
 EVENTS_OPERATION: JsonObject = {
     "parameters": [
         {

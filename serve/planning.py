@@ -5,12 +5,9 @@ from __future__ import annotations
 from actors.cluster import NAMESPACE
 from actors.logs import LogPlan
 from actors.plan import RuntimePlan, WorkerPlan
-from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.settings import Settings
-from owlclaw_ray.tools.builtin import BuiltInTools
 
 
 def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> RuntimePlan:
@@ -24,6 +21,7 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
             embedder=settings.memory.embedder,
             namespace=NAMESPACE,
             log=LogPlan(settings.log.level, settings.log.format),
+            host_tools=settings.host_tools,
         ),
         agents_dir=str(settings.agents_dir),
         store_url=settings.store_url,
@@ -47,8 +45,3 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
         redact=settings.ledger.redact,
         model_workers_max=models.workers_max,
     )
-
-
-def tool_definitions(app: OwlClaw) -> tuple[ToolDefinition, ...]:
-    """Return all tools that agents of this application can be given."""
-    return (*BuiltInTools.definitions(), *app.registry.definitions())

@@ -13,6 +13,7 @@ from pathlib import Path
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import load_app
 from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.settings import Settings, load_settings
 from serve import pid_file
@@ -26,6 +27,8 @@ class Preparation:
 
     settings: Settings
     app: OwlClaw
+    tools: tuple[ToolDefinition, ...]
+    """All that agents can be given."""
     definitions: tuple[AgentDefinition, ...]
     broken: tuple[DefinitionError, ...]
     """Definitions that cannot be used; the others can."""
@@ -45,9 +48,11 @@ class Preparation:
 def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     """Load and check settings, application and definitions; raises ConfigurationError with what is wrong."""
     from owlclaw_ray.identity.folder import DefinitionFolder
+    from owlclaw_ray.tools.composition import declared_tools
 
     settings = load_settings(folder, environ)
     app = load_app(settings.app, settings.folder) if settings.app else OwlClaw("owlclaw")
+    tools = declared_tools(app.sources(), settings.host_tools)
     source = DefinitionFolder(settings.agents_dir, settings.defaults)
     definitions, broken = [], []
     for name in source.names():
@@ -60,7 +65,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
         problems = [problem for error in broken for problem in error.problems]
         fix = "make one with: owlclaw init"
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
-    return Preparation(settings, app, tuple(definitions), tuple(broken))
+    return Preparation(settings, app, tools, tuple(definitions), tuple(broken))
 
 
 def check_port(settings: Settings) -> None:

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import pickle
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,58 @@ def test_a_pattern_that_is_everywhere_is_refused(tmp_path):
 
 def test_patterns_come_from_the_environment_too(tmp_path):
     assert load(tmp_path, "", OWLCLAW_LEDGER__REDACT="ACME-[0-9]+, 机密.*").ledger.redact == ("ACME-[0-9]+", "机密.*")
+
+
+def test_tools_that_work_on_the_machine_are_off_unless_they_are_turned_on(tmp_path):
+    found = load_settings(tmp_path, {})
+    assert (found.host_tools.code, found.host_tools.declarative) == (None, None)
+
+
+def test_code_tools_keep_out_of_what_is_the_runtimes(tmp_path):
+    (tmp_path / "work").mkdir()
+    found = load(tmp_path, "tools: {code: {enabled: true, project: work, write_roots: [out], env: [CI]}}\n")
+    code = found.host_tools.code
+    assert (code.project, code.write_roots, code.env) == (str(tmp_path / "work"), (str(tmp_path / "out"),), ("CI",))
+    assert set(code.hidden) >= {str(tmp_path / ".owlclaw"), str(tmp_path / ".owlclaw/owlclaw.db")}
+    assert set(code.read_only) == {str(tmp_path / "agents"), str(tmp_path / "owlclaw.yaml")}
+    with_app = load(tmp_path, "app: shop.main:app\ntools: {code: {enabled: true, project: .}}\n").host_tools.code
+    assert set(with_app.read_only) - set(code.read_only) == {str(tmp_path / "shop"), str(tmp_path / "shop.py")}
+    pickled = pickle.loads(pickle.dumps(found.host_tools))
+    assert (hash(pickled), pickled) == (hash(found.host_tools), found.host_tools)
+
+
+def test_the_folder_for_temporary_files_is_writable_if_that_is_set(tmp_path):
+    """tool-registry: whether TMPDIR may be written is a setting of its own."""
+    (tmp_path / "work").mkdir()
+    text = "tools: {code: {enabled: true, project: work, temp_writable: true}}\n"
+    assert load(tmp_path, text).host_tools.code.write_roots == (tempfile.gettempdir(),)
+
+
+def test_declarative_tools_are_in_the_folder_tools_if_there_is_one_or_in_another(tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "other").mkdir()
+    assert load(tmp_path).host_tools.declarative.folder == str(tmp_path / "tools")
+    assert load(tmp_path, "tools: {folder: other}\n").host_tools.declarative.folder == str(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tools: {folder: none}", "owlclaw.yaml:1: tools.folder: "),
+        ("tools: {code: {enabled: true}}", "is enabled without a project"),
+        ("tools: {code: {enabled: true, project: none}}", "owlclaw.yaml:1: tools.code.project: "),
+        ("data_dir: .\ntools: {code: {enabled: true, project: .}}", "owlclaw.yaml:2: tools.code.project: "),
+        ("tools: {code: {env: [OPENAI_API_KEY]}}", "'OPENAI_API_KEY' is a secret or a setting of the runtime"),
+        ("tools: {code: {env: ['A B']}}", "'A B' is no name of a variable"),
+        ("tools: {command_timeout_seconds: 601}", "tools.command_timeout_seconds: is 601"),
+        ("tools: {command_timeout_seconds: 0}", "tools.command_timeout_seconds: is 0"),
+        (
+            "tools: {max_command_timeout_seconds: 60}",
+            "command_timeout_seconds is 120, more than max_command_timeout_seconds",
+        ),
+        ("tools: {code: {enable: true}}", "did you mean enabled?"),
+    ],
+)
+def test_mistakes_in_the_settings_of_tools_are_told(tmp_path, text, told):
+    """tool-registry: time limits of the settings are bounded; what tools need is declared explicitly."""
+    assert told in " ".join(problems_of(tmp_path, text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum
+from fnmatch import fnmatchcase
 from urllib.parse import quote
 
 from owlclaw_ray.domain.pickling import fast_pickle
@@ -107,6 +108,27 @@ class ModelChoice:
     stream: bool = False
 
 
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Which of the tools that there are a definition's agents may be given (T5): patterns of canonical names."""
+
+    allow: tuple[str, ...] = ("*",)
+    """Of the tools beside the built-in ones."""
+    deny: tuple[str, ...] = ()
+    """Of all tools; it goes before `allow`."""
+
+    def refusal(self, tool: str) -> str:
+        """Return why agents are not given the tool, or nothing."""
+        denied = next((pattern for pattern in self.deny if fnmatchcase(tool, pattern)), None)
+        if denied is not None:
+            return f"the definition denies {denied}"
+        is_built_in = "." not in tool
+        if is_built_in or any(fnmatchcase(tool, pattern) for pattern in self.allow):
+            return ""
+        return f"the definition allows only {', '.join(self.allow) or 'the built-in tools'}"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
     """What kind of agent: the parsed content of `agents/<name>/`, checked and within its size limits."""
@@ -125,6 +147,7 @@ class AgentDefinition:
     limits: Limits = field(default_factory=Limits)
     isolation: Isolation = Isolation.DEDICATED
     skills: tuple[Skill, ...] = ()
+    tools: ToolChoice = field(default_factory=ToolChoice)
     preload_memories: int = 5
     """How many memories are looked up before the first model call (M8); 0 turns it off."""
     warnings: tuple[str, ...] = ()

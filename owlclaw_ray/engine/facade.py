@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.artifact import Artifact
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
@@ -23,7 +24,8 @@ from owlclaw_ray.errors import (
     StoreUnavailableError,
     UnknownAgentError,
 )
-from owlclaw_ray.ids import AgentId, IdSource, RunId, TenantId
+from owlclaw_ray.ids import AgentId, ArtifactId, IdSource, RunId, TenantId
+from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
@@ -91,13 +93,14 @@ class RuntimeFacade:
         dispatcher: Dispatcher,
         definitions: NamedDefinitions,
         memories_of: Callable[[AgentRef], Sequence[Memory]],
+        artifacts: ArtifactStore,
         health_of: Callable[[], Awaitable[Health]],
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
-        self._clock, self._ids = clock, ids
+        self._artifacts, self._clock, self._ids = artifacts, clock, ids
         self._messages: set[asyncio.Task[None]] = set()
 
     async def submit(
@@ -185,6 +188,11 @@ class RuntimeFacade:
         """See Runtime.memories."""
         self._require_known(agent)
         return await asyncio.to_thread(self._memories_of, agent)
+
+    async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
+        """See Runtime.artifact."""
+        self._require_known(agent)
+        return await asyncio.to_thread(self._artifacts.get, agent, artifact_id)
 
     async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
         """See Runtime.schedules."""

@@ -228,8 +228,10 @@ class RunLoop:
             outcomes=self._state.recent_outcomes,
             memories=memories,
         )
-        visible = self._services.catalog.select(self._services.catalog.names)
-        self._journal.audit(LedgerKind.VISIBILITY, "start", {"visible": list(visible.names), "hidden": []})
+        refusals = {name: definition.tools.refusal(name) for name in self._services.catalog.names}
+        visible = self._services.catalog.select([name for name, refusal in refusals.items() if not refusal])
+        hidden = [{"tool": name, "reason": refusal} for name, refusal in refusals.items() if refusal]
+        self._journal.audit(LedgerKind.VISIBILITY, "start", {"visible": list(visible.names), "hidden": hidden})
         self._journal.record(
             EntryKind.PROMPT_BUILT,
             {

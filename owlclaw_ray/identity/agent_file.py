@@ -7,10 +7,26 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
-from owlclaw_ray.domain.agent import Isolation, ModelChoice
+from owlclaw_ray.domain.agent import Isolation, ModelChoice, ToolChoice
 from owlclaw_ray.identity.defaults import Defaults
 
 _NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?-]+$", max_length=64)]
+
+
+class ToolPatterns(BaseModel):
+    """Which tools a definition's agents may be given: canonical names, with `*` and `?`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: tuple[Pattern, ...] = ToolChoice().allow
+    deny: tuple[Pattern, ...] = ()
+
+    def choice(self) -> ToolChoice:
+        """Return it as the domain says it."""
+        return ToolChoice(self.allow, self.deny)
 
 
 class AgentFile(BaseModel):
@@ -26,6 +42,7 @@ class AgentFile(BaseModel):
     stream: bool = False
     isolation: Isolation = Isolation.DEDICATED
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
+    tools: ToolPatterns = Field(default_factory=ToolPatterns)
     preload_memories: Annotated[int, Field(ge=0, le=20)] = 5
 
     def model_choice(self, defaults: Defaults) -> ModelChoice:

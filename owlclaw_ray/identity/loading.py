@@ -57,6 +57,7 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         limits=settings.limits.over(defaults.limits),
         isolation=settings.isolation,
         skills=skills,
+        tools=settings.tools.choice(),
         preload_memories=settings.preload_memories,
         warnings=warnings,
     )

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.artifact import Artifact
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import ArtifactId, RunId, TenantId
 from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerChain, LedgerFilter, RunAccepted, RunFilter
 
 
@@ -104,6 +105,10 @@ class Runtime(Protocol):
 
     async def memories(self, agent: AgentRef) -> Sequence[Memory]:
         """Return the agent's memories, oldest first; raises UnknownAgentError."""
+        ...
+
+    async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
+        """Return a large output of one of the agent's tool calls; raises UnknownAgentError, NotFoundError."""
         ...
 
     async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:

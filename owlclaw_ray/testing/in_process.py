@@ -7,11 +7,12 @@ processes and tools run in threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.scripted.client import ScriptedClient
 from owlclaw_ray.adapters.store.opening import open_store
@@ -39,6 +40,7 @@ from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
+from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.models import ModelClient
@@ -58,8 +60,10 @@ from owlclaw_ray.ports.store import (
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.tools.builtin import BuiltInTools
+from owlclaw_ray.tools.composition import declared_tools, tools_of
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
+from owlclaw_ray.tools.host import HostTools
 
 _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
@@ -325,6 +329,7 @@ def assemble(
     services: RunServices,
     definitions: LoadedDefinitions,
     memories_of: Callable[[AgentRef], Sequence[Memory]],
+    artifacts: ArtifactStore,
     placement: Placement,
     ids: IdSource,
 ) -> InProcessRuntime:
@@ -345,6 +350,7 @@ def assemble(
         dispatcher=dispatcher,
         definitions=definitions,
         memories_of=memories_of,
+        artifacts=artifacts,
         health_of=_healthy,
         clock=clock,
         ids=ids,
@@ -378,24 +384,28 @@ async def in_process_runtime(
     clock: Clock | None = None,
     ids: IdSource | None = None,
     store_url: str | None = None,
+    host_tools: HostTools | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
-    `ids` the system's. Schedules fire when `runtime.scheduler.tick()` is called.
+    `ids` the system's. `host_tools` are off unless given;
+    `environ` is what their programs may get variables from. Schedules fire when `runtime.scheduler.tick()` is called.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
     await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
     store = await open_store(store_url or f"sqlite:///{data_dir}/owlclaw.db", writer="in-process")
     commits = GroupCommit(store)
-    memory = LanceMemory(data_dir, None, clock)
+    memory, artifacts = LanceMemory(data_dir, None, clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
+    sources = tools_of(builtins, app.sources(), host_tools or HostTools(), environ or {})
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
     services = RunServices(
         models=gateway,
-        tools=LocalTools(LocalExecutor(app.registry, builtins, clock)),
-        catalog=ToolCatalog((*builtins.definitions(), *app.registry.definitions())),
+        tools=LocalTools(LocalExecutor(sources, clock, artifacts)),
+        catalog=ToolCatalog(declared_tools(app.sources(), host_tools or HostTools())),
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
     )
@@ -405,6 +415,7 @@ async def in_process_runtime(
         services=services,
         definitions=definitions,
         memories_of=memory.memories,
+        artifacts=artifacts,
         placement=placement or Placement(warm=1),
         ids=ids,
     )

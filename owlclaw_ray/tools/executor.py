@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.tool import ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.errors import RetryableError, ToolArgumentsError, ToolTimeoutError
+from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
-from owlclaw_ray.tools.arguments import decode_arguments
-from owlclaw_ray.tools.context import ToolContext
+from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
-from owlclaw_ray.tools.json_result import NotJsonError, to_json, within_limit
-from owlclaw_ray.tools.registry import RegisteredTool, ToolRegistry
+from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.json_result import NotJsonError, to_json
+from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT, LargeOutput
+from owlclaw_ray.tools.sources import ToolSources
 
 _MESSAGE_CHARACTERS = 2_000
 _logger = logging.getLogger(__name__)
-
-
-class BuiltIns(Protocol):
-    """The built-in tools, as the executor calls them."""
-
-    def definitions(self) -> Sequence[ToolDefinition]:
-        """Return the definitions of the seven."""
-        ...
-
-    def call(self, tool: str, arguments: JsonObject, invocation: ToolInvocation) -> ToolOutcome:
-        """Validate the arguments and execute the tool; raises ToolArgumentsError and whatever stops the tool."""
-        ...
 
 
 class LocalExecutor:
@@ -42,11 +33,10 @@ class LocalExecutor:
     model, its trace to the log. KeyboardInterrupt passes: it is how a worker is told to stop.
     """
 
-    def __init__(self, registry: ToolRegistry, built_ins: BuiltIns, clock: Clock) -> None:
-        self._registry = registry
-        self._built_ins = built_ins
-        self._built_in_names = frozenset(each.name for each in built_ins.definitions())
+    def __init__(self, sources: ToolSources, clock: Clock, artifacts: ArtifactStore | None = None) -> None:
+        self._sources = sources
         self._clock = clock
+        self._large = LargeOutput(artifacts)
 
     def run_all(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
         """Return one outcome a call, in order. Never raises for what a tool does."""
@@ -56,7 +46,13 @@ class LocalExecutor:
         """Return the outcome of one call."""
         started = self._clock.monotonic()
         outcome = self._contained(invocation)
+        outcome = replace(outcome, result=self._large.fitted(invocation, outcome.result, self._limit(invocation)))
         return replace(outcome, duration_ms=round((self._clock.monotonic() - started) * 1000))
+
+    def _limit(self, invocation: ToolInvocation) -> int:
+        definition = self._sources.definition(invocation.tool)
+        limit: int = definition.metadata.get(INLINE_LIMIT, INLINE_BYTES) if definition else INLINE_BYTES
+        return limit
 
     def _contained(self, invocation: ToolInvocation) -> ToolOutcome:
         try:
@@ -65,6 +61,8 @@ class LocalExecutor:
             return _failed(invocation, "invalid_arguments", str(error), details=list(error.details))
         except (DeadlineReachedError, ToolTimeoutError) as error:
             return _failed(invocation, "timeout", str(error) or _timeout_message(invocation), retryable=True)
+        except ToolFailureError as error:
+            return _failed(invocation, error.type, str(error), retryable=error.retryable, details=error.details)
         except NotJsonError as error:
             _logger.exception("%s returned what is not JSON (run %s)", invocation.tool, invocation.run_id)
             return _failed(
@@ -78,39 +76,32 @@ class LocalExecutor:
             return _failed(invocation, "execution_failed", _told(error), retryable=retryable)
 
     def _execute(self, invocation: ToolInvocation) -> ToolOutcome:
-        if invocation.tool in self._built_in_names:
-            arguments = decode_arguments(invocation.tool, invocation.arguments)
-            outcome: ToolOutcome = call_within(
-                invocation.timeout, lambda: self._built_ins.call(invocation.tool, arguments, invocation)
-            )
-            return replace(outcome, result=_result(invocation, outcome.result))
-        tool = self._registry.tool(invocation.tool)
-        if tool is None:
+        adapter = self._sources.adapter(invocation.tool)
+        if adapter is None:
             message = f"this worker's application has no tool {invocation.tool!r}"
             return _failed(invocation, "tool_not_available", message)
-        return ToolOutcome(_result(invocation, _call(tool, invocation)), duration_ms=0)
+        returned = _run(adapter, invocation)
+        if isinstance(returned, ToolOutcome):
+            return replace(returned, result=_result(invocation, returned.result))
+        return ToolOutcome(_result(invocation, returned), duration_ms=0)
 
 
-def _call(tool: RegisteredTool, invocation: ToolInvocation) -> Any:
-    context = ToolContext.of(invocation)
-
-    def start() -> Any:
-        return tool.call(tool.arguments.read(tool.definition.name, invocation.arguments), context)
-
-    if tool.is_async:
-        return run_within(invocation.timeout, start)
-    return call_within(invocation.timeout, start)
+def _run(adapter: ToolAdapter, invocation: ToolInvocation) -> Any:
+    returned = call_within(invocation.timeout, lambda: adapter.run(invocation))
+    if inspect.iscoroutine(returned):
+        return run_within(invocation.timeout, lambda: returned)
+    return returned
 
 
 def _result(invocation: ToolInvocation, returned: Any) -> ToolResult:
-    """Return what a handler returned as the result of this call, as JSON and within the limit."""
+    """Return what a handler returned as the result of this call, as JSON."""
     given = returned if isinstance(returned, ToolResult) else ToolResult(invocation.call_id, content=returned)
-    content, cut = within_limit(to_json(given.content))
-    return replace(given, call_id=invocation.call_id, content=content, metadata={**to_json(given.metadata), **cut})
+    content, metadata = to_json(given.content), to_json(given.metadata)
+    return replace(given, call_id=invocation.call_id, content=content, metadata=metadata)
 
 
 def _failed(
-    invocation: ToolInvocation, type_: str, message: str, *, retryable: bool = False, details: list[str] | None = None
+    invocation: ToolInvocation, type_: str, message: str, *, retryable: bool = False, details: JsonValue = None
 ) -> ToolOutcome:
     if len(message) > _MESSAGE_CHARACTERS:
         message = f"{message[:_MESSAGE_CHARACTERS]}…"

@@ -14,6 +14,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments, Given, as_model, as_object
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.docstring import parse_docstring
@@ -31,11 +32,6 @@ class RegisteredTool:
     function: Callable[..., Any]
     arguments: Arguments
     context_parameter: str | None
-
-    @property
-    def is_async(self) -> bool:
-        """Whether calling the function gives a coroutine."""
-        return inspect.iscoroutinefunction(self.function)
 
     def call(self, given: Given, context: ToolContext) -> Any:
         """Call the function."""
@@ -61,7 +57,7 @@ class ToolOptions:
 
 
 class ToolRegistry:
-    """Every tool and state of an application. Names are unique: registering one twice is an error."""
+    """Implements ToolAdapter. Every tool and state of an application. Names are unique: registering one twice is an error."""
 
     def __init__(self, namespace: str, monotonic: Callable[[], float]) -> None:
         problems = namespace_problems(namespace)
@@ -100,6 +96,16 @@ class ToolRegistry:
         self._tools[canonical] = tool
         self._canonical[wire_name(canonical)] = canonical
         return tool
+
+    @property
+    def source(self) -> str:
+        """See ToolSource.source."""
+        return f"the application {self.namespace!r}"
+
+    def run(self, invocation: ToolInvocation) -> Any:
+        """See ToolAdapter.run; the coroutine of an async tool is not begun."""
+        tool = self._tools[invocation.tool]
+        return tool.call(tool.arguments.read(tool.definition.name, invocation.arguments), ToolContext.of(invocation))
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Return the definitions of all tools, by name."""

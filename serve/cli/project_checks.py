@@ -15,6 +15,7 @@ from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError
 from serve.cli.findings import Finding, fail, failures, ok, warn
 
 if TYPE_CHECKING:
+    from owlclaw_ray.app import OwlClaw
     from owlclaw_ray.domain.agent import AgentDefinition
     from owlclaw_ray.settings import Settings
 
@@ -41,17 +42,40 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
 
 
 def _application(settings: Settings) -> Iterator[Finding]:
+    from owlclaw_ray.app import OwlClaw
     from owlclaw_ray.app_loader import load_app
+    from owlclaw_ray.tools.composition import declared_tools
 
     if settings.app is None:
-        yield ok("application", "none; agents have the built-in tools only")
+        yield ok("application", "none; agents have no handlers")
+        yield from _host_tools(settings, OwlClaw("owlclaw"))
         return
     try:
         app = load_app(settings.app, settings.folder)
+        added = sum("builtin" not in each.tags for each in declared_tools(app.sources()))
     except ConfigurationError as error:
         yield from failures("application", error)
         return
-    yield ok("application", f"{settings.app} registers {len(app.registry.definitions())} tools")
+    yield ok("application", f"{settings.app} registers {added} tools")
+    yield from _host_tools(settings, app)
+
+
+def _host_tools(settings: Settings, app: OwlClaw) -> Iterator[Finding]:
+    from owlclaw_ray.tools.composition import declared_tools
+
+    host = settings.host_tools
+    if host.code is None and host.declarative is None:
+        return
+    try:
+        tools = declared_tools(app.sources(), host)
+    except ConfigurationError as error:
+        yield from failures("tools", error)
+        return
+    if host.declarative is not None:
+        found = sum("declarative" in each.tags for each in tools)
+        yield ok("tools", f"{found} declarative tools in {host.declarative.folder}")
+    if host.code is not None:
+        yield ok("tools", f"code tools work in {host.code.project}")
 
 
 def _definitions(settings: Settings, usable: list[AgentDefinition]) -> Iterator[Finding]:

@@ -21,9 +21,11 @@ from owlclaw_ray.client import SyncClient
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.tools.code.options import CodeOptions
+from owlclaw_ray.tools.composition import declared_tools
+from owlclaw_ray.tools.host import HostTools
 from serve.deployment import ingress
 from serve.loopback import free_ports
-from serve.planning import tool_definitions
 from tests.conftest import QUICK_SLOTS, SCRATCH, TOOL_SLOTS
 
 APP = '''
@@ -173,7 +175,9 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     (folder / "trial_app.py").write_text(APP)
     (folder / "agents").mkdir()
     (folder / "data").mkdir()
-    worker = WorkerPlan("trial_app:app", str(folder), str(folder / "data"), "none", NAMESPACE)
+    (folder / "work").mkdir()
+    code_tools = HostTools(code=CodeOptions(project=str(folder / "work"), hidden=(str(folder / "data"),)))
+    worker = WorkerPlan("trial_app:app", str(folder), str(folder / "data"), "none", NAMESPACE, host_tools=code_tools)
     plan = RuntimePlan(
         worker=worker,
         agents_dir=str(folder / "agents"),
@@ -188,7 +192,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
         drain_seconds=5,
     )
     start_ray(address=None, temp_dir=SCRATCH / "ray", num_cpus=2, tool_slots=TOOL_SLOTS, quick_slots=QUICK_SLOTS)
-    cluster = Cluster(plan, tool_definitions(load_app("trial_app:app", folder)))
+    cluster = Cluster(plan, declared_tools(load_app("trial_app:app", folder).sources(), code_tools))
     [port] = free_ports(1)
     ray_serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})
     cluster.wait_for_store()

@@ -15,6 +15,7 @@ from benchmarks.chaos.__main__ import arguments_parser
 from owlclaw_ray.settings import load_settings
 from serve.cli.entry import build_cli
 from tests.docs.snippets import ROOT
+from tests.serve.double import ARTIFACT
 
 DOCUMENTED_URL = "http://127.0.0.1:8700"
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=\S*")
@@ -88,7 +89,9 @@ def send(arguments, server, run_id):
     assert given.url.startswith(DOCUMENTED_URL)
     return httpx.request(
         given.method or ("POST" if given.data else "GET"),
-        given.url.replace(DOCUMENTED_URL, server).replace("RUN_ID", run_id),
+        given.url.replace(DOCUMENTED_URL, server)
+        .replace("RUN_ID", run_id)
+        .replace("ARTIFACT_ID", ARTIFACT.artifact_id),
         headers=dict(header.split(": ", 1) for header in given.headers),
         content=given.data,
         timeout=10,

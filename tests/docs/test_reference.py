@@ -1,5 +1,6 @@
 """The tables and paths of the documents say what the code says."""
 
+import ast
 import re
 from importlib.metadata import metadata
 
@@ -22,7 +23,10 @@ from owlclaw_ray.ports.store import BreakKind
 from owlclaw_ray.skills.frontmatter import Extension
 from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
 from owlclaw_ray.tools.builtin import BuiltInTools
-from owlclaw_ray.tools.json_result import MAX_RESULT_BYTES
+from owlclaw_ray.tools.code.options import CodeOptions
+from owlclaw_ray.tools.code.toolset import CodeTools
+from owlclaw_ray.tools.declarative.file import ToolFile
+from owlclaw_ray.tools.large_output import INLINE_BYTES
 from serve.cli.entry import build_cli
 from serve.launch import DRAIN_SECONDS, LOGS, RAY_LOG
 from serve.pid_file import NAME as PID_FILE
@@ -31,6 +35,7 @@ from tests.docs.settings_rows import setting_rows, shown
 from tests.docs.snippets import DOCUMENTS, ROOT, code, table
 
 _PATH = re.compile(r"`((?:actors|benchmarks|docs|examples|owlclaw_ray|serve|tests)/[\w./-]*)`")
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _MADE = "benchmarks/results/"
 _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
@@ -50,7 +55,7 @@ def test_every_key_of_an_agent_file_is_documented_with_its_default():
     assert documented.keys() == AgentFile.model_fields.keys()
     for name, info in AgentFile.model_fields.items():
         default = info.get_default(call_default_factory=True)
-        inherits = default is None or name == "limits"
+        inherits = default is None or name in {"limits", "tools"}
         assert inherits or documented[name] == shown(default)
 
 
@@ -115,11 +120,29 @@ def test_every_built_in_tool_is_documented():
     assert documented == [each.name for each in BuiltInTools.definitions()]
 
 
+def test_every_sentence_of_the_tool_registry_names_a_test_that_cites_it():
+    for sentence, cell in table("docs/tools.md", "sentence"):
+        path, _, name = code(cell).partition("::")
+        functions = [each for each in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(each, _FUNCTION)]
+        (cited,) = [ast.get_docstring(each) or "" for each in functions if each.name == name]
+        assert f"tool-registry: {sentence}" in " ".join(cited.split())
+
+
+def test_every_field_of_a_declarative_tool_and_every_code_tool_is_documented():
+    fields = [name for cell, *_ in table("docs/tools.md", "field") for name in re.findall(r"`(\w+)`", cell)]
+    assert fields == list(ToolFile.model_fields)
+    documented = {
+        code(tool): re.findall(r"`(\w+)`", arguments) for tool, arguments, _ in table("docs/tools.md", "tool")
+    }
+    tools = CodeTools(CodeOptions("/"), {}).definitions()
+    assert documented == {each.name: list(each.input_schema["properties"]) for each in tools}
+
+
 def test_limits_are_those_of_the_code():
     agents, operations = prose("docs/agents.md"), prose("docs/operations.md")
     assert agents.count(f"At most {MAX_BYTES // 1024} KiB.") == 2
     assert f"At most {MAX_SKILL_BYTES // 1024} KiB." in agents
-    assert f"Over {MAX_RESULT_BYTES // 1024} KiB they are cut" in agents
+    assert f"Over {INLINE_BYTES // 1024} KiB they are stored" in agents
     assert f"get {DRAIN_SECONDS:.0f} seconds to end" in operations
     assert SHORTEST_SECRET == 6
     assert "from six characters on" in prose("docs/ledger.md")

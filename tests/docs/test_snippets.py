@@ -13,10 +13,14 @@ from owlclaw_ray.memory.markdown import parse
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.tools.executor import LocalExecutor
+from owlclaw_ray.tools.host import Broken, host_sources
+from owlclaw_ray.tools.sources import ToolSources
 from owlclaw_ray.wire import Accepted
 from serve.preflight import prepare
 from tests.docs import shell
 from tests.docs.snippets import snippets
+from tests.tools.code.conftest import invocation
 
 
 def test_every_snippet_is_of_a_kind_that_is_checked_here():
@@ -40,6 +44,7 @@ def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
     document = read_yaml(snippet.text, str(snippet))
     if snippet.file.endswith("owlclaw.yaml"):
         (tmp_path / "owlclaw.yaml").write_text(snippet.text, encoding="utf-8")
+        (tmp_path / "work").mkdir()
         load_settings(tmp_path, {})
     elif snippet.file.endswith("agent.yaml"):
         AgentFile.model_validate(document.data)
@@ -49,7 +54,18 @@ def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
         ScriptLibrary().script("scripted:script.yaml", str(tmp_path))
 
 
-@pytest.mark.parametrize("snippet", snippets("json"), ids=str)
+@pytest.mark.parametrize("snippet", [each for each in snippets("json") if each.file], ids=str)
+def test_json_files_are_declarative_tools_that_work(snippet, tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / snippet.file).write_text(snippet.text, encoding="utf-8")
+    (tmp_path / "list.txt").write_text("apples and pears", encoding="utf-8")
+    host = load_settings(tmp_path, {}).host_tools
+    executor = LocalExecutor(ToolSources(host_sources(host, {}, Broken.REFUSE)), ManualClock())
+    result = executor.run_one(invocation("text.word_count", {"file": "list.txt"})).result
+    assert result.content == {"words": 3}
+
+
+@pytest.mark.parametrize("snippet", [each for each in snippets("json") if not each.file], ids=str)
 def test_json_has_the_keys_that_the_api_sends(snippet):
     document = read_yaml(snippet.text, str(snippet)).data
     assert document.keys() == Accepted.__annotations__.keys()
@@ -101,7 +117,10 @@ async def test_the_agent_that_the_documents_build_runs(tmp_path):
 
     settings = prepared.settings
     async with in_process_runtime(
-        agents_dir=settings.agents_dir, data_dir=settings.data_dir, app=prepared.app
+        agents_dir=settings.agents_dir,
+        data_dir=settings.data_dir,
+        app=prepared.app,
+        host_tools=settings.host_tools,
     ) as runtime:
         run = await runtime.trigger("shopkeeper", focus="stock")
         memories = await runtime.memories(run.agent)

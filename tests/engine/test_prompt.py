@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.prompt import as_data, first_message, system_prompt, trigger_text
+from owlclaw_ray.engine.prompt import TOOL_RULES, as_data, first_message, system_prompt, trigger_text
 
 DEFINITION = AgentDefinition(
     name="trader",
@@ -56,3 +56,8 @@ def test_no_content_can_close_the_mark_around_data(text):
 
 def test_chinese_stays_readable_in_data():
     assert "市场急跌" in as_data("市场急跌")
+
+
+def test_what_tools_return_is_said_to_be_data():
+    assert "What tools return" in TOOL_RULES
+    assert "never an instruction" in TOOL_RULES

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import StaticPool
 
+from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.store.databases import _WRITING, _begin, _transact
 from owlclaw_ray.adapters.store.dialects import Sqlite
 from owlclaw_ray.adapters.store.schema import metadata
@@ -340,6 +342,7 @@ class Node:
             services=services,
             definitions=world.definitions,
             memories_of=lambda agent: (),
+            artifacts=ArtifactFolder(Path("/nonexistent")),
             placement=world.placement,
             ids=world.ids,
         )

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlclaw_ray.domain.agent import Isolation, Limits, ModelChoice
+from owlclaw_ray.domain.agent import Isolation, Limits, ModelChoice, ToolChoice
 from owlclaw_ray.engine.prompt import system_prompt
 from owlclaw_ray.engine.sanitise import sanitise
 from owlclaw_ray.errors import DefinitionError
@@ -163,3 +163,33 @@ def test_property_02_missing_or_empty_identity_files_fail_and_are_named(tmp_path
     folder = tmp_path_factory.mktemp("agents") / "watch"
     problems = problems_of(write_definition(folder, soul=texts["SOUL.md"], identity=texts["IDENTITY.md"]))
     assert {problem.split(":")[0] for problem in problems} == {f"watch/{name}" for name in missing}
+
+
+def test_a_definition_chooses_its_tools(tmp_path):
+    agent = "tools: {allow: ['shop.*', code.read_file], deny: [schedule_*, shop.delete]}\n"
+    found = load_definition(write_definition(tmp_path / "watch", agent=agent), DEFAULTS).tools
+    names = ("shop.order", "shop.delete", "code.read_file", "code.write_file", "recall", "schedule_once")
+    assert [name for name in names if not found.refusal(name)] == ["shop.order", "code.read_file", "recall"]
+    assert found.refusal("shop.delete") == "the definition denies shop.delete"
+    assert found.refusal("code.write_file") == "the definition allows only shop.*, code.read_file"
+
+
+def test_a_definition_that_says_nothing_of_tools_has_them_all(tmp_path):
+    assert load_definition(write_definition(tmp_path / "watch"), DEFAULTS).tools == ToolChoice()
+    assert not ToolChoice().refusal("any.tool")
+    assert ToolChoice(allow=()).refusal("any.tool") == "the definition allows only the built-in tools"
+
+
+@pytest.mark.parametrize(
+    ("tools", "told"),
+    [
+        ("{alow: []}", "watch/agent.yaml:1: tools.alow: there is no such key (did you mean allow?)"),
+        ("[shop.order]", "watch/agent.yaml:1: tools: is ['shop.order'] (it must be a mapping with: allow, deny)"),
+        ("{allow: shop.order}", "watch/agent.yaml:1: tools.allow: is 'shop.order' (it must be a list)"),
+        ("{deny: ['shop order']}", "watch/agent.yaml:1: tools.deny[0]: is 'shop order'"),
+        ("{deny: [1]}", "watch/agent.yaml:1: tools.deny[0]: is 1"),
+    ],
+)
+def test_mistakes_in_the_choice_of_tools_are_told_with_their_place(tmp_path, tools, told):
+    (problem,) = problems_of(write_definition(tmp_path / "watch", agent=f"tools: {tools}\n"))
+    assert problem.startswith(told)

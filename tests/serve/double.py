@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
@@ -27,7 +28,7 @@ from owlclaw_ray.errors import (
     QueueFullError,
     UnknownAgentError,
 )
-from owlclaw_ray.ids import MemoryId, RandomIds, RecordId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ArtifactId, MemoryId, RandomIds, RecordId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
 from owlclaw_ray.ports.store import (
@@ -42,6 +43,7 @@ from owlclaw_ray.ports.store import (
 
 DEFINITIONS = ("assistant", "broken", "patient")
 BROKEN = Problem("agents/broken/SOUL.md", "is missing", "write who the agent is")
+ARTIFACT = Artifact(ArtifactId("art_0123456789abcdef0123456789"), TEXT, "很长的结果".encode())
 FINAL_TEXT = "一切正常: nothing unusual\u2028 today"
 
 
@@ -57,6 +59,7 @@ class MemoryRuntime:
         self._memories: dict[AgentRef, list[Memory]] = {}
         self._ledger: list[ChainedRecord] = []
         self._changed = asyncio.Condition()
+        self.artifacts = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.full_at: int | None = None
         """The limit of every queue, if they are full."""
         self.merging_into: RunId | None = None
@@ -169,6 +172,13 @@ class MemoryRuntime:
     async def memories(self, agent: AgentRef) -> Sequence[Memory]:
         self._known(agent)
         return tuple(self._memories.get(agent, ()))
+
+    async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
+        self._known(agent)
+        found = self.artifacts.get((agent, artifact_id))
+        if found is None:
+            raise NotFoundError("artifact", artifact_id)
+        return found
 
     async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
         self._known(agent)

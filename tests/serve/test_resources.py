@@ -6,7 +6,7 @@ import pytest
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import BreakKind, ChainBreak
-from tests.serve.double import MemoryRuntime
+from tests.serve.double import ARTIFACT, MemoryRuntime
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def test_an_agent_tells_its_state(http: httpx.AsyncClient, run_id: str):
     assert (agent["runs"], agent["recent_outcomes"]) == (1, ["completed: 一切正常"])
 
 
-@pytest.mark.parametrize("path", ["", "/memories", "/schedules", "/ledger"])
+@pytest.mark.parametrize("path", ["", "/memories", "/schedules", "/ledger", f"/artifacts/{ARTIFACT.artifact_id}"])
 async def test_everything_of_an_unknown_agent_is_not_found(http: httpx.AsyncClient, path: str):
     assert (await http.get(f"/v1/agents/nobody{path}")).status_code == 404
 
@@ -40,6 +40,27 @@ async def test_memories_and_schedules_are_listed(http: httpx.AsyncClient, run_id
 
     assert (memory["content"], memory["tags"], memory["run_id"]) == ("机器很闲", ["load"], run_id)
     assert (schedule["kind"], schedule["next_fire_at"]) == ("cron", "2026-11-04T01:00:00.000Z")
+
+
+async def test_an_artifact_is_what_the_tool_gave(http: httpx.AsyncClient):
+    response = await http.get(f"/v1/agents/assistant/artifacts/{ARTIFACT.artifact_id}")
+
+    assert (response.status_code, response.text) == (200, "很长的结果")
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+    assert response.headers["content-disposition"] == f'attachment; filename="{ARTIFACT.artifact_id}"'
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("agent", ["assistant:other", "patient"])
+async def test_an_artifact_is_its_agents_alone(http: httpx.AsyncClient, agent: str):
+    response = await http.get(f"/v1/agents/{agent}/artifacts/{ARTIFACT.artifact_id}")
+
+    assert (response.status_code, response.json()["kind"]) == (404, "artifact")
+
+
+@pytest.mark.parametrize("id_", ["%2e%2e", "%2e%2e%2fMEMORY.md", "..%2f..%2fowlclaw.db", "x", "x" * 100])
+async def test_a_name_that_is_no_artifacts_leads_nowhere(http: httpx.AsyncClient, id_: str):
+    assert (await http.get(f"/v1/agents/assistant/artifacts/{id_}")).status_code in {404, 422}
 
 
 async def test_the_ledger_is_read_by_run_agent_and_kind(http: httpx.AsyncClient, run_id: str):

@@ -16,7 +16,9 @@ from owlclaw_ray.errors import ModelUnavailableError, ToolArgumentsError
 from owlclaw_ray.ids import RunId, ToolCallId
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.executor import LocalExecutor
+from owlclaw_ray.tools.sources import ToolSources
 
 SOON = 0.05
 
@@ -31,10 +33,25 @@ class OneBuiltIn:
         app = OwlClaw("x")
         app.tool("x.y")(lambda: None)
         definition = app.registry.definitions()[0]
-        return (type(definition)("query_state", "", {}, definition.permission, definition.effect),)
+        return (type(definition)("query_state", "", {"type": "object"}, definition.permission, definition.effect),)
 
-    def call(self, tool, arguments, invocation):
-        return self.answer(tool, arguments, invocation)
+    source = "the built-in tools"
+
+    def run(self, invocation):
+        return self.answer(invocation.tool, decode_arguments(invocation.tool, invocation.arguments), invocation)
+
+
+class Executor:
+    """An executor of the tools that are registered by the time of a call."""
+
+    def __init__(self, app, answer, clock):
+        self.app, self.built_in, self.clock = app, OneBuiltIn(answer), clock
+
+    def run_all(self, invocations):
+        return LocalExecutor(ToolSources((self.built_in, *self.app.sources())), self.clock).run_all(invocations)
+
+    def run_one(self, invocation):
+        return self.run_all([invocation])[0]
 
 
 @pytest.fixture
@@ -49,7 +66,7 @@ def executor(app):
             raise ToolArgumentsError(tool, ["state_name: given nothing; allowed: string (required)"])
         return ToolOutcome(ToolResult(invocation.call_id, {"state": arguments["state_name"]}), 0)
 
-    return LocalExecutor(app.registry, OneBuiltIn(answer), ManualClock())
+    return Executor(app, answer, ManualClock())
 
 
 def call(tool, arguments=None, *, timeout=5.0, call_id="call_1"):
@@ -304,5 +321,5 @@ def test_the_duration_is_measured(app):
             return next(clock)
 
     app.tool("add")(add)
-    executor = LocalExecutor(app.registry, OneBuiltIn(None), Clock())
+    executor = Executor(app, None, Clock())
     assert executor.run_one(call("demo.add", {"a": 1, "b": 1})).duration_ms == 1_500

@@ -13,6 +13,7 @@ from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinitio
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.tools.builtin.arguments import Arguments, input_schema, parse
+from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT
 
 
 class Caller(Protocol):
@@ -70,6 +71,8 @@ class Declaration:
     arguments: type[Arguments]
     effect: Effect
     tool_class: ToolClass
+    inline_bytes: int = INLINE_BYTES
+    """How large a result the model gets as it is."""
 
     def definition(self) -> ToolDefinition:
         """Return the tool's definition. All are readonly: they change nothing outside the runtime."""
@@ -81,6 +84,7 @@ class Declaration:
             effect=self.effect,
             tool_class=self.tool_class,
             tags=frozenset({"builtin"}),
+            metadata={INLINE_LIMIT: self.inline_bytes} if self.inline_bytes != INLINE_BYTES else {},
         )
 
 

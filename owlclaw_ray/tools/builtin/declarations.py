@@ -12,6 +12,9 @@ CANCEL_SCHEDULE = "cancel_schedule"
 QUERY_STATE = "query_state"
 LOG_DECISION = "log_decision"
 
+_RECALLED_BYTES = 256 * 1024
+"""More than 20 memories of 2,000 characters can have."""
+
 DECLARATIONS = (
     Declaration(
         SCHEDULE_ONCE,
@@ -51,6 +54,7 @@ DECLARATIONS = (
         arguments.Recall,
         Effect.PURE,
         ToolClass.ALONE,
+        inline_bytes=_RECALLED_BYTES,
     ),
     Declaration(
         QUERY_STATE,

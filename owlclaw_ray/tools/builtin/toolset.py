@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import RECALL, REMEMBER, ToolDefinition, ToolError, ToolResult
@@ -19,6 +20,7 @@ from owlclaw_ray.ports.memory import MemoryStore
 from owlclaw_ray.ports.schedules import Schedules
 from owlclaw_ray.ports.states import States
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.builtin import arguments as models
 from owlclaw_ray.tools.builtin.contract import Answer, AnyOperation, Caller, LimitReachedError, Operation
 from owlclaw_ray.tools.builtin.declarations import (
@@ -39,11 +41,13 @@ class UnknownBuiltInToolError(UserError, ValueError):
 
 
 class BuiltInTools:
-    """Runs built-in tools. Synchronous and stateless: a worker makes one and keeps it.
+    """Runs built-in tools. Implements ToolAdapter. Synchronous and stateless: a worker makes one and keeps it.
 
     Everything that a call makes has an id derived from the call's idempotency key, so a repeated call makes nothing new.
     Deadlines are the caller's business; a TimeoutError or ToolTimeoutError that strikes inside a call becomes its outcome.
     """
+
+    source: ClassVar[str] = "the built-in tools"
 
     def __init__(
         self,
@@ -73,6 +77,10 @@ class BuiltInTools:
     def definitions() -> tuple[ToolDefinition, ...]:
         """Return the definitions of all seven, in a fixed order."""
         return tuple(declaration.definition() for declaration in DECLARATIONS)
+
+    def run(self, invocation: ToolInvocation) -> ToolOutcome:
+        """See ToolAdapter.run."""
+        return self.call(invocation.tool, decode_arguments(invocation.tool, invocation.arguments), invocation)
 
     def call(self, tool: str, arguments: JsonObject, invocation: ToolInvocation) -> ToolOutcome:
         """Validate, run, and return the outcome with the ledger records that the tool makes; a failure is an outcome too.

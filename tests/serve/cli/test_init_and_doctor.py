@@ -140,3 +140,27 @@ def test_a_folder_without_agents_is_pointed_to_init(cli: Run):
 
     assert result.exit_code == 1
     assert "make one with: owlclaw init" in result.output
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+def test_tools_that_work_on_the_machine_are_told(cli: Run, project: Path):
+    (project / "work").mkdir()
+    (project / "tools").mkdir()
+    with (project / "owlclaw.yaml").open("a") as file:
+        file.write("\ntools: {code: {enabled: true, project: work}}\n")
+    output = cli("doctor", "--folder", str(project)).output
+
+    assert f"0 declarative tools in {project / 'tools'}" in output
+    assert f"code tools work in {project / 'work'}" in output
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+@pytest.mark.parametrize("command", ["doctor", "up"])
+def test_a_broken_file_of_a_declarative_tool_is_an_error_that_names_it(cli: Run, project: Path, command: str):
+    (project / "tools").mkdir()
+    (project / "tools" / "count.json").write_text('{"name": "text.count", "comand": "wc"}')
+    result = cli(command, "--folder", str(project))
+
+    assert result.exit_code == 1
+    assert "tools/count.json: comand: there is no such key" in " ".join(result.output.split())
+    assert "did you mean command?" in result.output

@@ -1,0 +1,41 @@
+"""Where tools come from: one protocol for every source (T1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.ports.tools import ToolInvocation
+
+
+class ToolSource(Protocol):
+    """Knows tools."""
+
+    @property
+    def source(self) -> str:
+        """What people call it in a problem, such as `the application 'shop'`."""
+        ...
+
+    def definitions(self) -> Sequence[ToolDefinition]:
+        """Return the definitions of its tools: the same ones in every process, as long as its own input is the same.
+
+        Names are canonical: dotted, but for the built-in tools. Schemas are within the subset of tool schemas.
+        """
+        ...
+
+
+class ToolAdapter(ToolSource, Protocol):
+    """Knows tools and runs them. Implement it for tools that are no functions, and register it with `OwlClaw.add_tools`.
+
+    An adapter lives in every tool worker and keeps no state between calls that another worker would miss.
+    """
+
+    def run(self, invocation: ToolInvocation) -> Any:
+        """Validate the arguments, execute the call, and return what it gave.
+
+        That is a ToolOutcome, a ToolResult, anything with a JSON form, or a coroutine that gives one of them. Raise
+        ToolArgumentsError for arguments that do not fit, ToolFailureError for failures that the model can act on; any other
+        exception becomes an `execution_failed` error. What runs longer than `invocation.timeout` is interrupted.
+        """
+        ...

@@ -1,0 +1,185 @@
+"""Where the code tools may go: the one place that decides it.
+
+A path is judged by where it leads: it is made absolute, and every link and `..` in it is followed before it is compared with
+the roots. Sensitive names, and the runtime's own files, are looked for in any case; names in the path as it is written, too.
+Deciding reads the file system and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from owlclaw_ray.tools.code.options import CodeOptions
+from owlclaw_ray.tools.failure import ToolFailureError
+
+
+class Access(Enum):
+    """What a tool wants of a path."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Concern(Enum):
+    """Why a person should be asked, or nobody can allow it."""
+
+    OUTSIDE = "outside"
+    """The path is below none of the folders that are allowed for this access."""
+    SENSITIVE = "sensitive"
+    """The path is, or is below, something that holds secrets."""
+    OWN_FILES = "own_files"
+    """It is the runtime's own. Nobody can allow it."""
+    LINKED = "linked"
+    """The file that would be written has another name elsewhere. Nobody can allow it."""
+    DANGEROUS = "dangerous"
+    NETWORK = "network"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A path, followed to where it leads."""
+
+    path: Path
+    concerns: frozenset[Concern]
+    pattern: str = ""
+    """The sensitive path that it matches."""
+
+
+class PathPolicy:
+    """Decides for one set of options."""
+
+    def __init__(self, options: CodeOptions, homes: Sequence[Path]) -> None:
+        """`homes` are the folders that `~` may mean; paths that a model writes mean the first."""
+        self._home = homes[0]
+        self.project = _real(Path(options.project))
+        write = (options.project, *options.write_roots)
+        self._roots = {
+            Access.READ: tuple(_real(Path(each)) for each in (*write, *options.read_roots)),
+            Access.WRITE: tuple(_real(Path(each)) for each in write),
+        }
+        self._own = {
+            Access.READ: tuple(_parts(_real(Path(each))) for each in options.hidden),
+            Access.WRITE: tuple(_parts(_real(Path(each))) for each in (*options.hidden, *options.read_only)),
+        }
+        self._patterns = tuple((each, _folded(each)) for each in options.sensitive_paths if "/" not in each)
+        self._folders = tuple(
+            (each, tuple(_parts(folder) for path in self._meant(each, homes) for folder in {path, _real(path)}))
+            for each in options.sensitive_paths
+            if "/" in each
+        )
+
+    @classmethod
+    def of(cls, options: CodeOptions, environment: Mapping[str, str]) -> PathPolicy:
+        """Return the policy of this process's user, whose home is what the environment says, and what the system says."""
+        of_the_system = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        return cls(options, [Path(environment.get("HOME") or of_the_system), of_the_system])
+
+    def target(self, written: str, access: Access) -> Target:
+        """Return where a path leads and what speaks against it; relative paths start at the project, `~` at home.
+
+        Raises ToolFailureError (`invalid_path`) for what is no path at all.
+        """
+        if not written or "\0" in written:
+            raise ToolFailureError("invalid_path", "the path is empty or holds a NUL character")
+        absolute = self._absolute(written)
+        path = _real(absolute)
+        concerns = set()
+        if not _within_any(path, self._roots[access]):
+            concerns.add(Concern.OUTSIDE)
+        if _begins_with_any(_parts(path), self._own[access]):
+            concerns.add(Concern.OWN_FILES)
+        if access is Access.WRITE and _has_other_names(path):
+            concerns.add(Concern.LINKED)
+        pattern = self.sensitive(absolute) or self.sensitive(path)
+        if pattern:
+            concerns.add(Concern.SENSITIVE)
+        return Target(path, frozenset(concerns), pattern)
+
+    def permitted(self, written: str, access: Access) -> Path:
+        """Return where a path leads; raises ToolFailureError (`denied`) that says which setting would allow it, if one would."""
+        target = self.target(written, access)
+        if target.concerns:
+            raise ToolFailureError(
+                "denied",
+                f"{access.value} access to {written!r} is not allowed: {self._why(target, access)}",
+                details={"path": str(target.path), "concerns": sorted(each.value for each in target.concerns)},
+            )
+        return target.path
+
+    def sensitive(self, path: Path) -> str:
+        """Return the sensitive path that an absolute path matches, or nothing."""
+        parts = _parts(path)
+        for written, folders in self._folders:
+            if _begins_with_any(parts, folders):
+                return written
+        return next((each for each, pattern in self._patterns if any(fnmatchcase(part, pattern) for part in parts)), "")
+
+    def skipped(self, path: Path) -> bool:
+        """Return whether a walk through readable folders passes this entry by: a link, a secret, or the runtime's own."""
+        return path.is_symlink() or bool(self.sensitive(path)) or self.is_own(path)
+
+    def is_own(self, path: Path) -> bool:
+        """Return whether a path is within the runtime's own data."""
+        return _begins_with_any(_parts(path), self._own[Access.READ])
+
+    def shown(self, path: Path) -> str:
+        """Return how results name a path: from the project on, if it is in there. What is no UTF-8 in it is replaced."""
+        inside = path.is_relative_to(self.project)
+        text = str(path.relative_to(self.project)) if inside else str(path)
+        return text.encode("utf-8", "replace").decode()
+
+    def _absolute(self, written: str) -> Path:
+        if written == "~" or written.startswith("~/"):
+            return self._home / written[2:]
+        return self.project / written
+
+    def _meant(self, written: str, homes: Sequence[Path]) -> list[Path]:
+        if written.startswith("~/"):
+            return [home / written[2:] for home in homes]
+        return [self.project / written]
+
+    def _why(self, target: Target, access: Access) -> str:
+        if Concern.OWN_FILES in target.concerns:
+            return "it belongs to the runtime. No setting allows it."
+        if Concern.LINKED in target.concerns:
+            return "the file has more than one name (hard links), and another name may be anywhere. Write a copy of it."
+        if Concern.OUTSIDE in target.concerns:
+            setting = "tools.code.read_roots" if access is Access.READ else "tools.code.write_roots"
+            return f"it leads to {target.path}, outside of the allowed folders. The setting {setting} can allow its folder."
+        return f"it matches {target.pattern!r} of the setting tools.code.sensitive_paths."
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _folded(name: str) -> str:
+    """Return a name as a file system that ignores case and composition would compare it."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    return tuple(_folded(part) for part in path.parts)
+
+
+def _within_any(path: Path, roots: tuple[Path, ...]) -> bool:
+    return any(path.is_relative_to(root) for root in roots)
+
+
+def _begins_with_any(parts: tuple[str, ...], beginnings: tuple[tuple[str, ...], ...]) -> bool:
+    return any(parts[: len(each)] == each for each in beginnings)
+
+
+def _has_other_names(path: Path) -> bool:
+    try:
+        stat = path.lstat()
+    except OSError:
+        return False
+    return path.is_file() and stat.st_nlink > 1

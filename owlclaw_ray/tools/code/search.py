@@ -1,0 +1,92 @@
+"""code.search: this module chooses the files, a Matcher says which of their lines match."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.tools.code.arguments import Search
+from owlclaw_ray.tools.code.glob import glob_pattern
+from owlclaw_ray.tools.code.matching import Matcher
+from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
+from owlclaw_ray.tools.code.query import Query
+from owlclaw_ray.tools.failure import ToolFailureError
+
+LINE_CHARACTERS = 500
+_NOT_ENTERED = frozenset({".git"})
+_SNIFFED_BYTES = 8 * 1024
+
+
+def search(arguments: Search, policy: PathPolicy, matcher: Matcher, most_bytes: int) -> JsonObject:
+    """Return the lines of text files that match, by path and line. Secrets, links, binary and huge files are passed by."""
+    query = Query.of(arguments.query, is_regex=arguments.regex)
+    start = policy.permitted(arguments.path, Access.READ)
+    shown = policy.shown(start)
+    if not start.exists():
+        raise ToolFailureError("file_not_found", f"{shown}: there is no such file or folder", details={"path": shown})
+    glob = glob_pattern(arguments.glob) if arguments.glob else None
+    files = (path for path in _files(start, policy, glob) if _is_text(path, most_bytes))
+    matches: list[JsonObject] = []
+    for path, numbers in matcher.lines(query, files, arguments.limit + 1):
+        for number, text in _texts(path, numbers):
+            matches.append({"path": policy.shown(path), "line": number, "text": text})
+        if len(matches) > arguments.limit:
+            break
+    return {"path": shown, "matches": matches[: arguments.limit], "truncated": len(matches) > arguments.limit}
+
+
+def _files(start: Path, policy: PathPolicy, glob: re.Pattern[str] | None) -> Iterator[Path]:
+    if not start.is_dir():
+        yield start
+        return
+    for path in _below(start, policy):
+        if glob is None or glob.fullmatch(path.relative_to(start).as_posix()):
+            yield path
+
+
+def _below(folder: Path, policy: PathPolicy) -> Iterator[Path]:
+    """Yield all files below a folder that may be searched, by name; folders that cannot be read are passed by."""
+    pending = _children(folder, policy)
+    while pending:
+        path = pending.pop()
+        if not path.is_dir():
+            yield path
+        elif path.name not in _NOT_ENTERED:
+            pending += _children(path, policy)
+
+
+def _children(folder: Path, policy: PathPolicy) -> list[Path]:
+    """Return what is in a folder, the last name first."""
+    try:
+        with os.scandir(folder) as scanned:
+            names = sorted((each.name for each in scanned), reverse=True)
+    except OSError:
+        return []
+    return [path for path in (folder / name for name in names) if not policy.skipped(path)]
+
+
+def _is_text(path: Path, most_bytes: int) -> bool:
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+            return False
+        with path.open("rb") as file:
+            return b"\0" not in file.read(_SNIFFED_BYTES)
+    except OSError:
+        return False
+
+
+def _texts(path: Path, numbers: list[int]) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a file, shortened."""
+    with path.open("rb") as file:
+        lines = islice(file, numbers[-1])
+        wanted = set(numbers)
+        for number, line in enumerate(lines, 1):
+            if number in wanted:
+                text = line.rstrip(b"\r\n").decode("utf-8", "replace")
+                yield number, text if len(text) <= LINE_CHARACTERS else f"{text[:LINE_CHARACTERS]}…"

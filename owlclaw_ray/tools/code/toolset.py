@@ -1,0 +1,148 @@
+"""CodeTools: the six tools behind one adapter."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.tools.arguments import Arguments, as_model
+from owlclaw_ray.tools.code import arguments as models
+from owlclaw_ray.tools.code.edit_file import edit_file
+from owlclaw_ray.tools.code.list_dir import list_dir
+from owlclaw_ray.tools.code.matching import Matcher, PythonMatcher, Ripgrep
+from owlclaw_ray.tools.code.options import CodeOptions
+from owlclaw_ray.tools.code.path_policy import PathPolicy
+from owlclaw_ray.tools.code.read_file import read_file
+from owlclaw_ray.tools.code.run_command import Commands
+from owlclaw_ray.tools.code.search import search
+from owlclaw_ray.tools.code.write_file import write_file
+from owlclaw_ray.tools.environment import child_environment
+from owlclaw_ray.tools.large_output import INLINE_LIMIT
+from owlclaw_ray.tools.process import ProgramLimits
+from owlclaw_ray.tools.programs import GRACE_SECONDS, less_grace
+from owlclaw_ray.tools.signature import schema_of_model
+
+_READ_RESULT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _CodeTool:
+    definition: ToolDefinition
+    arguments: Arguments
+    perform: Callable[[Any, ToolInvocation], JsonObject]
+
+
+class CodeTools:
+    """Works on the files of one project. Implements ToolAdapter."""
+
+    source: ClassVar[str] = "the code tools"
+
+    def __init__(self, options: CodeOptions, environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._environment = child_environment(environ, options.env)
+        self.policy = PathPolicy.of(options, self._environment)
+        self._ripgrep = shutil.which("rg", path=self._environment["PATH"])
+        self._tools = {each.definition.name: each for each in self._made()}
+
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """See ToolSource.definitions."""
+        return tuple(each.definition for each in self._tools.values())
+
+    def run(self, invocation: ToolInvocation) -> JsonObject:
+        """See ToolAdapter.run."""
+        tool = self._tools[invocation.tool]
+        (arguments,) = tool.arguments.read(invocation.tool, invocation.arguments).positional
+        return tool.perform(arguments, invocation)
+
+    def _made(self) -> tuple[_CodeTool, ...]:
+        policy, most = self.policy, self._options.file_bytes
+        return (
+            _tool(
+                "read_file",
+                "Read a text file by lines. Goes on at next_start_line when the result is truncated.",
+                models.ReadFile,
+                lambda arguments, _: read_file(arguments, policy),
+                metadata={INLINE_LIMIT: _READ_RESULT_BYTES},
+            ),
+            _tool(
+                "list_dir",
+                "List a folder.",
+                models.ListDir,
+                lambda arguments, _: list_dir(arguments, policy),
+            ),
+            _tool(
+                "search",
+                "Find lines in text files. Returns path, line number and text of each.",
+                models.Search,
+                lambda arguments, invocation: search(arguments, policy, self._matcher(invocation), most),
+            ),
+            _tool(
+                "write_file",
+                "Write a whole new file. To change a part of one that exists, use code.edit_file.",
+                models.WriteFile,
+                lambda arguments, _: write_file(arguments, policy, most),
+                writes=True,
+            ),
+            _tool(
+                "edit_file",
+                "Change a text file: give either edits (exact old text and its replacement) or unified_diff. "
+                "All of it is applied, or nothing.",
+                models.EditFile,
+                lambda arguments, _: edit_file(arguments, policy, most),
+                writes=True,
+            ),
+            _tool(
+                "run_command",
+                "Run a program without a shell, and wait for its end. Returns exit code, stdout and stderr.",
+                models.RunCommand,
+                lambda arguments, invocation: self._commands(invocation).run(arguments, policy),
+                writes=True,
+                tags=frozenset({"dangerous"}),
+                timeout=self._options.command_seconds + GRACE_SECONDS,
+            ),
+        )
+
+    def _matcher(self, invocation: ToolInvocation) -> Matcher:
+        if self._ripgrep is None:
+            return PythonMatcher()
+        return Ripgrep(self._ripgrep, self._environment, less_grace(invocation.timeout))
+
+    def _commands(self, invocation: ToolInvocation) -> Commands:
+        most = self._options.output_bytes
+        seconds = min(self._options.command_seconds, less_grace(invocation.timeout))
+        return Commands(self._environment, ProgramLimits(seconds, most, most))
+
+
+def _tool(
+    name: str,
+    description: str,
+    model: type[BaseModel],
+    perform: Callable[[Any, ToolInvocation], JsonObject],
+    *,
+    writes: bool = False,
+    tags: frozenset[str] = frozenset(),
+    timeout: float | None = None,
+    metadata: JsonObject | None = None,
+) -> _CodeTool:
+    canonical = f"code.{name}"
+    schema = schema_of_model(model, f"tool {canonical!r}")
+    schema.pop("description", None)
+    definition = ToolDefinition(
+        name=canonical,
+        description=description,
+        input_schema=schema,
+        permission=Permission.WRITE if writes else Permission.READONLY,
+        effect=Effect.ONCE if writes else Effect.PURE,
+        tool_class=ToolClass.ALONE,
+        tags=frozenset({"code", "filesystem", "write" if writes else "readonly"}) | tags,
+        timeout=timeout,
+        metadata=metadata or {},
+    )
+    return _CodeTool(definition, Arguments(schema, as_model(model)), perform)

@@ -1,0 +1,31 @@
+"""The one place where a runtime's tools come together: actors, ingress and tests take them from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.tools.adapter import ToolAdapter
+from owlclaw_ray.tools.builtin import BuiltInTools
+from owlclaw_ray.tools.host import Broken, HostTools, host_sources
+from owlclaw_ray.tools.sources import ToolSources, definitions_of
+
+_NO_HOST_TOOLS = HostTools()
+
+
+def tools_of(
+    built_ins: BuiltInTools, application: Sequence[ToolAdapter], host: HostTools, environ: Mapping[str, str]
+) -> ToolSources:
+    """Return all tools that can be used now, ready to run; raises ConfigurationError as `definitions_of`.
+
+    What cannot be used any more, though it was declared, is not available.
+    """
+    return ToolSources((built_ins, *application, *host_sources(host, environ, Broken.LEAVE_OUT)))
+
+
+def declared_tools(application: Sequence[ToolAdapter], host: HostTools = _NO_HOST_TOOLS) -> tuple[ToolDefinition, ...]:
+    """Return the definitions of all tools that agents can be given, for a process that runs none of them.
+
+    Raises ConfigurationError as `definitions_of`, and for files of declarative tools that cannot be used.
+    """
+    return definitions_of((BuiltInTools, *application, *host_sources(host, {}, Broken.REFUSE)))

@@ -1,0 +1,1 @@
+"""Tools that a JSON file describes and a program carries out (T20)."""

@@ -1,0 +1,101 @@
+"""Large results become artifacts: the model gets a summary and a reference (T9)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import orjson
+
+from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.tool import ToolResult
+from owlclaw_ray.ids import ArtifactId, derived_id
+from owlclaw_ray.ports.artifacts import ArtifactStore
+from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.tools.bounded_text import BoundedText
+from owlclaw_ray.tools.json_result import within_limit
+
+INLINE_BYTES = 16 * 1024
+"""How much of one result a model is given as it is, unless the tool's definition says otherwise."""
+INLINE_LIMIT = "inline_limit_bytes"
+"""The key of a definition's metadata with another limit, for tools that bound their results themselves."""
+ARTIFACT_BYTES = 10 * 1024 * 1024
+"""How much of one result is kept."""
+_SUMMARY_BYTES = 8 * 1024
+_TEXT_BYTES = 1_024
+_ITEMS = 20
+
+_logger = logging.getLogger(__name__)
+
+
+class LargeOutput:
+    """Makes results fit. Without a store, and when it fails, they are cut instead."""
+
+    def __init__(self, artifacts: ArtifactStore | None) -> None:
+        self._artifacts = artifacts
+
+    def fitted(self, invocation: ToolInvocation, result: ToolResult, limit: int) -> ToolResult:
+        """Return the result with its content, and the details of its error, within `limit` bytes or a summary of them."""
+        content, about_content = self._within(invocation, "content", result.content, limit)
+        metadata = {**result.metadata, **about_content}
+        error = result.error
+        if error is not None and error.details is not None:
+            details, about_details = self._within(invocation, "details", error.details, limit)
+            error, metadata = replace(error, details=details), {**metadata, **about_details}
+        return replace(result, content=content, error=error, metadata=metadata)
+
+    def _within(
+        self, invocation: ToolInvocation, part: str, value: JsonValue, limit: int
+    ) -> tuple[JsonValue, JsonObject]:
+        encoded = value.encode() if isinstance(value, str) else orjson.dumps(value)
+        if len(encoded) <= limit:
+            return value, {}
+        artifact_id = self._stored(invocation, part, value, encoded)
+        if artifact_id is None:
+            return within_limit(value)
+        reference = {"artifact_id": artifact_id, "size_bytes": len(encoded)}
+        if len(encoded) > ARTIFACT_BYTES:
+            reference["stored_bytes"] = ARTIFACT_BYTES
+        about = {"truncated": True, "total_bytes": len(encoded), "artifact_id": artifact_id}
+        return {"summary": summary(value), "artifact_ref": reference}, about
+
+    def _stored(self, invocation: ToolInvocation, part: str, value: JsonValue, encoded: bytes) -> ArtifactId | None:
+        if self._artifacts is None:
+            return None
+        artifact_id = ArtifactId(derived_id("art", invocation.idempotency_key, part))
+        whole_json = not isinstance(value, str) and len(encoded) <= ARTIFACT_BYTES
+        artifact = Artifact(artifact_id, JSON if whole_json else TEXT, encoded[:ARTIFACT_BYTES])
+        try:
+            self._artifacts.put(invocation.agent, artifact)
+        except OSError:
+            _logger.exception("the output of %s (run %s) cannot be stored", invocation.tool, invocation.run_id)
+            return None
+        return artifact_id
+
+
+def summary(value: JsonValue) -> JsonValue:
+    """Return what is small in a value, and beginning and end of what is not: a valid JSON value of a bounded size."""
+    short = _shortened(value, _SUMMARY_BYTES if isinstance(value, str) else _TEXT_BYTES)
+    encoded = orjson.dumps(short)
+    return short if isinstance(value, str) or len(encoded) <= _SUMMARY_BYTES else _ends(encoded, _SUMMARY_BYTES)
+
+
+def _shortened(value: JsonValue, text_bytes: int) -> JsonValue:
+    if isinstance(value, str):
+        encoded = value.encode()
+        return value if len(encoded) <= text_bytes else _ends(encoded, text_bytes)
+    if isinstance(value, list):
+        kept = [_shortened(each, text_bytes) for each in value[:_ITEMS]]
+        return kept if len(value) <= _ITEMS else [*kept, f"…[{len(value) - _ITEMS} more items]"]
+    if isinstance(value, dict):
+        items = list(value.items())
+        kept_items = {key: _shortened(each, text_bytes) for key, each in items[:_ITEMS]}
+        return kept_items if len(items) <= _ITEMS else {**kept_items, "…": f"[{len(items) - _ITEMS} more keys]"}
+    return value
+
+
+def _ends(encoded: bytes, limit: int) -> str:
+    text = BoundedText(limit)
+    text.add(encoded)
+    return text.text()

@@ -1,0 +1,77 @@
+"""All sources of a runtime's tools together: every name once, each with the source that runs it (T2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.tools.adapter import ToolAdapter, ToolSource
+from owlclaw_ray.tools.naming import BUILT_IN_NAMES, tool_name_problems, wire_name
+from owlclaw_ray.tools.schema import plain_schema
+
+
+def definitions_of(sources: Iterable[ToolSource]) -> tuple[ToolDefinition, ...]:
+    """Return the definitions of all sources, in their order.
+
+    Raises ConfigurationError with a problem for each bad name or schema and for each name that two tools share, which names
+    both sources.
+    """
+    problems: list[Problem] = []
+    found: dict[str, tuple[ToolDefinition, ToolSource]] = {}
+    for source in sources:
+        for definition in source.definitions():
+            wire = wire_name(definition.name)
+            if wire in found:
+                problems.append(_collision(definition.name, source, *found[wire]))
+                continue
+            problems += _problems(definition, source)
+            found[wire] = (definition, source)
+    if problems:
+        raise ConfigurationError(problems)
+    return tuple(definition for definition, _ in found.values())
+
+
+class ToolSources:
+    """Finds the adapter of a tool. Raises ConfigurationError as `definitions_of`."""
+
+    def __init__(self, adapters: Iterable[ToolAdapter]) -> None:
+        adapters = tuple(adapters)
+        self._definitions = {each.name: each for each in definitions_of(adapters)}
+        self._adapters = {each.name: adapter for adapter in adapters for each in adapter.definitions()}
+
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """Return all definitions."""
+        return tuple(self._definitions.values())
+
+    def definition(self, tool: str) -> ToolDefinition | None:
+        """Return the definition of the tool of that canonical name."""
+        return self._definitions.get(tool)
+
+    def adapter(self, tool: str) -> ToolAdapter | None:
+        """Return what runs the tool of that canonical name."""
+        return self._adapters.get(tool)
+
+
+def _collision(name: str, source: ToolSource, other: ToolDefinition, taken_by: ToolSource) -> Problem:
+    where = f"tool {name!r}"
+    if name == other.name:
+        what = f"is registered twice, by {taken_by.source} and by {source.source}"
+    else:
+        what = (
+            f"of {source.source} cannot be told from {other.name!r} of {taken_by.source}: "
+            f"both are {wire_name(name)!r} to model providers"
+        )
+    return Problem(where, what, "give one of them another name")
+
+
+def _problems(definition: ToolDefinition, source: ToolSource) -> Iterator[Problem]:
+    name = definition.name
+    yield from tool_name_problems(name)
+    if "." not in name and name not in BUILT_IN_NAMES:
+        fix = "put its source's name and a dot before it, such as reports.write"
+        yield Problem(f"tool {name!r}", f"of {source.source} has a name without a dot", fix)
+    try:
+        plain_schema(definition.input_schema, f"tool {name!r} of {source.source}: input_schema")
+    except ConfigurationError as error:
+        yield from error.problems

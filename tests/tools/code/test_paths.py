@@ -1,0 +1,248 @@
+"""Where the code tools may go."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
+from owlclaw_ray.tools.code.path_policy import Access, Concern
+from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.scope import scope_of
+
+READING = [("read_file", {}), ("list_dir", {}), ("search", {"query": "x"})]
+WRITING = [
+    ("write_file", {"content": "x", "overwrite": True}),
+    ("edit_file", {"edits": [{"old": "secret", "new": "x"}]}),
+]
+
+
+@pytest.fixture
+def secret(project):
+    target = project.outside / "secret.txt"
+    target.write_text("secret")
+    return target
+
+
+@pytest.mark.parametrize(("tool", "arguments"), READING + WRITING)
+@pytest.mark.parametrize("way", ["absolute", "dots", "link", "linked folder", "link and dots"])
+def test_no_way_leads_out_of_the_allowed_folders(project, secret, tool, arguments, way):
+    """tool-registry: targets are normalised and their links followed before they are compared with the allowed roots."""
+    (project.folder / "link").symlink_to(secret)
+    (project.folder / "folder").symlink_to(project.outside)
+    path = {
+        "absolute": str(secret),
+        "dots": "../outside/secret.txt",
+        "link": "link",
+        "linked folder": "folder/secret.txt",
+        "link and dots": "folder/../outside/secret.txt",
+    }[way]
+    error = project.error(tool, path=path, **arguments)
+    setting = "tools.code.read_roots" if (tool, arguments) in READING else "tools.code.write_roots"
+    assert error.type == "denied"
+    assert setting in error.message
+    assert error.details == {"path": str(secret), "concerns": ["outside"]}
+    assert secret.read_text() == "secret"
+
+
+def test_folders_that_are_allowed_are_reached_for_what_they_are_allowed_for(project, secret):
+    """tool-registry: configuration can add write roots; without them writing is confined to the project."""
+    project.allow(read_roots=(str(project.outside),))
+    assert project.call("read_file", path=str(secret))["content"] == "secret"
+    assert project.error("write_file", path=str(secret), content="x", overwrite=True).type == "denied"
+    project.allow(read_roots=(), write_roots=(str(project.outside),))
+    project.call("write_file", path=str(secret), content="x", overwrite=True)
+    assert project.call("read_file", path=str(secret))["content"] == "x"
+
+
+def test_a_project_that_is_itself_a_link_is_the_folder_that_it_leads_to(project):
+    project.write("a.txt", "here")
+    link = project.outside / "link"
+    link.symlink_to(project.folder)
+    project.allow(project=str(link))
+    assert project.call("read_file", path="a.txt")["content"] == "here"
+    assert project.call("read_file", path=str(project.folder / "a.txt"))["path"] == "a.txt"
+
+
+def test_a_new_file_below_a_link_that_leads_out_is_not_written(project):
+    """tool-registry: links cannot be used to escape the boundary for writing."""
+    (project.folder / "folder").symlink_to(project.outside)
+    (project.folder / "dangling").symlink_to(project.outside / "new.txt")
+    assert project.error("write_file", path="folder/deep/new.txt", content="x").type == "denied"
+    assert project.error("write_file", path="dangling", content="x").type == "denied"
+    assert list(project.outside.iterdir()) == []
+
+
+def test_a_file_with_another_name_elsewhere_is_not_written(project, secret):
+    os.link(secret, project.folder / "innocent.txt")
+    for tool, arguments in WRITING:
+        error = project.error(tool, path="innocent.txt", **arguments)
+        assert (error.type, error.details["concerns"]) == ("denied", ["linked"])
+    assert secret.read_text() == "secret"
+
+
+@pytest.mark.parametrize(
+    "name", [".env", ".env.local", "server.pem", "id.key", ".ENV", "Server.PEM", "ID.KEY", ".Env.Local"]
+)
+@pytest.mark.parametrize(("tool", "arguments"), READING)
+def test_secrets_are_denied_in_any_case(project, name, tool, arguments):
+    """tool-registry: .env, .env.*, *.pem and *.key are sensitive for read_file, list_dir and search; nobody to ask: denied."""
+    project.write(f"deep/{name}/x" if tool == "list_dir" else f"deep/{name}", "secret")
+    error = project.error(tool, path=f"deep/{name}", **arguments)
+    assert error.type == "denied"
+    assert "tools.code.sensitive_paths" in error.message
+    assert "secret" not in error.message.replace("sensitive", "")
+
+
+@pytest.mark.parametrize("folder", [".ssh", ".gnupg", ".aws", ".config/gcloud"])
+def test_folders_of_secrets_at_home_are_denied_even_where_home_is_allowed(project, folder):
+    """tool-registry: ~/.ssh, ~/.gnupg, ~/.aws and ~/.config/gcloud are sensitive."""
+    target = project.home / folder / "deep/credentials"
+    target.parent.mkdir(parents=True)
+    target.write_text("secret")
+    project.allow(read_roots=(str(project.home),))
+    for path in (f"~/{folder}/deep/credentials", str(target), str(target).replace(folder, folder.upper())):
+        assert project.error("read_file", path=path).details["concerns"] == ["sensitive"]
+    (project.folder / "notes").symlink_to(target)
+    assert project.error("read_file", path="notes").details["concerns"] == ["sensitive"]
+
+
+def test_the_home_that_the_system_knows_counts_too(project, monkeypatch):
+    (project.outside / ".ssh").mkdir()
+    (project.outside / ".ssh/id").write_text("secret")
+    monkeypatch.setattr(
+        "owlclaw_ray.tools.code.path_policy.pwd.getpwuid", lambda uid: SimpleNamespace(pw_dir=project.outside)
+    )
+    project.allow(read_roots=(str(project.outside),))
+    assert project.error("read_file", path=str(project.outside / ".ssh/id")).details["concerns"] == ["sensitive"]
+
+
+def test_a_secret_is_denied_under_any_name_that_leads_to_it_and_under_its_own_name_wherever_that_leads(project):
+    project.write(".env", "secret")
+    project.write("plain", "public")
+    (project.folder / "innocent").symlink_to(".env")
+    (project.folder / "x.key").symlink_to("plain")
+    assert project.error("read_file", path="innocent").type == "denied"
+    assert project.error("read_file", path="x.key").type == "denied"
+
+
+def test_secrets_are_listed_but_not_entered_and_not_searched(project):
+    project.write(".env", "secret")
+    project.write("certs.pem/inner.txt", "secret")
+    project.write("a.txt", "secret")
+    entries = {each["path"]: each for each in project.call("list_dir", recursive=True)["entries"]}
+    assert sorted(entries) == [".env", "a.txt", "certs.pem"]
+    assert [name for name, each in entries.items() if each.get("sensitive")] == [".env", "certs.pem"]
+    assert [each["path"] for each in project.call("search", query="secret")["matches"]] == ["a.txt"]
+
+
+def test_other_paths_are_sensitive_if_the_settings_say_so(project):
+    project.write(".env", "x")
+    project.write("payroll.csv", "x")
+    project.allow(sensitive_paths=("payroll*",))
+    assert project.call("read_file", path=".env")["content"] == "x"
+    assert project.error("read_file", path="payroll.csv").type == "denied"
+
+
+def test_the_runtimes_own_data_is_out_of_reach_and_its_instructions_are_not_changed(project):
+    project.write("data/agents/other/MEMORY.md", "secret")
+    project.write("agents/coder/SOUL.md", "secret")
+    project.allow(hidden=(str(project.folder / "data"),), read_only=(str(project.folder / "agents"),))
+    assert project.error("read_file", path="data/agents/other/MEMORY.md").details["concerns"] == ["own_files"]
+    assert project.call("read_file", path="agents/coder/SOUL.md")["content"] == "secret"
+    assert project.error("write_file", path="agents/coder/SOUL.md", content="x", overwrite=True).type == "denied"
+    assert [each["path"] for each in project.call("search", query="secret")["matches"]] == ["agents/coder/SOUL.md"]
+    assert [each["path"] for each in project.call("list_dir")["entries"]] == ["agents"]
+
+
+@pytest.mark.parametrize(
+    "path", ["a\0b", "x" * 4_000, "a/" * 2_000 + "b", "\n", "~", "~root/.ssh", "..", "/", "//etc//passwd"]
+)
+def test_strange_paths_are_errors_of_the_tool(project, path):
+    assert project.error("read_file", path=path).type in {"invalid_path", "file_not_found", "not_a_file", "denied"}
+
+
+def test_a_chain_of_links_without_an_end_is_an_error_of_the_tool(project):
+    (project.folder / "a").symlink_to("b")
+    (project.folder / "b").symlink_to("a")
+    assert project.error("read_file", path="a").type in {"denied", "file_not_found"}
+    assert project.error("write_file", path="a", content="x").type in {"denied", "path_conflict"}
+
+
+NAMES = st.sampled_from(
+    ["a", "b", "in", "out", "up", "..", ".", ".env", ".ENV", "x.pem", "c.Key", "~", "", "deep", "é", "\u202e"]
+)
+
+
+@pytest.fixture(scope="module")
+def maze(shared):
+    shared.write("a/deep/b", "x")
+    shared.write("deep/.env", "x")
+    (shared.outside / "b").write_text("secret")
+    (shared.folder / "out").symlink_to(shared.outside)
+    (shared.folder / "up").symlink_to("..")
+    (shared.folder / "a/in").symlink_to("../deep")
+    return shared
+
+
+@pytest.mark.property
+@given(
+    st.lists(NAMES, min_size=1, max_size=6),
+    st.sampled_from(["", "/", "~/", "//", "./", "../", "project/../"]),
+    st.sampled_from(list(Access)),
+)
+def test_paths_never_escape_the_roots_whatever_the_model_writes(maze, parts, start, access):
+    """tool-registry: after links are followed a target must be within the allowed roots."""
+    try:
+        path = maze.tools.policy.permitted(start + "/".join(parts), access)
+    except ToolFailureError:
+        return
+    assert Path(os.path.realpath(path)) == path
+    assert path == maze.folder or maze.folder in path.parents
+    assert not any(part.lower().endswith((".pem", ".key")) or part.lower().startswith(".env") for part in path.parts)
+
+
+READ = ToolDefinition("code.read_file", "", {}, Permission.READONLY, Effect.PURE)
+WRITE = ToolDefinition("code.write_file", "", {}, Permission.WRITE, Effect.ONCE)
+RUN = ToolDefinition("code.run_command", "", {}, Permission.WRITE, Effect.ONCE, tags=frozenset({"dangerous"}))
+OTHER = ToolDefinition("shop.order", "", {}, Permission.WRITE, Effect.ONCE, tags=frozenset({"network"}))
+
+
+def test_the_scope_of_a_call_is_where_it_leads_however_it_is_written(project):
+    """tool-registry: permissions are kept for a tool and a normalised target scope."""
+    project.write("a/b.txt", "x")
+    policy = project.tools.policy
+    (project.folder / "link").symlink_to("a/b.txt")
+    scopes = {scope_of(READ, {"path": path}, policy).scope for path in ("a/b.txt", "./a/../a/b.txt", "link")}
+    assert scopes == {str(project.folder / "a/b.txt")}
+
+
+def test_the_scope_says_what_a_person_should_know(project):
+    """tool-registry: writes, dangerous and network tools and sensitive reads ask; other reads do not."""
+    policy = project.tools.policy
+    assert not scope_of(READ, {"path": "a"}, policy).asks
+    assert scope_of(READ, {"path": ".env"}, policy).concerns == {Concern.SENSITIVE}
+    assert scope_of(READ, {"path": "/etc/passwd"}, policy).concerns == {Concern.OUTSIDE}
+    assert scope_of(WRITE, {"path": "a"}, policy).asks
+    assert scope_of(OTHER, {}, policy).concerns == {Concern.NETWORK}
+    assert scope_of(OTHER, {}).scope == "shop.order"
+
+
+def test_the_scope_of_a_command_is_its_program_and_its_folder(project):
+    """tool-registry: the scope of run_command has at least executable and cwd."""
+    found = scope_of(RUN, {"argv": ["git", "status"]}, project.tools.policy)
+    assert found.scope == f"git in {project.folder}"
+    assert found.concerns == {Concern.DANGEROUS}
+    assert scope_of(RUN, {"argv": ["git"], "cwd": ".."}, project.tools.policy).concerns == {
+        Concern.DANGEROUS,
+        Concern.OUTSIDE,
+    }
+
+
+@pytest.mark.parametrize("arguments", [{}, {"path": 1}, {"path": "a\0"}, {"argv": []}, {"argv": [1]}, {"argv": "x"}])
+def test_asking_for_the_scope_of_nonsense_raises_nothing(project, arguments):
+    for tool in (READ, WRITE, RUN, OTHER):
+        assert scope_of(tool, arguments, project.tools.policy).scope
