@@ -219,7 +219,7 @@ def test_property_21_whatever_a_tool_raises_becomes_an_error_with_its_type_and_m
     async def async_fail():
         raise kind(said)
 
-    executor = LocalExecutor(app.registry, OneBuiltIn(lambda *_: None), ManualClock())
+    executor = LocalExecutor(ToolSources((OneBuiltIn(lambda *_: None), *app.sources())), ManualClock())
     error = error_of(executor, "demo.async" if asynchronous else "demo.sync")
 
     assert error.type == "execution_failed"
