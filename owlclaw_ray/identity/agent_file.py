@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
 from owlclaw_ray.domain.agent import Isolation, ModelChoice
 from owlclaw_ray.identity.defaults import Defaults
@@ -27,6 +28,8 @@ class AgentFile(BaseModel):
     isolation: Isolation = Isolation.DEDICATED
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
     preload_memories: Annotated[int, Field(ge=0, le=20)] = 5
+    governance: GovernanceFile = Field(default_factory=GovernanceFile)
+    tools: ToolsFile = Field(default_factory=ToolsFile)
 
     def model_choice(self, defaults: Defaults) -> ModelChoice:
         """Return the chain: a model written here stands alone unless a fallback is written too."""

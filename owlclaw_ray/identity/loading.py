@@ -58,6 +58,7 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         isolation=settings.isolation,
         skills=skills,
         preload_memories=settings.preload_memories,
+        governance=settings.governance.governance(settings.tools.limits),
         warnings=warnings,
     )
 

@@ -36,6 +36,7 @@ from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
@@ -60,6 +61,7 @@ from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
+from owlclaw_ray.tools.naming import BUILT_IN_NAMES
 
 _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
@@ -392,10 +394,12 @@ async def in_process_runtime(
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
+    tools = (*builtins.definitions(), *app.registry.definitions())
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(app.registry, builtins, clock)),
-        catalog=ToolCatalog((*builtins.definitions(), *app.registry.definitions())),
+        catalog=ToolCatalog(tools),
+        governor=DefinitionGovernor(tools, clock, BUILT_IN_NAMES),
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
     )

@@ -40,6 +40,7 @@ from owlclaw_ray.errors import (
     QueueFullError,
     StoreUnavailableError,
 )
+from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CancelRun
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
@@ -331,6 +332,7 @@ class Node:
             models=ModelGateway([world.models], clock=world.clock, retry=RetryPolicy(2), jitter=lambda: 0.0),
             tools=Tools(world, {}),
             catalog=ToolCatalog(TOOLS),
+            governor=DefinitionGovernor(TOOLS, world.clock),
             clock=world.clock,
             has_memories=lambda agent: agent.key == "a",
         )
