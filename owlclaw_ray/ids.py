@@ -21,6 +21,7 @@ MemoryId = NewType("MemoryId", str)
 RecordId = NewType("RecordId", str)
 ToolCallId = NewType("ToolCallId", str)
 RequestId = NewType("RequestId", str)
+ReservationId = NewType("ReservationId", str)
 
 DEFAULT_TENANT = TenantId("default")
 
