@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
+from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import DAYS, BreakerRule, Governance, Hours, Risk, ToolLimit
 
 _MINUTES_OF_A_DAY = 1_440
@@ -80,6 +81,60 @@ class BreakerFile(_Section):
     open_seconds: Seconds = 60.0
 
 
+class BudgetFile(_Section):
+    """How much may be used of one thing."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    unit: BudgetUnit
+    limit: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Tokens, calls, or US dollars."""
+    scope: BudgetScope = BudgetScope.AGENT
+    period: BudgetPeriod = BudgetPeriod.TOTAL
+    zone: Zone = "UTC"
+    tools: tuple[_NonEmpty, ...] = ()
+    """Patterns of the tools whose calls are counted; none: model calls."""
+    reserve: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """What a model call is taken to use: of tokens those of the reply, of money all; none: 4,096 tokens, 0.05 dollars."""
+    alerts: tuple[Annotated[int, Field(ge=1, le=100)], ...] = (50, 80)
+    """Percentages."""
+    cheaper: _NonEmpty | None = None
+    """The model to use once the last alert is reached."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BudgetFile:
+        if self.tools and self.unit is not BudgetUnit.CALLS:
+            raise ValueError(f"counts {self.unit.value} of tools: a budget of tools has the unit calls")
+        if self.tools and self.cheaper:
+            raise ValueError("names a cheaper model, but counts calls of tools: remove one of the two")
+        if self.cheaper and not self.alerts:
+            raise ValueError("names a cheaper model, but no alert at which it is used: write alerts: [80]")
+        if self.unit is not BudgetUnit.MONEY and not self.limit.is_integer():
+            raise ValueError(f"has the limit {self.limit:g}: {self.unit.value} are whole numbers")
+        if self.scope is BudgetScope.RUN and self.period is not BudgetPeriod.TOTAL:
+            raise ValueError(f"is of a run and of a {self.period.value}: a run's budget is for the whole run")
+        return self
+
+    def budget(self) -> Budget:
+        """Return the budget."""
+        one = NANO if self.unit is BudgetUnit.MONEY else 1
+        reserve = _RESERVES[self.unit] if self.reserve is None else max(1, round(self.reserve * one))
+        return Budget(
+            self.name,
+            self.scope,
+            self.unit,
+            max(1, round(self.limit * one)),
+            self.period,
+            self.zone,
+            self.tools,
+            reserve,
+            tuple(sorted(set(self.alerts))),
+            self.cheaper or "",
+        )
+
+
+_RESERVES = {BudgetUnit.TOKENS: 4_096, BudgetUnit.MONEY: NANO // 20, BudgetUnit.CALLS: 1}
+
+
 class GovernanceFile(_Section):
     """The section `governance` of agent.yaml."""
 
@@ -90,6 +145,15 @@ class GovernanceFile(_Section):
     """By patterns of tools."""
     hours: tuple[HoursFile, ...] = ()
     breaker: BreakerFile = Field(default_factory=BreakerFile)
+    budgets: tuple[BudgetFile, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_budget_a_name(self) -> GovernanceFile:
+        names = [each.name for each in self.budgets]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"has two budgets named {twice[0]!r}: give one of them another name")
+        return self
 
     def governance(self, limits: ToolLimits) -> Governance:
         """Return the rules of the definition, with those of its tools."""
@@ -100,6 +164,7 @@ class GovernanceFile(_Section):
             tuple(each.hours() for each in self.hours),
             BreakerRule(self.breaker.failures, self.breaker.open_seconds),
             tuple(limit.limit(tools) for tools, limit in limits.items()),
+            tuple(each.budget() for each in self.budgets),
         )
 
 

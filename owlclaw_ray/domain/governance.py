@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.tool import ToolDefinition
 
@@ -95,6 +96,7 @@ class Governance:
     hours: tuple[Hours, ...] = ()
     breaker: BreakerRule = field(default_factory=BreakerRule)
     tool_limits: tuple[ToolLimit, ...] = ()
+    budgets: tuple[Budget, ...] = ()
 
     def risk_of(self, tool: ToolDefinition) -> Risk:
         """Return how dangerous the tool is; what cannot be read is critical."""

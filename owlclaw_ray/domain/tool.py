@@ -91,7 +91,7 @@ class ToolError:
 
     type: str
     """`invalid_arguments`, `tool_not_available`, `timeout`, `execution_failed`, `uncertain`, `not_executed`, `denied`, `limit_reached`,
-    `rate_limited`, `circuit_open`."""
+    `rate_limited`, `circuit_open`, `budget_exhausted`."""
     message: str
     retryable: bool = False
     details: JsonValue = None

@@ -28,7 +28,13 @@ from owlclaw_ray.engine.skill_selection import select_skills
 from owlclaw_ray.engine.skill_text import read_skill_body
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
-from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError, OwlClawError, StaleEpochError
+from owlclaw_ray.errors import (
+    BudgetExhaustedError,
+    ModelRefusedError,
+    ModelUnavailableError,
+    OwlClawError,
+    StaleEpochError,
+)
 from owlclaw_ray.ids import RequestId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.governing import Governor, RunRules
@@ -66,7 +72,7 @@ class RunLoop:
         self._journal, self._services = journal, services
         self._conversation = journal.conversation
         self._limits = definition.limits
-        self.rules = services.governor.rules(run.agent, definition, state, self._conversation.outcomes)
+        self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._bound_by_deadline = False
         self._task: asyncio.Task[RunResult] | None = None
@@ -97,6 +103,8 @@ class RunLoop:
             result = RunResult(RunStatus.TIMEOUT, error=self._timeout())
         except StaleEpochError:
             raise
+        except BudgetExhaustedError as error:
+            result = self._terminated(str(error), "budget_exhausted")
         except (ModelUnavailableError, ModelRefusedError) as error:
             retryable = isinstance(error, ModelUnavailableError)
             result = RunResult(RunStatus.FAILED, error=RunError("model_failed", str(error), retryable=retryable))
@@ -199,11 +207,13 @@ class RunLoop:
             trigger=self._run.trigger,
             base_dir=self._definition.folder,
         )
+        request = await self.rules.before_model(request, conversation.usage, conversation.turns)
         self._asking = True
         reply = self._with_new_call_ids(await contained(self._services.models.complete(request)))
         self._asking = False
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), model_call_record(reply))
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply))
+        self.rules.after_model(reply.usage, conversation.usage, conversation.turns)
         self._short_term.add(f"you said: {reply.text}" if reply.text else f"you called {len(reply.tool_calls)} tools")
         if reply.tool_calls:
             await self._journal.commit()
@@ -283,10 +293,10 @@ class RunLoop:
         for call in calls:
             self._short_term.add(f"{call.name}({call.arguments[:200]})")
 
-    def _terminated(self, why: str) -> RunResult:
+    def _terminated(self, why: str, type_: str = "limit_reached") -> RunResult:
         logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)
         self._journal.audit(LedgerKind.WARNING, "limit", {"what": "run terminated", "why": why})
-        return RunResult(RunStatus.TERMINATED, error=RunError("limit_reached", why))
+        return RunResult(RunStatus.TERMINATED, error=RunError(type_, why))
 
 
 async def end_without_loop(

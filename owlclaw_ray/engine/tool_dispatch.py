@@ -122,7 +122,7 @@ class ToolDispatch:
                 "Check what happened before you call it again."
             )
             return self._refuse(call, "uncertain", message)
-        refused = self.rules.admit(tool, call.call_id)
+        refused = await self.rules.admit(tool, call.call_id)
         if refused is not None:
             return self._end(call, ToolResult(call.call_id, error=refused))
         if tool.effect is Effect.ONCE:
@@ -131,6 +131,7 @@ class ToolDispatch:
         self.begun.add(call.call_id)
         outcome = await self._attempt(self._invocation(call, tool))
         self._finish(call, tool.name, outcome)
+        self.rules.ended(call.call_id)
         return outcome.result
 
     async def _attempt(self, invocation: ToolInvocation) -> ToolOutcome:

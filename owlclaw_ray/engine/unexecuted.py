@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.governance import ToolLimit, Visibility
+from owlclaw_ray.domain.model import ModelRequest
+from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
+from owlclaw_ray.errors import BudgetExhaustedError
 from owlclaw_ray.ids import ToolCallId
 
 
@@ -18,9 +21,21 @@ class NothingAllowed:
         del tools
         return Visibility(())
 
-    def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
+    async def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         """Refuse every call."""
         return ToolError("not_executed", f"call {call_id} of {tool.name} is not executed: the run ends")
+
+    def ended(self, call_id: ToolCallId) -> None:
+        """Learn nothing."""
+
+    async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
+        """Refuse every model call."""
+        raise BudgetExhaustedError(
+            f"the run ends: no model call after {calls}, which used {used}, and not {request.request_id}"
+        )
+
+    def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
+        """Learn nothing."""
 
     def limit_of(self, tool: str) -> ToolLimit | None:
         """Know of no limit."""

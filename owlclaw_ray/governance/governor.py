@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
+from owlclaw_ray.domain.agent import AgentDefinition, AgentState
+from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.governance import CallOutcome, Governance, ToolLimit, Visibility
+from owlclaw_ray.domain.model import ModelRequest
+from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
-from owlclaw_ray.engine.conversation import NOT_EXECUTED
 from owlclaw_ray.governance.breakers import BreakerEvaluator, Breakers
+from owlclaw_ray.governance.budgets import NEVER_BEGUN, BudgetEvaluator, RunBudgets
 from owlclaw_ray.governance.hours import HoursEvaluator
 from owlclaw_ray.governance.paces import PaceEvaluator, Paces
 from owlclaw_ray.governance.standing import STANDING, StandingEvaluator
 from owlclaw_ray.governance.visibility import Panel
-from owlclaw_ray.ids import ToolCallId
+from owlclaw_ray.ids import ReservationId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.governing import Till
+from owlclaw_ray.ports.store import BudgetClaim, BudgetReserved
 from owlclaw_ray.ports.visibility import VisibilityFacts
 
-_NEVER_BEGUN = frozenset(
-    {NOT_EXECUTED, "tool_not_available", "rate_limited", "circuit_open", "limit_reached", "denied"}
-)
 _KNOWN_DEFINITIONS = 1_000
 
 
@@ -33,10 +35,10 @@ class DefinitionGovernor:
         self._panels: dict[tuple[str, str], Panel] = {}
 
     def rules(
-        self, agent: AgentRef, definition: AgentDefinition, state: AgentState, outcomes: Sequence[CallOutcome]
+        self, run: Run, definition: AgentDefinition, state: AgentState, outcomes: Sequence[CallOutcome], till: Till
     ) -> GovernedRun:
         """See Governor.rules."""
-        return GovernedRun(self, agent, definition, state, outcomes)
+        return GovernedRun(self, run, definition, state, outcomes=outcomes, till=till)
 
     def breaks(self, tool: str, governance: Governance) -> bool:
         """Return whether the tool has a breaker."""
@@ -55,8 +57,8 @@ class DefinitionGovernor:
     def _convene(self, rules: Governance) -> Panel:
         standing = (StandingEvaluator(name, reason, rules, self._tools) for name, reason in STANDING.items())
         breaker = (BreakerEvaluator(),) if rules.breaker.failures else ()
-        evaluators = (*standing, HoursEvaluator(rules, self._tools), PaceEvaluator(rules, self._tools), *breaker)
-        return Panel(evaluators, self.clock)
+        kinds = (HoursEvaluator, PaceEvaluator, BudgetEvaluator)
+        return Panel([*standing, *(kind(rules, self._tools) for kind in kinds), *breaker], self.clock)
 
 
 class GovernedRun:
@@ -65,12 +67,15 @@ class GovernedRun:
     def __init__(
         self,
         governor: DefinitionGovernor,
-        agent: AgentRef,
+        run: Run,
         definition: AgentDefinition,
         state: AgentState,
+        *,
         outcomes: Sequence[CallOutcome],
+        till: Till,
     ) -> None:
-        self._governor, self._agent, self._definition, self._state = governor, agent, definition, state
+        self._governor, self._run, self._definition, self._state, self._till = governor, run, definition, state, till
+        self._budgets = RunBudgets(definition.governance.budgets, run, outcomes, till, governor.clock)
         self._breakers = Breakers(definition.governance.breaker, state.breakers)
         self._paces = Paces(definition.governance, state.paces)
         self._outcomes, self._seen = outcomes, 0
@@ -78,11 +83,30 @@ class GovernedRun:
 
     async def decide(self, tools: Sequence[str]) -> Visibility:
         """See RunRules.decide."""
-        facts = VisibilityFacts(self._agent, self._governor.clock.now(), self._state)
+        facts = VisibilityFacts(self._run.agent, self._governor.clock.now(), self._state, self._budget_use)
         return await self._governor.panel(self._definition).decide(tools, facts)
 
-    def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
+    async def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         """See RunRules.admit."""
+        return self._admit(tool, call_id) or await self._budgets.before_call(tool, call_id)
+
+    def ended(self, call_id: ToolCallId) -> None:
+        """See RunRules.ended."""
+        self._budgets.after_call(call_id)
+
+    async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
+        """See RunRules.before_model."""
+        return await self._budgets.before_model(request, used, calls)
+
+    def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
+        """See RunRules.after_model."""
+        self._budgets.after_model(reply, used, calls)
+
+    async def _budget_use(self, claims: Sequence[BudgetClaim]) -> Sequence[BudgetUse]:
+        answer = await self._till.reserve(ReservationId(derived_id("resv", self._run.run_id)), tuple(claims))
+        return answer.uses if isinstance(answer, BudgetReserved) else (answer.use,)
+
+    def _admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         self._learn()
         now = self._governor.clock.now().timestamp()
         refused = self._paces.admit(tool.name, now)
@@ -111,6 +135,6 @@ class GovernedRun:
         for outcome in self._outcomes[self._seen :]:
             if self._governor.breaks(outcome.tool, self._definition.governance):
                 self._breakers.note(outcome)
-            if outcome.call_id not in self._admitted and outcome.error not in _NEVER_BEGUN:
+            if outcome.call_id not in self._admitted and outcome.error not in NEVER_BEGUN:
                 self._paces.note(outcome.tool, outcome.at)
         self._seen = len(self._outcomes)

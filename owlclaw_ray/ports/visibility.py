@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.budget import BudgetUse
+from owlclaw_ray.ports.store import BudgetClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,8 @@ class VisibilityFacts:
     agent: AgentRef
     now: datetime
     state: AgentState
+    budget_use: Callable[[Sequence[BudgetClaim]], Awaitable[Sequence[BudgetUse]]]
+    """Reads from the store, in one, how much of these accounts is used."""
 
 
 class VisibilityEvaluator(Protocol):

@@ -12,7 +12,7 @@ from benchmarks.chaos.strikes import Role
 from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
-from owlclaw_ray.configuration.governance import BreakerFile, GovernanceFile, HoursFile, ToolLimitFile
+from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
 from owlclaw_ray.domain.governance import DAYS
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -61,6 +61,7 @@ def test_every_key_of_an_agent_file_is_documented_with_its_default():
         ("governance", GovernanceFile),
         ("hours", HoursFile),
         ("breaker", BreakerFile),
+        ("budgets", BudgetFile),
         ("tools.limits", ToolLimitFile),
     ],
 )

@@ -234,3 +234,152 @@ async def test_the_visibility_record_of_five_hundred_tools_is_short(agents, tmp_
     assert seen["visible"] == 507 - 111
     assert [len(each["tools"]) for each in seen["hidden"]] == [111]
     assert len(json.dumps({**seen, "hidden": []})) < 150
+
+
+def daily(name="b", **options):
+    return {"governance": {"budgets": [{"name": name, "period": "day", **options}]}}
+
+
+async def books(runtime):
+    """Return what the store has of budgets: (used, reserved) by account, and the reservations that stand."""
+    from sqlalchemy import text
+
+    def read(connection):
+        accounts = connection.execute(text("SELECT account, used, reserved FROM budgets")).all()
+        return {row[0]: (row[1], row[2]) for row in accounts}, connection.execute(
+            text("SELECT count(*) FROM budget_reservations")
+        ).scalar_one()
+
+    return await runtime.store._database.read(read)
+
+
+async def test_a_spent_budget_ends_the_run_before_the_model_is_asked(agents, tmp_path):
+    clock, model = ManualClock(SUNDAY.replace(hour=23, minute=59)), Model(lambda request: says("x"))
+    agents.define(**daily(unit="tokens", limit=20))
+
+    async with runtime_of(agents, tmp_path, shop(), models=[model], clock=clock) as runtime:
+        runs = [await runtime.trigger("watch") for _ in range(3)]
+        warnings = await runtime.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING))
+        await clock.advance(60)
+        later = await runtime.trigger("watch")
+        held = await books(runtime)
+
+    assert [run.status for run in runs] == [RunStatus.COMPLETED, RunStatus.COMPLETED, RunStatus.TERMINATED]
+    assert runs[2].result.error.type == "budget_exhausted"
+    assert runs[2].result.error.message == (
+        "the budget b (20 tokens for the agent a day) is spent: 30 tokens used; it is renewed at 2026-11-23T00:00:00+00:00"
+    )
+    assert later.status is RunStatus.COMPLETED
+    assert len(model.requests) == 3
+    assert [each.record.data["why"] for each in warnings] == [
+        "50 % of the budget b (20 tokens for the agent a day) is used",
+        "80 % of the budget b (20 tokens for the agent a day) is used",
+        runs[2].result.error.message,
+    ]
+    assert held == (
+        {"b.tokens.2026-11-22@default/watch": (30, 0), "b.tokens.2026-11-23@default/watch": (15, 0)},
+        0,
+    )
+
+
+async def test_agents_of_a_tenant_share_its_budget_and_together_overspend_it_by_less_than_one_reservation(
+    agents, tmp_path
+):
+    model = Model(lambda request: says("x"))
+    agents.define(isolation="shared", **daily(unit="tokens", limit=100, scope="tenant", reserve=15))
+
+    async with runtime_of(agents, tmp_path, shop(), models=[model], clock=ManualClock(SUNDAY)) as runtime:
+        accepted = [
+            await runtime.submit(AgentRef.parse(f"watch:{number}"), Trigger(TriggerKind.API)) for number in range(40)
+        ]
+        runs = [await runtime.outcome(each) for each in accepted]
+        held = await books(runtime)
+
+    completed = sum(run.status is RunStatus.COMPLETED for run in runs)
+    assert {run.result.error.type for run in runs if run.result.error} == {"budget_exhausted"}
+    assert held == ({"b.tokens.2026-11-22@default": (completed * 15, 0)}, 0)
+    assert completed * 15 < 100 + 15
+    assert completed == len(model.requests)
+
+
+async def test_a_crash_between_reserving_and_settling_charges_once_and_leaves_nothing_reserved(agents, tmp_path):
+    agents.define(**daily(unit="calls", limit=9))
+    waiting, answers = asyncio.Event(), [None, says("x")]
+
+    def decide(request):
+        answer = answers.pop(0)
+        if answer is None:
+            waiting.set()
+            return asyncio.Event().wait()
+        return answer
+
+    async with runtime_of(agents, tmp_path, shop(), models=[Model(decide)], clock=ManualClock(SUNDAY)) as runtime:
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
+        await waiting.wait()
+        before = await books(runtime)
+        await runtime.crash_hosts()
+        run = await runtime.outcome(accepted)
+        after = await books(runtime)
+
+    assert run.status is RunStatus.COMPLETED
+    assert before == ({"b.calls.2026-11-22@default/watch": (0, 1)}, 1)
+    assert after == ({"b.calls.2026-11-22@default/watch": (1, 0)}, 0)
+
+
+async def test_a_cancelled_run_gives_back_what_it_reserved(agents, tmp_path):
+    agents.define(**daily(unit="money", limit=1.5))
+    model = Model(lambda request: asyncio.Event().wait())
+
+    async with runtime_of(agents, tmp_path, shop(), models=[model], clock=ManualClock(SUNDAY)) as runtime:
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
+        await model.asked.wait()
+        reserved = await books(runtime)
+        await runtime.cancel(DEFAULT_TENANT, accepted.run_id)
+        await runtime.outcome(accepted)
+        after = await books(runtime)
+
+    account = "b.money.2026-11-22@default/watch"
+    assert (reserved, after) == (({account: (0, 50_000_000)}, 1), ({account: (0, 0)}, 0))
+
+
+async def test_a_tool_that_may_be_called_once_a_day_is_refused_and_then_hidden(agents, tmp_path):
+    app = shop()
+    agents.script(
+        calls(("shop.pay", {"amount": 1})),
+        calls(("shop.pay", {"amount": 2})),
+        {"text": "x"},
+        governance={
+            "confirmed": ["*"],
+            "budgets": [{"name": "pays", "unit": "calls", "limit": 1, "period": "day", "tools": ["shop.pay"]}],
+        },
+    )
+
+    async with runtime_of(agents, tmp_path, app, clock=ManualClock(SUNDAY)) as runtime:
+        first = await results(runtime, await runtime.trigger("watch"))
+        second = await runtime.trigger("watch")
+        hidden = (await visibility(runtime, second))["hidden"]
+        held = await books(runtime)
+
+    assert first == ["paid", "budget_exhausted"]
+    assert [each["tools"] for each in hidden if each["by"] == "budget"] == [["shop.pay"]]
+    assert app.calls == [1]
+    assert held == ({"pays.calls.2026-11-22@default/watch": (1, 0)}, 0)
+
+
+async def test_a_run_without_budgets_sends_no_command_more(agents, tmp_path, monkeypatch):
+    from owlclaw_ray.engine.group_commit import GroupCommit
+
+    sent = []
+    apply = GroupCommit.apply
+
+    async def noted(self, commands):
+        sent.append(tuple(type(each).__name__ for each in commands))
+        return await apply(self, commands)
+
+    monkeypatch.setattr(GroupCommit, "apply", noted)
+    agents.script(calls(("shop.look", {})), {"text": "x"}, governance={"roles": ["clerk"]})
+    async with runtime_of(agents, tmp_path, shop()) as runtime:
+        await runtime.trigger("watch")
+
+    assert not [each for each in sent if "ReserveBudget" in each or "SettleBudget" in each]
+    assert all(len(each) == 1 for each in sent)

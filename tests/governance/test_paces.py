@@ -27,7 +27,7 @@ async def test_a_cool_down_lies_between_the_beginnings_of_calls():
 
     assert rules.call("shop.pay", call_id="c0") == ""
     await rules.clock.advance(4.5)
-    refused = rules.run.admit(rules.tools["shop.pay"], "c1")
+    refused = rules.admit("shop.pay", "c1")
     assert refused.retryable
     assert refused.details == {"retry_after": 0.5}
     await rules.clock.advance(0.5)
@@ -90,7 +90,7 @@ async def test_no_span_of_time_has_more_calls_than_the_bucket_and_what_dripped_i
         match step:
             case "call":
                 count += 1
-                error = rules.run.admit(rules.tools["shop.pay"], f"c{count}")
+                error = rules.admit("shop.pay", f"c{count}")
                 rules.end("shop.pay", error.type if error else "", f"c{count}")
                 if error is None:
                     begun.append(rules.now)

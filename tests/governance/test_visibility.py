@@ -37,9 +37,13 @@ def raises(name, judged, error):
     return Evaluator(name, judged, hide)
 
 
+async def no_budgets(claims):
+    raise AssertionError("nobody asks for budgets here")
+
+
 async def decided(clock, *evaluators, tools=("a", "b", "c")):
     panel = Panel(evaluators, clock)
-    return await panel.decide(tools, VisibilityFacts(AGENT, clock.now(), AgentState()))
+    return await panel.decide(tools, VisibilityFacts(AGENT, clock.now(), AgentState(), no_budgets))
 
 
 async def test_what_no_evaluator_judges_is_visible_and_costs_no_question():

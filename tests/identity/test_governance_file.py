@@ -1,5 +1,6 @@
 import pytest
 
+from owlclaw_ray.domain.budget import Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import BreakerRule, Governance, Hours, Risk, ToolLimit
 from owlclaw_ray.errors import DefinitionError
 from owlclaw_ray.identity.defaults import Defaults
@@ -52,6 +53,58 @@ tools:
         BreakerRule(2, 9.0),
         (ToolLimit("shop.pay", True, 3, 10.0, 1.5, 2, 4.0), ToolLimit("*", enabled=False)),
     )
+
+
+def test_budgets_are_read(tmp_path):
+    found = loaded(
+        tmp_path,
+        """
+governance:
+  budgets:
+    - {name: a, unit: money, limit: 0.5, period: day, zone: Asia/Shanghai, reserve: 0.01, alerts: [80, 20], cheaper: m}
+    - {name: b, unit: tokens, limit: 1000, scope: tenant, period: month}
+    - {name: c, unit: calls, limit: 3, scope: run, tools: [shop.pay], alerts: []}
+""",
+    ).budgets
+    assert found == (
+        Budget(
+            "a",
+            BudgetScope.AGENT,
+            BudgetUnit.MONEY,
+            500_000_000,
+            BudgetPeriod.DAY,
+            "Asia/Shanghai",
+            (),
+            10_000_000,
+            (20, 80),
+            "m",
+        ),
+        Budget("b", BudgetScope.TENANT, BudgetUnit.TOKENS, 1_000, BudgetPeriod.MONTH, reserve=4_096),
+        Budget("c", BudgetScope.RUN, BudgetUnit.CALLS, 3, tools=("shop.pay",), alerts=()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("{name: A, unit: calls, limit: 1}", "[0].name: is 'A'"),
+        ("{name: a, unit: coins, limit: 1}", "[0].unit: is 'coins' (it must be 'tokens', 'money' or 'calls')"),
+        ("{name: a, unit: calls, limit: 0}", "[0].limit: is 0 (it must be greater than 0)"),
+        ("{name: a, unit: calls, limit: 1.5}", "[0]: has the limit 1.5: calls are whole numbers"),
+        (
+            "{name: a, unit: money, limit: 1, tools: [x]}",
+            "[0]: counts money of tools: a budget of tools has the unit calls",
+        ),
+        ("{name: a, unit: calls, limit: 1, scope: run, period: day}", "[0]: is of a run and of a day"),
+        ("{name: a, unit: calls, limit: 1, cheaper: m, alerts: []}", "[0]: names a cheaper model, but no alert"),
+        ("{name: a, unit: calls, limit: 1, cheaper: m, tools: [x]}", "[0]: names a cheaper model, but counts calls of"),
+        ("{name: a, unit: calls, limit: 1}, {name: a, unit: money, limit: 1}", "governance: has two budgets named 'a'"),
+    ],
+)
+def test_mistakes_in_budgets_are_told(tmp_path, written, problem):
+    [told] = problems(tmp_path, f"governance:\n  budgets: [{written}]\n")
+    assert told.startswith("watch/agent.yaml:")
+    assert problem in told
 
 
 def test_every_mistake_is_told_with_its_line(tmp_path):
