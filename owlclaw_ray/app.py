@@ -25,6 +25,8 @@ class OwlClaw:
 
     def __init__(self, name: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.name = name
+        self.plugins: set[str] = set()
+        """Entry points that have added their tools."""
         self.registry = ToolRegistry(name, monotonic)
 
     def handler(

@@ -181,10 +181,13 @@ class ToolLimitFile(_Section):
     """Tries of a call that fails with a retryable error, if the tool is pure or idempotent."""
     timeout: Seconds | None = None
     """Seconds; none: what the tool says, or limits.tool_timeout."""
+    version: _NonEmpty | Annotated[dict[_NonEmpty, Count], Field(min_length=1)] | None = None
+    """Which version of the tool agents see: one, or several with their shares."""
 
     def limit(self, tools: str) -> ToolLimit:
         """Return the limit of the tools that the pattern names."""
-        return ToolLimit(tools, **self.model_dump())
+        shares = {self.version: 1} if isinstance(self.version, str) else self.version or {}
+        return ToolLimit(tools, **self.model_dump(exclude={"version"}), versions=tuple(sorted(shares.items())))
 
 
 ToolLimits: TypeAlias = dict[_NonEmpty, ToolLimitFile]

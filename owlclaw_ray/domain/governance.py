@@ -76,6 +76,8 @@ class ToolLimit:
     """Tries of a call that fails with a retryable error, if the tool is pure or idempotent."""
     timeout: float | None = None
     """Seconds that go before the tool's own."""
+    versions: tuple[tuple[str, int], ...] = ()
+    """Versions of the tool, each with the share of the agents that see it and no other; none: there are no versions."""
 
     @property
     def paced(self) -> bool:

@@ -15,6 +15,7 @@ from owlclaw_ray.governance.budgets import NEVER_BEGUN, BudgetEvaluator, RunBudg
 from owlclaw_ray.governance.hours import HoursEvaluator
 from owlclaw_ray.governance.paces import PaceEvaluator, Paces
 from owlclaw_ray.governance.standing import STANDING, StandingEvaluator
+from owlclaw_ray.governance.versions import VersionEvaluator
 from owlclaw_ray.governance.visibility import Panel
 from owlclaw_ray.ids import ReservationId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
@@ -51,13 +52,14 @@ class DefinitionGovernor:
         if found is None:
             if len(self._panels) >= _KNOWN_DEFINITIONS:
                 self._panels.clear()
-            found = self._panels[key] = self._convene(definition.governance)
+            found = self._panels[key] = self._convene(definition)
         return found
 
-    def _convene(self, rules: Governance) -> Panel:
-        standing = (StandingEvaluator(name, reason, rules, self._tools) for name, reason in STANDING.items())
+    def _convene(self, definition: AgentDefinition) -> Panel:
+        rules = definition.governance
+        standing = (StandingEvaluator(name, reason, definition, self._tools) for name, reason in STANDING.items())
         breaker = (BreakerEvaluator(),) if rules.breaker.failures else ()
-        kinds = (HoursEvaluator, PaceEvaluator, BudgetEvaluator)
+        kinds = (VersionEvaluator, HoursEvaluator, PaceEvaluator, BudgetEvaluator)
         return Panel([*standing, *(kind(rules, self._tools) for kind in kinds), *breaker], self.clock)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from owlclaw_ray.domain.governance import CONFIRM_TAG, ROLE_TAG, Governance, matches
+from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.governance import CONFIRM_TAG, ROLE_TAG, matches
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.ports.visibility import VisibilityFacts
 
@@ -12,18 +13,18 @@ from owlclaw_ray.ports.visibility import VisibilityFacts
 class StandingEvaluator:
     """Hides the same tools in every run. Implements VisibilityEvaluator.
 
-    `reason` says why a tool is to be hidden under these rules; the empty text leaves it visible.
+    `reason` says why a definition does not have a tool; the empty text leaves it visible.
     """
 
     def __init__(
         self,
         name: str,
-        reason: Callable[[Governance, ToolDefinition], str],
-        governance: Governance,
+        reason: Callable[[AgentDefinition, ToolDefinition], str],
+        definition: AgentDefinition,
         tools: Iterable[ToolDefinition],
     ) -> None:
         self.name = name
-        reasons = {tool.name: reason(governance, tool) for tool in tools}
+        reasons = {tool.name: reason(definition, tool) for tool in tools}
         self._hidden = {tool: why for tool, why in reasons.items() if why}
 
     def judged(self, facts: VisibilityFacts) -> Collection[str]:
@@ -37,23 +38,25 @@ class StandingEvaluator:
         return self._hidden
 
 
-def turned_off(governance: Governance, tool: ToolDefinition) -> str:
+def turned_off(definition: AgentDefinition, tool: ToolDefinition) -> str:
     """Say so if the definition turned the tool off."""
-    limit = governance.limit_of(tool.name)
+    limit = definition.governance.limit_of(tool.name)
     return "it is turned off in agent.yaml" if limit is not None and not limit.enabled else ""
 
 
-def for_others(governance: Governance, tool: ToolDefinition) -> str:
+def for_others(definition: AgentDefinition, tool: ToolDefinition) -> str:
     """Say so if the tool is for roles that the definition has not."""
+    roles = definition.governance.roles
     wanted = {tag.removeprefix(ROLE_TAG) for tag in tool.tags if tag.startswith(ROLE_TAG)}
-    if not wanted or wanted & governance.roles:
+    if not wanted or wanted & roles:
         return ""
-    has = f"the agent is {', '.join(sorted(governance.roles))}" if governance.roles else "the agent has no role"
+    has = f"the agent is {', '.join(sorted(roles))}" if roles else "the agent has no role"
     return f"it is for {', '.join(sorted(wanted))}, and {has}"
 
 
-def unconfirmed(governance: Governance, tool: ToolDefinition) -> str:
+def unconfirmed(definition: AgentDefinition, tool: ToolDefinition) -> str:
     """Say so if the tool needs a person's confirmation and has none."""
+    governance = definition.governance
     risk = governance.risk_of(tool)
     if not (risk.needs_confirmation or CONFIRM_TAG in tool.tags) or matches(tool.name, governance.confirmed):
         return ""

@@ -41,17 +41,19 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
 
 
 def _application(settings: Settings) -> Iterator[Finding]:
-    from owlclaw_ray.app_loader import load_app
+    from owlclaw_ray.app_loader import application
 
-    if settings.app is None:
-        yield ok("application", "none; agents have the built-in tools only")
-        return
     try:
-        app = load_app(settings.app, settings.folder)
+        tools = application(settings.app, settings.folder).registry.definitions()
     except ConfigurationError as error:
         yield from failures("application", error)
         return
-    yield ok("application", f"{settings.app} registers {len(app.registry.definitions())} tools")
+    if settings.app is not None:
+        yield ok("application", f"{settings.app} registers {len(tools)} tools")
+    elif tools:
+        yield ok("application", f"none; installed packages register {len(tools)} tools")
+    else:
+        yield ok("application", "none; agents have the built-in tools only")
 
 
 def _definitions(settings: Settings, usable: list[AgentDefinition]) -> Iterator[Finding]:

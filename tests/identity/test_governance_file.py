@@ -43,6 +43,8 @@ tools:
   limits:
     shop.pay: {calls: 3, seconds: 10, cooldown: 1.5, attempts: 2, timeout: 4}
     "*": {enabled: false}
+    look: {version: v2}
+    sell: {version: {v2: 20, v1: 80}}
 """,
     )
     assert found == Governance(
@@ -51,7 +53,12 @@ tools:
         {"shop.*": Risk.HIGH},
         (Hours(("shop.*",), 570, 900, "Asia/Shanghai", (0, 4)), Hours(("look",), 1_320, 1_440)),
         BreakerRule(2, 9.0),
-        (ToolLimit("shop.pay", True, 3, 10.0, 1.5, 2, 4.0), ToolLimit("*", enabled=False)),
+        (
+            ToolLimit("shop.pay", True, 3, 10.0, 1.5, 2, 4.0),
+            ToolLimit("*", enabled=False),
+            ToolLimit("look", versions=(("v2", 1),)),
+            ToolLimit("sell", versions=(("v1", 80), ("v2", 20))),
+        ),
     )
 
 
