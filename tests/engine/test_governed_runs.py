@@ -75,6 +75,9 @@ async def results(runtime, run):
 
 
 async def test_hidden_tools_are_not_offered_not_executed_and_in_the_ledger_with_their_reasons(agents, tmp_path):
+    """tool-registry: the effective tool set is the hard boundary of permissions; providers receive the schemas of the
+    present run's effective tool set only; a call of a tool outside it gets tool_not_available.
+    """
     app = shop()
     model = Model(lambda request: says("stop") if len(request.messages) > 1 else asks(("shop__pay", '{"amount": 5}')))
     agents.define(governance={"roles": ["clerk"]})

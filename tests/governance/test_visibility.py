@@ -1,9 +1,12 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.governance import Governance, Hidden, Risk, ToolLimit, Visibility
+from owlclaw_ray.engine.entries import visibility_record
 from owlclaw_ray.governance.visibility import LONGEST, Panel
 from owlclaw_ray.ports.visibility import VisibilityFacts
 from owlclaw_ray.testing.clock import ManualClock
@@ -89,6 +92,33 @@ async def test_evaluators_are_asked_at_the_same_time_and_the_late_hide_what_they
         "the evaluator slower did not decide within 5 s",
         "no",
     ]
+
+
+TOOLS = ("a", "b", "c", "d", "e")
+REASONS = st.dictionaries(st.sampled_from([*TOOLS, "gone"]), st.sampled_from(["x", "y", "z"]), max_size=6)
+
+
+@pytest.mark.property
+@given(st.lists(st.tuples(REASONS, st.booleans()), max_size=5))
+async def test_property_13_the_ledger_has_the_result_and_the_reason_of_every_visibility_decision(answers):
+    evaluators = [
+        raises(f"e{at}", tuple(hidden), ValueError("broken")) if broken else gives(f"e{at}", hidden)
+        for at, (hidden, broken) in enumerate(answers)
+    ]
+
+    visible = await decided(ManualClock(), *evaluators, tools=TOOLS)
+
+    record = visibility_record(len(visible.visible), "hash", visible.hidden)
+    told = {tool: (each["by"], each["reason"]) for each in record["hidden"] for tool in each["tools"]}
+    first = {tool: next((at for at, (hidden, _) in enumerate(answers) if tool in hidden), None) for tool in TOOLS}
+    assert visible.visible == tuple(tool for tool in TOOLS if first[tool] is None)
+    assert told.keys() == {tool for tool in TOOLS if first[tool] is not None}
+    for name, (by, reason) in told.items():
+        hidden, broken = answers[first[name]]
+        assert by == f"e{first[name]}"
+        assert reason == (f"the evaluator {by} failed: ValueError: broken" if broken else hidden[name])
+    assert (record["visible"], record["tools"]) == (len(visible.visible), "hash")
+    assert sum(len(each["tools"]) for each in record["hidden"]) + record["visible"] == len(TOOLS)
 
 
 async def test_a_tool_for_certain_roles_is_hidden_from_others():
