@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit, BudgetUse, BudgetWindow
@@ -24,7 +24,7 @@ from owlclaw_ray.errors import BudgetExhaustedError
 from owlclaw_ray.ids import RecordId, ReservationId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.governing import Till
-from owlclaw_ray.ports.store import BudgetAlert, BudgetCharge, BudgetClaim, BudgetSpent
+from owlclaw_ray.ports.store import BudgetAlert, BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
 from owlclaw_ray.ports.visibility import VisibilityFacts
 
 NEVER_BEGUN = frozenset(
@@ -44,11 +44,12 @@ _NO_LIMIT = 2**62
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Reserved:
-    """What a call under way reserved."""
+    """What a call under way reserved, and of which budgets."""
 
-    def __init__(self, reservation_id: ReservationId, windows: Sequence[tuple[Budget, BudgetWindow]]) -> None:
-        self.reservation_id, self.windows = reservation_id, windows
+    reservation_id: ReservationId
+    windows: Sequence[tuple[Budget, BudgetWindow]]
 
 
 class RunBudgets:
@@ -77,13 +78,11 @@ class RunBudgets:
         windows = self._windows(self._of_models)
         self._asked = None
         if windows:
-            reservation_id = ReservationId(derived_id("resv", request.request_id))
             tokens = _tokens(request) if any(each.unit is BudgetUnit.TOKENS for each, _ in windows) else 0
             amounts = [_expected(budget, request, tokens) for budget, _ in windows]
-            answer = await self._till.reserve(reservation_id, self._claims(windows, amounts))
+            self._asked, answer = await self._reserve(request.request_id, windows, amounts)
             if isinstance(answer, BudgetSpent):
                 raise BudgetExhaustedError(self._refusal(windows, answer.use))
-            self._asked = Reserved(reservation_id, windows)
             uses += [(budget, use.used) for (budget, _), use in zip(windows, answer.uses, strict=True)]
         return _cheaper(request, uses)
 
@@ -109,14 +108,14 @@ class RunBudgets:
             used = self._calls_of(budget) if budget.scope is BudgetScope.RUN else 0
             if budget.scope is BudgetScope.RUN and used >= budget.limit:
                 return ToolError("budget_exhausted", _spent(budget, used, None))
+        self._begun[call_id] = tool.name
         windows = self._windows(counting)
         if windows:
-            reservation_id = ReservationId(derived_id("resv", self._run.run_id, call_id))
-            answer = await self._till.reserve(reservation_id, self._claims(windows, [1] * len(windows)))
+            reserved, answer = await self._reserve(call_id, windows, [1] * len(windows))
             if isinstance(answer, BudgetSpent):
+                del self._begun[call_id]
                 return ToolError("budget_exhausted", self._refusal(windows, answer.use))
-            self._calls[call_id] = Reserved(reservation_id, windows)
-        self._begun[call_id] = tool.name
+            self._calls[call_id] = reserved
         return None
 
     def after_call(self, call_id: ToolCallId) -> None:
@@ -141,13 +140,17 @@ class RunBudgets:
         now = self._clock.now()
         return [(each, each.window(now)) for each in budgets if each.scope is not BudgetScope.RUN]
 
-    def _claims(
-        self, windows: Sequence[tuple[Budget, BudgetWindow]], amounts: Sequence[int]
-    ) -> tuple[BudgetClaim, ...]:
-        return tuple(
+    async def _reserve(
+        self, call: str, windows: Sequence[tuple[Budget, BudgetWindow]], amounts: Sequence[int]
+    ) -> tuple[Reserved, BudgetReserved | BudgetSpent]:
+        """Reserve for a call. Whoever takes the run over asks for the same reservation, unless another window has begun."""
+        claims = tuple(
             BudgetClaim(_account(budget, self._run.agent, window), budget.limit, amount, window.ends_at)
             for (budget, window), amount in zip(windows, amounts, strict=True)
         )
+        accounts = (claim.account for claim in claims)
+        reserved = Reserved(ReservationId(derived_id("resv", self._run.run_id, call, *accounts)), windows)
+        return reserved, await self._till.reserve(reserved.reservation_id, claims)
 
     def _settle(self, reserved: Reserved, amounts: Sequence[int]) -> None:
         charges = [

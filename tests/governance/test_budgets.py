@@ -167,6 +167,19 @@ async def test_calls_of_tools_are_counted_by_the_budgets_of_these_tools(scope):
     assert hidden.keys() == (set() if scope is OF_RUN else {"shop.pay"})
 
 
+async def test_a_run_that_is_taken_over_in_another_window_is_charged_in_that_one():
+    clock, till = ManualClock(datetime(2026, 11, 22, 23, 59, tzinfo=UTC)), Till()
+    rules = governed(budget(period=BudgetPeriod.DAY), clock=clock, till=till)
+    Turns(rules).ask()
+    await clock.advance(60)
+
+    rules.resume()
+    Turns(rules).turn(7)
+
+    assert till.used == {"b.tokens.2026-11-23@default/trader:AAPL": 7}
+    assert [set(amounts) for amounts in till.reserved.values()] == [{"b.tokens.2026-11-22@default/trader:AAPL"}]
+
+
 def test_calls_under_way_count():
     rules = governed(budget(CALLS, 2, OF_RUN, tools=("*",)), budget(CALLS, 9, OF_AGENT, tools=("*",)))
     assert [rules.begin("shop.pay", f"c{at}") for at in range(3)] == ["", "", "budget_exhausted"]
