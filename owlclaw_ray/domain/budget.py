@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import Enum
 from urllib.parse import quote
-from zoneinfo import ZoneInfo
 
 from owlclaw_ray.domain.pickling import fast_pickle
 
@@ -75,6 +74,8 @@ class Budget:
         """Return the window that holds this moment."""
         if self.period is BudgetPeriod.TOTAL:
             return BudgetWindow("", None)
+        from zoneinfo import ZoneInfo
+
         zone = ZoneInfo(self.zone)
         day = now.astimezone(zone).date()
         if self.period is BudgetPeriod.DAY:
@@ -113,5 +114,5 @@ class BudgetUse:
     """By calls that are under way."""
 
 
-def _midnight(day: date, zone: ZoneInfo) -> datetime:
+def _midnight(day: date, zone: tzinfo) -> datetime:
     return datetime.combine(day, time(), zone).astimezone(UTC)

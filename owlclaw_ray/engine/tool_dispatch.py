@@ -121,7 +121,9 @@ class ToolDispatch:
                 f"{tool.name} was interrupted: it may or may not have acted. It was not repeated. "
                 "Check what happened before you call it again."
             )
-            return self._refuse(call, "uncertain", message)
+            result = self._refuse(call, "uncertain", message)
+            self.rules.ended(tool, call.call_id)
+            return result
         refused = await self.rules.admit(tool, call.call_id)
         if refused is not None:
             return self._end(call, ToolResult(call.call_id, error=refused))
@@ -131,7 +133,7 @@ class ToolDispatch:
         self.begun.add(call.call_id)
         outcome = await self._attempt(self._invocation(call, tool))
         self._finish(call, tool.name, outcome)
-        self.rules.ended(call.call_id)
+        self.rules.ended(tool, call.call_id)
         return outcome.result
 
     async def _attempt(self, invocation: ToolInvocation) -> ToolOutcome:

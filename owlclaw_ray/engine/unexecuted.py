@@ -25,7 +25,7 @@ class NothingAllowed:
         """Refuse every call."""
         return ToolError("not_executed", f"call {call_id} of {tool.name} is not executed: the run ends")
 
-    def ended(self, call_id: ToolCallId) -> None:
+    def ended(self, tool: ToolDefinition, call_id: ToolCallId) -> None:
         """Learn nothing."""
 
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:

@@ -118,14 +118,15 @@ class RunBudgets:
             self._calls[call_id] = reserved
         return None
 
-    def after_call(self, call_id: ToolCallId) -> None:
-        """Write down that a call was made."""
-        reserved = self._calls.pop(call_id, None)
-        if reserved is not None:
+    def after_call(self, tool: ToolDefinition, call_id: ToolCallId) -> None:
+        """Write down that a call was made, in this activation or in one before it."""
+        counting = [each for each in self._of_tools if matches(tool.name, each.tools)]
+        windows = self._windows(counting)
+        if windows:
+            reserved = self._calls.pop(call_id, None) or self._reservation(call_id, windows)
             self._settle(reserved, [1] * len(reserved.windows))
-        tool = self._begun.get(call_id)
-        for budget in self._of_tools if tool is not None else ():
-            if budget.scope is BudgetScope.RUN and matches(tool or "", budget.tools):
+        for budget in counting:
+            if budget.scope is BudgetScope.RUN:
                 used = self._calls_of(budget)
                 self._tell(budget, used - 1, used)
 
@@ -143,24 +144,30 @@ class RunBudgets:
     async def _reserve(
         self, call: str, windows: Sequence[tuple[Budget, BudgetWindow]], amounts: Sequence[int]
     ) -> tuple[Reserved, BudgetReserved | BudgetSpent]:
-        """Reserve for a call. Whoever takes the run over asks for the same reservation, unless another window has begun."""
+        reserved = self._reservation(call, windows)
         claims = tuple(
-            BudgetClaim(_account(budget, self._run.agent, window), budget.limit, amount, window.ends_at)
+            BudgetClaim(self._account(budget, window), budget.limit, amount, window.ends_at)
             for (budget, window), amount in zip(windows, amounts, strict=True)
         )
-        accounts = (claim.account for claim in claims)
-        reserved = Reserved(ReservationId(derived_id("resv", self._run.run_id, call, *accounts)), windows)
         return reserved, await self._till.reserve(reserved.reservation_id, claims)
+
+    def _reservation(self, call: str, windows: Sequence[tuple[Budget, BudgetWindow]]) -> Reserved:
+        """Return the reservation of a call. Whoever takes the run over means the same, unless another window has begun."""
+        accounts = (self._account(*each) for each in windows)
+        return Reserved(ReservationId(derived_id("resv", self._run.run_id, call, *accounts)), windows)
+
+    def _account(self, budget: Budget, window: BudgetWindow) -> str:
+        return _account(budget, self._run.agent, window)
 
     def _settle(self, reserved: Reserved, amounts: Sequence[int]) -> None:
         charges = [
-            BudgetCharge(_account(budget, self._run.agent, window), amount, self._alerts(budget, window))
+            BudgetCharge(self._account(budget, window), amount, self._alerts(budget, window))
             for (budget, window), amount in zip(reserved.windows, amounts, strict=True)
         ]
         self._till.settle(reserved.reservation_id, tuple(charges))
 
     def _alerts(self, budget: Budget, window: BudgetWindow) -> tuple[BudgetAlert, ...]:
-        run, account = self._run, _account(budget, self._run.agent, window)
+        run, account = self._run, self._account(budget, window)
         return tuple(
             BudgetAlert(
                 _share(budget, percent),
@@ -186,7 +193,7 @@ class RunBudgets:
                 self._till.audit(LedgerKind.WARNING, f"budget-{budget.name}-{percent}", data)
 
     def _refusal(self, windows: Sequence[tuple[Budget, BudgetWindow]], use: BudgetUse) -> str:
-        found = [pair for pair in windows if _account(pair[0], self._run.agent, pair[1]) == use.account]
+        found = [pair for pair in windows if self._account(*pair) == use.account]
         budget, window = found[0]
         return _spent(budget, use.used, window, use.reserved)
 

@@ -92,9 +92,9 @@ class GovernedRun:
         """See RunRules.admit."""
         return self._admit(tool, call_id) or await self._budgets.before_call(tool, call_id)
 
-    def ended(self, call_id: ToolCallId) -> None:
+    def ended(self, tool: ToolDefinition, call_id: ToolCallId) -> None:
         """See RunRules.ended."""
-        self._budgets.after_call(call_id)
+        self._budgets.after_call(tool, call_id)
 
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
         """See RunRules.before_model."""

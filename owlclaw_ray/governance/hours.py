@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from owlclaw_ray.domain.governance import Governance, Hours, matches
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -17,6 +16,8 @@ def within(hours: Hours, now: datetime) -> bool:
     It is clocks that count: an hour that comes twice when summer time ends is inside twice, one that is left out in spring never.
     Hours over midnight belong to the day on which they begin.
     """
+    from zoneinfo import ZoneInfo
+
     local = now.astimezone(ZoneInfo(hours.zone))
     minute, today = local.hour * 60 + local.minute, local.weekday()
     if hours.start < hours.end:

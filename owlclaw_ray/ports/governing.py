@@ -48,8 +48,8 @@ class RunRules(Protocol):
         """
         ...
 
-    def ended(self, call_id: ToolCallId) -> None:
-        """Learn that a call which was admitted is over, its end recorded."""
+    def ended(self, tool: ToolDefinition, call_id: ToolCallId) -> None:
+        """Learn that a call which was admitted, here or by an activation before this one, is over, its end recorded."""
         ...
 
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:

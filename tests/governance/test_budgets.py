@@ -154,7 +154,7 @@ async def test_calls_of_tools_are_counted_by_the_budgets_of_these_tools(scope):
     rules = governed(budget(CALLS, 2, scope, tools=("shop.pay",)))
     for number in range(2):
         assert rules.call("shop.pay", call_id=f"c{number}") == ""
-        rules.run.ended(f"c{number}")
+        rules.over("shop.pay", f"c{number}")
 
     refused = rules.admit("shop.pay", "c2")
 
@@ -180,6 +180,18 @@ async def test_a_run_that_is_taken_over_in_another_window_is_charged_in_that_one
     assert [set(amounts) for amounts in till.reserved.values()] == [{"b.tokens.2026-11-22@default/trader:AAPL"}]
 
 
+def test_a_call_whose_end_nobody_saw_is_charged():
+    till = Till()
+    rules = governed(budget(CALLS, 2, tools=("shop.pay",)), till=till)
+    rules.begin("shop.pay")
+
+    rules.resume()
+    rules.end("shop.pay", "uncertain")
+    rules.over("shop.pay")
+
+    assert (till.used, till.reserved) == ({"b.calls.@default/trader:AAPL": 1}, {})
+
+
 def test_calls_under_way_count():
     rules = governed(budget(CALLS, 2, OF_RUN, tools=("*",)), budget(CALLS, 9, OF_AGENT, tools=("*",)))
     assert [rules.begin("shop.pay", f"c{at}") for at in range(3)] == ["", "", "budget_exhausted"]
@@ -193,7 +205,7 @@ def test_who_has_no_budget_asks_nobody():
     turns = Turns(governed(till=Closed()))
     assert turns.turn(5).model == turns.choice
     assert turns.rules.call("shop.pay") == ""
-    turns.rules.run.ended("c")
+    turns.rules.over("shop.pay")
     of_run = governed(budget(scope=OF_RUN), replace(budget(CALLS, 5, OF_RUN), tools=("*",)), till=Closed())
     assert Turns(of_run).turn(5)
     assert of_run.call("shop.pay") == ""

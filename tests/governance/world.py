@@ -50,9 +50,9 @@ class Till:
         return BudgetReserved(tuple(map(self._use, claims)))
 
     def settle(self, reservation_id, charges):
-        self.reserved.pop(reservation_id)
-        for charge in charges:
-            self.used[charge.account] += charge.amount
+        if self.reserved.pop(reservation_id, None) is not None:
+            for charge in charges:
+                self.used[charge.account] += charge.amount
 
     def audit(self, kind, key, data):
         self.told.append(data["why"])
@@ -103,6 +103,10 @@ class Rules:
 
     def end(self, name, error="", call_id="c"):
         self.outcomes.append(CallOutcome(name, call_id, error, self.now))
+
+    def over(self, name, call_id="c"):
+        """Have the end of a call written down."""
+        self.run.ended(self.tools[name], ToolCallId(call_id))
 
     def call(self, name, error="", call_id="c"):
         refused = self.begin(name, call_id)
