@@ -188,11 +188,11 @@ class Writer:
     def _write_budgets(self, connection: Connection, changes: Changes) -> None:
         accounts = sorted(changes.accounts.values(), key=attrgetter("account"))
         self._accounts.run(connection, [(row.used, row.reserved, row.alerted, row.account) for row in accounts])
+        self._settled.run(connection, [(reservation_id,) for reservation_id in sorted(changes.settled)])
         new = [row for rows in changes.new_reservations.values() for row in rows]
         self._new_reservations.run(
             connection, [(row.reservation_id, row.account, row.run_id, row.amount) for row in new]
         )
-        self._settled.run(connection, [(reservation_id,) for reservation_id in sorted(changes.settled)])
         self._reservations_since_sweep += len(new)
         if self._reservations_since_sweep >= _SWEEP_EVERY and changes.reserved_at:
             self._reservations_since_sweep = 0
