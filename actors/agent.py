@@ -28,8 +28,10 @@ from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.tools.naming import BUILT_IN_NAMES
 
 _FRESH_SECONDS = 1.0
 _PAUSE = 0.2
@@ -84,6 +86,7 @@ class AgentActor:
             models=GatewayLink(host_id, plan.namespace),
             tools=TaskToolRunner(plan.worker, clock, plan.tool_slots),
             catalog=ToolCatalog(tools),
+            governor=DefinitionGovernor(tools, clock, BUILT_IN_NAMES),
             clock=clock,
             has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),
         )

@@ -17,8 +17,7 @@ from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.local_embedder import LocalEmbedder, find_embedder
 from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.app_loader import load_app
+from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.errors import StoreUnavailableError
@@ -118,7 +117,7 @@ def _worker(plan: WorkerPlan) -> _Worker:
 def _make_worker(plan: WorkerPlan) -> _Worker:
     configure(plan.log)
     clock = SystemClock()
-    app = load_app(plan.app_path, Path(plan.app_folder)) if plan.app_path else OwlClaw("owlclaw")
+    app = application(plan.app_path, Path(plan.app_folder))
     memory = LanceMemory(Path(plan.data_dir), _embedder(plan.embedder), clock)
     schedules = KeeperSchedules(Named(KEEPER, plan.namespace))
     builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)

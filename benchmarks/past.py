@@ -98,7 +98,7 @@ def _run(run_id: RunId, agent: AgentRef, at: datetime) -> Iterator[Command]:
         tuple(
             LedgerRecord(RecordId(derived_id("rec", run_id, key)), agent.tenant, agent.agent_id, run_id, kind, at, data)
             for key, kind, data in (
-                ("start", LedgerKind.VISIBILITY, {"visible": ["log_decision"], "hidden": []}),
+                ("start", LedgerKind.VISIBILITY, {"visible": 1, "tools": prompt["tools"], "hidden": []}),
                 ("0", LedgerKind.MODEL_CALL, {"model": "scripted:tool_once", "usage": usage}),
                 ("call", LedgerKind.TOOL_CALL, tool),
                 ("decision", LedgerKind.DECISION, {"reasoning": "Nothing", "decision_type": "no_action"}),

@@ -27,6 +27,8 @@ class OwlClaw:
 
     def __init__(self, name: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.name = name
+        self.plugins: set[str] = set()
+        """Entry points that have added their tools."""
         self.registry = ToolRegistry(name, monotonic)
         self._adapters: list[ToolAdapter] = []
 

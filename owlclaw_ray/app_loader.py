@@ -1,8 +1,9 @@
-"""Importing an application by its path, as `module:app`."""
+"""Importing an application by its path, as `module:app`, and the tools that installed packages add to every application."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 import traceback
 from pathlib import Path
@@ -11,7 +12,38 @@ from types import ModuleType
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.errors import ConfigurationError, Problem
 
+PLUGINS = "owlclaw.tools"
+"""The group of entry points that name functions of an OwlClaw, each of which registers tools on it."""
 _FIX = "write it as module:name, such as app:app for `app = OwlClaw(…)` in app.py"
+
+
+def application(import_path: str | None, folder: Path | None = None) -> OwlClaw:
+    """Return the application, or one without tools of its own if there is no path, with the tools of installed packages.
+
+    Raises ConfigurationError as load_app does, and with every plug-in that cannot be used.
+    """
+    app = load_app(import_path, folder) if import_path else OwlClaw("owlclaw")
+    add_plugins(app)
+    return app
+
+
+def add_plugins(app: OwlClaw) -> None:
+    """Have every entry point of the group `owlclaw.tools` register its tools, once; raises ConfigurationError naming all that fail."""
+    problems = []
+    for entry in sorted(importlib.metadata.entry_points(group=PLUGINS), key=lambda each: each.name):
+        if entry.name in app.plugins:
+            continue
+        where = f"plug-in {entry.name!r} ({entry.value})"
+        try:
+            entry.load()(app)
+            app.plugins.add(entry.name)
+        except ConfigurationError as error:
+            problems += [Problem(f"{where}: {each.where}", each.what, each.fix) for each in error.problems]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is told with its place
+            what = f"failed with {type(error).__name__}: {error}"
+            problems.append(Problem(where, what, "mend it, or remove its package"))
+    if problems:
+        raise ConfigurationError(problems)
 
 
 def load_app(import_path: str, folder: Path | None = None) -> OwlClaw:

@@ -17,6 +17,7 @@ OwlClawError
 └── TerminalError             it was tried, it failed, repeating it is pointless or unsafe
     ├── ModelRefusedError     bad key, unknown model, invalid request
     ├── StaleEpochError       another activation owns the agent now
+    ├── BudgetExhaustedError  a budget has nothing left for a model call
     ├── MissingDependencyError  an optional package is not installed; names the command that installs it
     └── ToolExecutionError    a tool's handler failed
         └── ToolTimeoutError  it did not finish within its time limit
@@ -164,6 +165,10 @@ class ModelRefusedError(TerminalError):
 
 class StaleEpochError(TerminalError):
     """A write came from an activation that no longer owns its agent. Nothing was written."""
+
+
+class BudgetExhaustedError(TerminalError):
+    """A model call would use what a budget does not have. The message names the budget, its limit, the use and the renewal."""
 
 
 class MissingDependencyError(TerminalError):

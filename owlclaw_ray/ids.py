@@ -22,6 +22,7 @@ RecordId = NewType("RecordId", str)
 ToolCallId = NewType("ToolCallId", str)
 RequestId = NewType("RequestId", str)
 ArtifactId = NewType("ArtifactId", str)
+ReservationId = NewType("ReservationId", str)
 
 DEFAULT_TENANT = TenantId("default")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.app_loader import load_app
+from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
@@ -51,7 +51,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     from owlclaw_ray.tools.composition import declared_tools
 
     settings = load_settings(folder, environ)
-    app = load_app(settings.app, settings.folder) if settings.app else OwlClaw("owlclaw")
+    app = application(settings.app, settings.folder)
     tools = declared_tools(app.sources(), settings.host_tools)
     source = DefinitionFolder(settings.agents_dir, settings.defaults)
     definitions, broken = [], []

@@ -371,7 +371,7 @@ def _essence(kind: LedgerKind, data: JsonObject) -> bytes:
     """Return, in one form, what an entry and its record must agree on."""
     match kind:
         case LedgerKind.VISIBILITY:
-            agreed = data["visible"]
+            agreed = data["tools"]
         case LedgerKind.MODEL_CALL:
             agreed = [data[key] for key in ("model", "scripted", "usage", "duration_ms")]
         case LedgerKind.DECISION:

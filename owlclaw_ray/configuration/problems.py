@@ -41,13 +41,14 @@ def _problem(error: ErrorDetails, model: type[BaseModel], where: Callable[[Seque
 
 
 def _model_at(model: type[BaseModel] | None, path: Sequence[int | str]) -> type[BaseModel] | None:
-    for part in path:
-        if model is None:
-            return None
-        model = next(
-            (_model_in(info.annotation) for name, info in model.model_fields.items() if part in {name, info.alias}),
-            None,
-        )
+    parts = list(path)
+    while parts and model is not None:
+        part = parts.pop(0)
+        fields = model.model_fields.items()
+        annotation = next((info.annotation for name, info in fields if part in {name, info.alias}), None)
+        model = _model_in(annotation)
+        if parts and typing.get_origin(annotation) in {tuple, dict}:
+            del parts[0]
     return model
 
 
@@ -68,4 +69,8 @@ def _shown(value: object) -> str:
 
 def _sentence(message: str) -> str:
     lowered = message[:1].lower() + message[1:]
-    return lowered.replace("input should be", "it must be").replace("valid tuple", "list")
+    return (
+        lowered.replace("input should be", "it must be")
+        .replace("valid tuple", "list")
+        .replace("tuple should have", "it must have")
+    )

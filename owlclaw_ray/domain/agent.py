@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from urllib.parse import quote
 
+from owlclaw_ray.domain.governance import Breaker, Governance, Pace
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import UserError
@@ -150,6 +151,7 @@ class AgentDefinition:
     tools: ToolChoice = field(default_factory=ToolChoice)
     preload_memories: int = 5
     """How many memories are looked up before the first model call (M8); 0 turns it off."""
+    governance: Governance = field(default_factory=Governance)
     warnings: tuple[str, ...] = ()
     """What was wrong but did not stop the loading, such as a skill with broken frontmatter: file, line, problem."""
 
@@ -162,10 +164,10 @@ class AgentState:
     recent_outcomes: tuple[str, ...] = ()
     """One line each for the last runs, oldest first; at most RECENT_OUTCOMES."""
     runs: int = 0
+    breakers: tuple[Breaker, ...] = ()
+    paces: tuple[Pace, ...] = ()
 
     def after_run(self, outcome: str) -> AgentState:
         """Return the state after one more run that ended with this one-line outcome."""
-        return AgentState(
-            recent_outcomes=(*self.recent_outcomes, outcome)[-RECENT_OUTCOMES:],
-            runs=self.runs + 1,
-        )
+        recent = (*self.recent_outcomes, outcome)[-RECENT_OUTCOMES:]
+        return replace(self, recent_outcomes=recent, runs=self.runs + 1)

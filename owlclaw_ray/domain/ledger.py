@@ -25,7 +25,8 @@ class LedgerKind(Enum):
     DECISION = "decision"
     """The agent logged why: reasoning, decision_type."""
     VISIBILITY = "visibility"
-    """Which tools a run may use, and why others not: visible, hidden [{tool, reason}]."""
+    """Which tools a run may use, and why others not: visible (how many), tools (hash of the blob with their schemas), hidden
+    [{tools, by, reason}]."""
     WARNING = "warning"
     """Something degraded: what, why."""
 

@@ -26,7 +26,7 @@ class RunStatus(Enum):
     TIMEOUT = "timeout"
     """The run's own time limit passed, or its deadline."""
     TERMINATED = "terminated"
-    """Over the limit of tool calls or turns."""
+    """Over the limit of tool calls or turns, or of a budget."""
     CANCELLED = "cancelled"
     SKIPPED = "skipped"
     """There was nothing to do, or its deadline passed before it began."""

@@ -90,7 +90,8 @@ class ToolError:
     """Why a call failed, in words that the model can act on."""
 
     type: str
-    """`invalid_arguments`, `tool_not_available`, `timeout`, `execution_failed`, `uncertain`, `not_executed`, `denied`, `limit_reached`."""
+    """`invalid_arguments`, `tool_not_available`, `timeout`, `execution_failed`, `uncertain`, `not_executed`, `denied`, `limit_reached`,
+    `rate_limited`, `circuit_open`, `budget_exhausted`."""
     message: str
     retryable: bool = False
     details: JsonValue = None

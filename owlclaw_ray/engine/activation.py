@@ -176,7 +176,8 @@ class Activation:
         conversation.restore(claimed.journal, claimed.blobs)
         journal = self._journal(claimed, conversation)
         try:
-            return await self._finish(claimed, journal, await self._result_of(claimed, journal))
+            result, state = await self._result_of(claimed, journal)
+            return await self._finish(claimed, journal, result, state)
         except asyncio.CancelledError:
             if not self.lost:
                 await self._save(journal)
@@ -194,8 +195,10 @@ class Activation:
         clock = self._services.clock
         return RunJournal(claimed.run, self.epoch, conversation=conversation, store=self._store, clock=clock)
 
-    async def _finish(self, claimed: RunClaimed, journal: RunJournal, result: RunResult) -> RunClaimed | None:
-        state = self.state.after_run(outcome_line(result, claimed.run.trigger.kind.value))
+    async def _finish(
+        self, claimed: RunClaimed, journal: RunJournal, result: RunResult, state: AgentState
+    ) -> RunClaimed | None:
+        state = state.after_run(outcome_line(result, claimed.run.trigger.kind.value))
         self._woken = False  # the end of the run looks for the next one, in the same transaction
         following = await journal.finish(result, state, claim_next=not self._draining)
         self.state = state
@@ -210,29 +213,30 @@ class Activation:
         message = f"internal error: {type(error).__name__}: {error}"
         result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
         conversation = Conversation(last_seq=again.journal[-1].seq)
-        return await self._finish(again, self._journal(again, conversation), result)
+        return await self._finish(again, self._journal(again, conversation), result, self.state)
 
-    async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> RunResult:
+    async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> tuple[RunResult, AgentState]:
+        """Return how the run ended, and the agent's state with what it taught."""
         run = claimed.run
         if not journal.conversation.prompt_built:
             too_late = deadline_passed(run, self._services.clock.now())
             if too_late is not None:
-                return too_late
+                return too_late, self.state
         resumed = sum(entry.kind is EntryKind.RUN_RESUMED for entry in claimed.journal)
         if resumed > MOST_RESUMES:
             message = f"the run was interrupted {resumed} times; its host dies of it, or the machine does"
             error = RunError("interrupted_too_often", message)
-            return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error)
+            return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error), self.state
         try:
             definition = await self._definition(run)
         except OwlClawError as problem:
             error = RunError(type(problem).__name__, str(problem))
-            return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error)
+            return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error), self.state
         if definition is None:
-            return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED)
+            return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
         loop = RunLoop(run, definition, self.state, journal, self._services)
         self._stop = loop.cancel
-        return await loop.execute()
+        return await loop.execute(), loop.rules.kept(self.state)
 
     async def _definition(self, run: Run) -> AgentDefinition | None:
         """Return the agent's definition, or None if the run is cancelled before it is there."""

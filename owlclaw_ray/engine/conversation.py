@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from owlclaw_ray.domain.governance import CallOutcome
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.model import Message, Role
 from owlclaw_ray.domain.run import Usage
@@ -46,6 +47,8 @@ class Conversation:
     tools_called: list[str] = field(default_factory=list)
     tool_calls: int = 0
     """Calls that were executed, or were refused for what the model wrote: these count against the limit."""
+    outcomes: list[CallOutcome] = field(default_factory=list)
+    """The ends of all calls, in order."""
     known_calls: set[ToolCallId] = field(default_factory=set)
     usage: Usage = field(default_factory=Usage)
     model: str = ""
@@ -90,12 +93,13 @@ class Conversation:
             case EntryKind.TOOL_STARTED:
                 self.started.add(ToolCallId(data["call_id"]))
             case EntryKind.TOOL_FINISHED:
-                self._finish(data["tool"], finished_result(data))
+                self._finish(data["tool"], finished_result(data), entry.at.timestamp())
             case _:
                 pass
 
-    def _finish(self, tool: str, result: ToolResult) -> None:
+    def _finish(self, tool: str, result: ToolResult, at: float) -> None:
         self.results[result.call_id] = result
+        self.outcomes.append(CallOutcome(tool, result.call_id, result.error.type if result.error else "", at))
         if result.error is None or result.error.type != NOT_EXECUTED:
             self.tools_called.append(tool)
             self.tool_calls += 1

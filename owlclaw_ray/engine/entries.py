@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.run import RunResult, Usage
@@ -46,6 +49,15 @@ def model_call_record(reply: ModelReply) -> JsonObject:
             {"model": each.model, "error": each.error, "retryable": each.retryable} for each in reply.failed_attempts
         ]
     return data
+
+
+def visibility_record(visible: int, schemas: str, hidden: Iterable[Hidden]) -> JsonObject:
+    """Return the data of a visibility ledger record, which stays short however many tools are visible."""
+    return {
+        "visible": visible,
+        "tools": schemas,
+        "hidden": [{"tools": list(each.tools), "by": each.by, "reason": each.reason} for each in hidden],
+    }
 
 
 def replied_calls(data: JsonObject) -> tuple[ToolCall, ...]:

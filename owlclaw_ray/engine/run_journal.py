@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -17,9 +18,25 @@ from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.entries import run_finished
 from owlclaw_ray.engine.storable import storable
 from owlclaw_ray.errors import StaleEpochError
-from owlclaw_ray.ids import RecordId, RunId, derived_id
+from owlclaw_ray.ids import RecordId, ReservationId, RunId, derived_id
 from owlclaw_ray.ports.clock import Clock, Timer
-from owlclaw_ray.ports.store import Appended, AppendJournal, FinishRun, RunClaimed, RunFinished
+from owlclaw_ray.ports.store import (
+    Appended,
+    AppendJournal,
+    BudgetCharge,
+    BudgetClaim,
+    BudgetReserved,
+    BudgetSettled,
+    BudgetSpent,
+    FinishRun,
+    Outcome,
+    ReserveBudget,
+    RunClaimed,
+    RunFinished,
+    SettleBudget,
+)
+
+logger = logging.getLogger(__name__)
 
 FLUSH_AFTER = 0.05
 """Seconds after which buffered facts are sent even if nothing waits for them, so that watchers see them soon."""
@@ -46,6 +63,7 @@ class RunJournal:
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
         self._blobs: dict[str, str] = {}
+        self._settlements: list[SettleBudget] = []
         self._flusher: Timer | None = None
         self._flush: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
@@ -78,6 +96,25 @@ class RunJournal:
         """Add records that a tool made."""
         self._ledger += records
 
+    async def reserve(
+        self, reservation_id: ReservationId, claims: tuple[BudgetClaim, ...]
+    ) -> BudgetReserved | BudgetSpent:
+        """Reserve of budgets for a call of this run; raises StaleEpochError."""
+        self._raise_failure()
+        run = self._run
+        now = self._clock.now()
+        outcome = await self._store.apply(
+            ReserveBudget(reservation_id, run.run_id, run.agent, self._epoch, claims, now)
+        )
+        if not isinstance(outcome, BudgetReserved | BudgetSpent):
+            raise StaleEpochError(f"run {run.run_id}: {outcome}")
+        return outcome
+
+    def settle(self, reservation_id: ReservationId, charges: tuple[BudgetCharge, ...]) -> None:
+        """Settle a reservation in the transaction of the facts that are recorded by now."""
+        run = self._run
+        self._settlements.append(SettleBudget(reservation_id, run.run_id, run.agent, self._epoch, charges))
+
     async def commit(self) -> None:
         """Return when every fact so far is durable; raises StaleEpochError.
 
@@ -101,22 +138,22 @@ class RunJournal:
             self.record(EntryKind.RUN_FINISHED, data)
             self.audit(LedgerKind.RUN, "end", data)
             self._stop_flusher()
-            entries, ledger, blobs = self._take()
+            settlements, (entries, ledger, blobs) = self._take_settlements(), self._take()
             run = self._run
-            outcome = await self._store.apply(
-                FinishRun(
-                    run.run_id,
-                    run.agent,
-                    self._epoch,
-                    entries,
-                    result,
-                    state,
-                    self._clock.now(),
-                    ledger,
-                    blobs,
-                    claim_next=claim_next,
-                )
+            end = FinishRun(
+                run.run_id,
+                run.agent,
+                self._epoch,
+                entries,
+                result,
+                state,
+                self._clock.now(),
+                ledger,
+                blobs,
+                claim_next=claim_next,
             )
+            *settled, outcome = await self._store.apply_all([*settlements, end])
+        self._tell(settled)
         if not isinstance(outcome, RunFinished):
             raise StaleEpochError(f"run {run.run_id}: {outcome}")
         return outcome.next
@@ -130,15 +167,26 @@ class RunJournal:
         self._entries, self._ledger, self._blobs = [], [], {}
         return taken
 
+    def _take_settlements(self) -> list[SettleBudget]:
+        taken, self._settlements = self._settlements, []
+        return taken
+
+    def _tell(self, settled: Sequence[Outcome]) -> None:
+        """Log what the ledger was told of budgets."""
+        for outcome in settled:
+            for record in outcome.alerts if isinstance(outcome, BudgetSettled) else ():
+                logger.warning("%s: %s", self._run.agent, record.data["why"])
+
     async def _append(self, *, asking: bool = False) -> None:
         async with self._writing:
             self._raise_failure()
             if not self._entries and not self._ledger and not asking:
                 return
-            entries, ledger, blobs = self._take()
+            settlements, (entries, ledger, blobs) = self._take_settlements(), self._take()
             run = self._run
             try:
-                appended = await self._write(AppendJournal(run.run_id, run.agent, self._epoch, entries, ledger, blobs))
+                command = AppendJournal(run.run_id, run.agent, self._epoch, entries, ledger, blobs)
+                appended = await self._write(command, settlements)
             except Exception as error:
                 self.failure = error
                 self.interrupt()
@@ -149,8 +197,9 @@ class RunJournal:
                 self.cancel_requested = True
                 self.interrupt()
 
-    async def _write(self, command: AppendJournal) -> Appended:
-        outcome = await self._store.apply(command)
+    async def _write(self, command: AppendJournal, settlements: Sequence[SettleBudget]) -> Appended:
+        outcome, *settled = await self._store.apply_all([command, *settlements])
+        self._tell(settled)
         if not isinstance(outcome, Appended):
             raise StaleEpochError(f"run {command.run_id}: {outcome}")
         return outcome

@@ -20,16 +20,24 @@ from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolClass
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.engine.entries import model_call_record, model_replied
+from owlclaw_ray.engine.entries import model_call_record, model_replied, visibility_record
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.short_term import ShortTermMemory
 from owlclaw_ray.engine.skill_selection import select_skills
 from owlclaw_ray.engine.skill_text import read_skill_body
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
-from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError, OwlClawError, StaleEpochError
+from owlclaw_ray.engine.unexecuted import NothingAllowed
+from owlclaw_ray.errors import (
+    BudgetExhaustedError,
+    ModelRefusedError,
+    ModelUnavailableError,
+    OwlClawError,
+    StaleEpochError,
+)
 from owlclaw_ray.ids import RequestId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.governing import Governor, RunRules
 from owlclaw_ray.ports.models import Models
 from owlclaw_ray.ports.tools import ToolInvocation, ToolRunner
 
@@ -43,6 +51,7 @@ class RunServices:
     models: Models
     tools: ToolRunner
     catalog: ToolCatalog
+    governor: Governor
     clock: Clock
     has_memories: Callable[[AgentRef], bool]
     """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
@@ -63,6 +72,7 @@ class RunLoop:
         self._journal, self._services = journal, services
         self._conversation = journal.conversation
         self._limits = definition.limits
+        self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._bound_by_deadline = False
         self._task: asyncio.Task[RunResult] | None = None
@@ -93,6 +103,8 @@ class RunLoop:
             result = RunResult(RunStatus.TIMEOUT, error=self._timeout())
         except StaleEpochError:
             raise
+        except BudgetExhaustedError as error:
+            result = self._terminated(str(error), "budget_exhausted")
         except (ModelUnavailableError, ModelRefusedError) as error:
             retryable = isinstance(error, ModelUnavailableError)
             result = RunResult(RunStatus.FAILED, error=RunError("model_failed", str(error), retryable=retryable))
@@ -129,7 +141,7 @@ class RunLoop:
             (self._dispatch or self._new_dispatch()).close(_reason(result))
 
     def _new_dispatch(self) -> ToolDispatch:
-        return _dispatch(self._run, self._journal, self._services, self._limits)
+        return _dispatch(self._run, self._journal, self._services, self._limits, self.rules)
 
     async def _decide_in_time(self) -> RunResult:
         seconds, until = self._limits.run_timeout, self._run.deadline
@@ -195,11 +207,13 @@ class RunLoop:
             trigger=self._run.trigger,
             base_dir=self._definition.folder,
         )
+        request = await self.rules.before_model(request, conversation.usage, conversation.turns)
         self._asking = True
         reply = self._with_new_call_ids(await contained(self._services.models.complete(request)))
         self._asking = False
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), model_call_record(reply))
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply))
+        self.rules.after_model(reply.usage, conversation.usage, conversation.turns)
         self._short_term.add(f"you said: {reply.text}" if reply.text else f"you called {len(reply.tool_calls)} tools")
         if reply.tool_calls:
             await self._journal.commit()
@@ -228,15 +242,17 @@ class RunLoop:
             outcomes=self._state.recent_outcomes,
             memories=memories,
         )
-        refusals = {name: definition.tools.refusal(name) for name in self._services.catalog.names}
-        visible = self._services.catalog.select([name for name, refusal in refusals.items() if not refusal])
-        hidden = [{"tool": name, "reason": refusal} for name, refusal in refusals.items() if refusal]
-        self._journal.audit(LedgerKind.VISIBILITY, "start", {"visible": list(visible.names), "hidden": hidden})
+        decided = await self.rules.decide(self._services.catalog.names)
+        visible = self._services.catalog.select(decided.visible)
+        schemas = self._journal.blob(visible.encoded.decode())
+        self._journal.audit(
+            LedgerKind.VISIBILITY, "start", visibility_record(len(visible.names), schemas, decided.hidden)
+        )
         self._journal.record(
             EntryKind.PROMPT_BUILT,
             {
                 "system": self._journal.blob(system),
-                "tools": self._journal.blob(visible.encoded.decode()),
+                "tools": schemas,
                 "user": user,
                 "model": definition.model.chain[0],
                 "scripted": definition.model.chain[0].startswith("scripted:"),
@@ -277,10 +293,10 @@ class RunLoop:
         for call in calls:
             self._short_term.add(f"{call.name}({call.arguments[:200]})")
 
-    def _terminated(self, why: str) -> RunResult:
+    def _terminated(self, why: str, type_: str = "limit_reached") -> RunResult:
         logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)
         self._journal.audit(LedgerKind.WARNING, "limit", {"what": "run terminated", "why": why})
-        return RunResult(RunStatus.TERMINATED, error=RunError("limit_reached", why))
+        return RunResult(RunStatus.TERMINATED, error=RunError(type_, why))
 
 
 async def end_without_loop(
@@ -288,7 +304,7 @@ async def end_without_loop(
 ) -> RunResult:
     """Return the end of a run that cannot be executed; what earlier activations began of it is accounted for."""
     result = RunResult(status, error=error)
-    _dispatch(run, journal, services, Limits()).close(_reason(result))
+    _dispatch(run, journal, services, Limits(), NothingAllowed()).close(_reason(result))
     return await _ended(run, journal, services.clock, result)
 
 
@@ -298,8 +314,9 @@ def being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _dispatch(run: Run, journal: RunJournal, services: RunServices, limits: Limits) -> ToolDispatch:
-    return ToolDispatch(run, services.catalog.select(journal.conversation.visible), limits, services.tools, journal)
+def _dispatch(run: Run, journal: RunJournal, services: RunServices, limits: Limits, rules: RunRules) -> ToolDispatch:
+    visible = services.catalog.select(journal.conversation.visible)
+    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock)
 
 
 def _reason(result: RunResult) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.journal import EntryKind
@@ -19,8 +20,11 @@ from owlclaw_ray.engine.catalog import VisibleTools
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import NOT_EXECUTED
 from owlclaw_ray.engine.entries import tool_finished
+from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.ids import ToolCallId, derived_id
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.governing import RunRules
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome, ToolRunner
 
 _SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
@@ -35,6 +39,8 @@ class ToolDispatch:
     limits: Limits
     tools: ToolRunner
     journal: RunJournal
+    rules: RunRules
+    clock: Clock
     begun: set[ToolCallId] = field(default_factory=set)
     """Calls that were handed to `tools`."""
 
@@ -110,21 +116,45 @@ class ToolDispatch:
         limit = self.limits.schedules_per_run
         if tool.name in _SCHEDULING and self._schedules_made() >= limit:
             return self._refuse(call, "limit_reached", f"a run may make {limit} schedules, and this one has")
+        if tool.effect is Effect.ONCE and call.call_id in self.journal.conversation.started:
+            message = (
+                f"{tool.name} was interrupted: it may or may not have acted. It was not repeated. "
+                "Check what happened before you call it again."
+            )
+            result = self._refuse(call, "uncertain", message)
+            self.rules.ended(tool, call.call_id)
+            return result
+        refused = await self.rules.admit(tool, call.call_id)
+        if refused is not None:
+            return self._end(call, ToolResult(call.call_id, error=refused))
         if tool.effect is Effect.ONCE:
-            if call.call_id in self.journal.conversation.started:
-                message = (
-                    f"{tool.name} was interrupted: it may or may not have acted. It was not repeated. "
-                    "Check what happened before you call it again."
-                )
-                return self._refuse(call, "uncertain", message)
             self.journal.record(EntryKind.TOOL_STARTED, {"call_id": call.call_id, "tool": tool.name})
             await self.journal.commit()
         self.begun.add(call.call_id)
-        outcome = await contained(self.tools.run(self._invocation(call, tool)))
+        outcome = await self._attempt(self._invocation(call, tool))
         self._finish(call, tool.name, outcome)
+        self.rules.ended(tool, call.call_id)
         return outcome.result
 
+    async def _attempt(self, invocation: ToolInvocation) -> ToolOutcome:
+        """Execute the call, again while its error may pass, it may be repeated, and the definition allows it (T8).
+
+        The key of all attempts is the same. The waits are spread by the call's id.
+        """
+        limit = self.rules.limit_of(invocation.tool)
+        policy = RetryPolicy(limit.attempts if limit is not None and invocation.effect is not Effect.ONCE else 1)
+        attempt = 1
+        while True:
+            outcome = await contained(self.tools.run(invocation))
+            error = outcome.result.error
+            if error is None or not error.retryable or attempt == policy.attempts:
+                return _counted(outcome, attempt)
+            await self.clock.sleep(policy.delay(attempt, crc32(invocation.idempotency_key.encode()) / 2**32))
+            attempt += 1
+
     def _invocation(self, call: ToolCall, tool: ToolDefinition) -> ToolInvocation:
+        limit = self.rules.limit_of(tool.name)
+        own = limit.timeout if limit is not None else None
         return ToolInvocation(
             call_id=call.call_id,
             tool=tool.name,
@@ -134,13 +164,15 @@ class ToolDispatch:
             trigger=self.run.trigger.kind,
             effect=tool.effect,
             tool_class=tool.tool_class,
-            timeout=tool.timeout or self.limits.tool_timeout,
+            timeout=own or tool.timeout or self.limits.tool_timeout,
             idempotency_key=derived_id("call", self.run.run_id, call.call_id),
             active_schedules=self.limits.active_schedules,
         )
 
     def _refuse(self, call: ToolCall, type_: str, message: str) -> ToolResult:
-        result = ToolResult(call.call_id, error=ToolError(type_, message))
+        return self._end(call, ToolResult(call.call_id, error=ToolError(type_, message)))
+
+    def _end(self, call: ToolCall, result: ToolResult) -> ToolResult:
         self._finish(call, self._canonical(call), ToolOutcome(result, duration_ms=0))
         return result
 
@@ -164,3 +196,11 @@ class ToolDispatch:
     def _effect(self, call: ToolCall) -> Effect:
         tool = self.visible.by_wire_name.get(call.name)
         return tool.effect if tool else Effect.PURE
+
+
+def _counted(outcome: ToolOutcome, attempts: int) -> ToolOutcome:
+    """Return the outcome with the number of its attempts, if it took more than one."""
+    if attempts == 1:
+        return outcome
+    result = replace(outcome.result, metadata={**outcome.result.metadata, "attempts": attempts})
+    return replace(outcome, result=result)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
 from owlclaw_ray.domain.agent import Isolation, ModelChoice, ToolChoice
 from owlclaw_ray.identity.defaults import Defaults
@@ -16,10 +17,8 @@ _NonEmpty = Annotated[str, Field(min_length=1)]
 Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?-]+$", max_length=64)]
 
 
-class ToolPatterns(BaseModel):
-    """Which tools a definition's agents may be given: canonical names, with `*` and `?`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ToolSection(ToolsFile):
+    """Which tools a definition's agents may be given (canonical names, with `*` and `?`), and within which limits."""
 
     allow: tuple[Pattern, ...] = ToolChoice().allow
     deny: tuple[Pattern, ...] = ()
@@ -42,8 +41,9 @@ class AgentFile(BaseModel):
     stream: bool = False
     isolation: Isolation = Isolation.DEDICATED
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
-    tools: ToolPatterns = Field(default_factory=ToolPatterns)
+    tools: ToolSection = Field(default_factory=ToolSection)
     preload_memories: Annotated[int, Field(ge=0, le=20)] = 5
+    governance: GovernanceFile = Field(default_factory=GovernanceFile)
 
     def model_choice(self, defaults: Defaults) -> ModelChoice:
         """Return the chain: a model written here stands alone unless a fallback is written too."""

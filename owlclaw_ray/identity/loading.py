@@ -59,6 +59,7 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         skills=skills,
         tools=settings.tools.choice(),
         preload_memories=settings.preload_memories,
+        governance=settings.governance.governance(settings.tools.limits),
         warnings=warnings,
     )
 

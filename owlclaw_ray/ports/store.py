@@ -16,13 +16,14 @@ from enum import Enum
 from typing import Protocol, TypeAlias
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
-from owlclaw_ray.ids import ActivationId, RecordId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ActivationId, RecordId, ReservationId, RunId, ScheduleId, TenantId
 
 
 @fast_pickle
@@ -111,7 +112,8 @@ class AppendJournal:
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class FinishRun:
-    """Append the last facts, set the result, save the agent's state, all in one; then claim the next run if asked.
+    """Append the last facts, set the result, save the agent's state, give back what the run reserved of budgets, all in one;
+    then claim the next run if asked.
 
     Outcome: RunFinished or StaleEpoch.
     """
@@ -191,6 +193,73 @@ class AppendLedger:
     records: tuple[LedgerRecord, ...]
 
 
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class BudgetClaim:
+    """What a call asks of one account: the use of one budget in one of its windows."""
+
+    account: str
+    limit: int
+    amount: int
+    """What it will use, as far as is known; 0 asks only how much is used."""
+    expires_at: datetime | None = None
+    """When nobody claims of this account any more; None: never."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ReserveBudget:
+    """Set aside what a call of a running run may use, in all these accounts or in none. Outcome: BudgetReserved, BudgetSpent or
+    StaleEpoch.
+
+    Granted if in each account what is used and what is reserved together are below the limit: so of any number of runs at once
+    only the last that is granted may go over it, by less than its own amount. A reservation of the same id that stands is
+    granted as it is: whoever takes a run over makes use of it. It stands until it is settled or its run is over.
+    """
+
+    reservation_id: ReservationId
+    run_id: RunId
+    agent: AgentRef
+    epoch: int
+    claims: tuple[BudgetClaim, ...]
+    at: datetime
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class BudgetAlert:
+    """What the ledger is told, once, when an account's use reaches an amount."""
+
+    amount: int
+    record: LedgerRecord
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class BudgetCharge:
+    """What a call used of one account."""
+
+    account: str
+    amount: int
+    alerts: tuple[BudgetAlert, ...] = ()
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class SettleBudget:
+    """Put what a call used in the place of its reservation. Outcome: BudgetSettled or StaleEpoch.
+
+    Settling what is settled, or was never reserved, changes nothing. An account of the reservation without a charge gets all
+    back.
+    """
+
+    reservation_id: ReservationId
+    run_id: RunId
+    agent: AgentRef
+    epoch: int
+    charges: tuple[BudgetCharge, ...] = ()
+
+
 Command: TypeAlias = (
     SubmitRun
     | ActivateAgent
@@ -203,6 +272,8 @@ Command: TypeAlias = (
     | CancelSchedule
     | FireSchedule
     | AppendLedger
+    | ReserveBudget
+    | SettleBudget
 )
 
 
@@ -367,6 +438,30 @@ class LedgerAppended:
 
 @fast_pickle
 @dataclass(frozen=True, slots=True)
+class BudgetReserved:
+    """The amounts are set aside. `uses`: each account after that, in the order of the claims."""
+
+    uses: tuple[BudgetUse, ...]
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class BudgetSpent:
+    """Nothing is set aside: this account has nothing left."""
+
+    use: BudgetUse
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class BudgetSettled:
+    """The use is written down. `alerts`: what the ledger was told."""
+
+    alerts: tuple[LedgerRecord, ...] = ()
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
 class CommandFailed:
     """The command could not be applied though the others of its transaction were. `message` says why."""
 
@@ -392,6 +487,9 @@ Outcome: TypeAlias = (
     | ScheduleFired
     | AlreadyFired
     | LedgerAppended
+    | BudgetReserved
+    | BudgetSpent
+    | BudgetSettled
     | CommandFailed
 )
 

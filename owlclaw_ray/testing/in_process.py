@@ -37,6 +37,7 @@ from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
@@ -64,6 +65,7 @@ from owlclaw_ray.tools.composition import declared_tools, tools_of
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.host import HostTools
+from owlclaw_ray.tools.naming import BUILT_IN_NAMES
 
 _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
@@ -402,10 +404,12 @@ async def in_process_runtime(
     sources = tools_of(builtins, app.sources(), host_tools or HostTools(), environ or {})
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
+    tools = declared_tools(app.sources(), host_tools or HostTools())
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(sources, clock, artifacts)),
-        catalog=ToolCatalog(declared_tools(app.sources(), host_tools or HostTools())),
+        catalog=ToolCatalog(tools),
+        governor=DefinitionGovernor(tools, clock, BUILT_IN_NAMES),
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
     )

@@ -31,6 +31,7 @@ from owlclaw_ray.ports.store import (
     Store,
 )
 from owlclaw_ray.testing.store_admission_contract import AdmissionContract
+from owlclaw_ray.testing.store_budget_contract import BudgetContract
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 from owlclaw_ray.testing.store_ledger_contract import LedgerContract
 from owlclaw_ray.testing.store_schedule_contract import ScheduleContract
@@ -349,5 +350,6 @@ class StoreContract(
     ScheduleContract,
     LedgerContract,
     ClaimingActivationContract,
+    BudgetContract,
 ):
     """All that a Store promises to those who use it alone."""

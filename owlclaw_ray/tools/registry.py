@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.governance import RISK_TAG, Risk
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
@@ -143,6 +144,12 @@ def _option_problems(where: str, options: ToolOptions) -> list[Problem]:
     timeout = options.timeout
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         problems.append(Problem(f"{where}: timeout", f"is {timeout}", "it must be more than 0 seconds, or None"))
+    risks = {f"{RISK_TAG}{risk.value}" for risk in Risk}
+    problems += [
+        Problem(f"{where}: tags", f"has {tag!r}", f"use one of {', '.join(sorted(risks))}")
+        for tag in options.tags
+        if tag.startswith(RISK_TAG) and tag not in risks
+    ]
     if options.arguments is not None and options.input_schema is not None:
         problems.append(Problem(where, "has both arguments= and input_schema=", "give one of them"))
     return problems

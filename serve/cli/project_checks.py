@@ -42,21 +42,21 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
 
 
 def _application(settings: Settings) -> Iterator[Finding]:
-    from owlclaw_ray.app import OwlClaw
-    from owlclaw_ray.app_loader import load_app
+    from owlclaw_ray.app_loader import application
     from owlclaw_ray.tools.composition import declared_tools
 
-    if settings.app is None:
-        yield ok("application", "none; agents have no handlers")
-        yield from _host_tools(settings, OwlClaw("owlclaw"))
-        return
     try:
-        app = load_app(settings.app, settings.folder)
+        app = application(settings.app, settings.folder)
         added = sum("builtin" not in each.tags for each in declared_tools(app.sources()))
     except ConfigurationError as error:
         yield from failures("application", error)
         return
-    yield ok("application", f"{settings.app} registers {added} tools")
+    if settings.app is not None:
+        yield ok("application", f"{settings.app} registers {added} tools")
+    elif added:
+        yield ok("application", f"none; installed packages register {added} tools")
+    else:
+        yield ok("application", "none; agents have no handlers")
     yield from _host_tools(settings, app)
 
 

@@ -6,12 +6,15 @@ from importlib.metadata import metadata
 
 import pytest
 import typer
+from pydantic import BaseModel
 
 from benchmarks.chaos.checker import Promise
 from benchmarks.chaos.strikes import Role
 from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
+from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
+from owlclaw_ray.domain.governance import DAYS
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
@@ -55,8 +58,27 @@ def test_every_key_of_an_agent_file_is_documented_with_its_default():
     assert documented.keys() == AgentFile.model_fields.keys()
     for name, info in AgentFile.model_fields.items():
         default = info.get_default(call_default_factory=True)
-        inherits = default is None or name in {"limits", "tools"}
+        inherits = default is None or isinstance(default, BaseModel)
         assert inherits or documented[name] == shown(default)
+
+
+@pytest.mark.parametrize(
+    ("section", "model"),
+    [
+        ("governance", GovernanceFile),
+        ("hours", HoursFile),
+        ("breaker", BreakerFile),
+        ("budgets", BudgetFile),
+        ("tools.limits", ToolLimitFile),
+    ],
+)
+def test_every_key_of_the_rules_is_documented_with_its_default(section, model):
+    documented = {code(key): default for key, default, _ in table("docs/governance.md", f"key of `{section}`")}
+    assert list(documented) == [info.alias or name for name, info in model.model_fields.items()]
+    for name, info in model.model_fields.items():
+        default = info.get_default(call_default_factory=True)
+        if not info.is_required() and not isinstance(default, BaseModel | dict) and default != DAYS:
+            assert documented[info.alias or name] == shown(default)
 
 
 def test_every_key_of_a_skill_is_documented():

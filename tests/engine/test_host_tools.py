@@ -89,7 +89,6 @@ async def test_a_run_uses_tools_of_every_source_within_their_bounds(folder):
     assert read["content"]["content"] == "one\n"
     assert (escape["error"]["type"], escape["error"]["details"]["concerns"]) == ("denied", ["own_files"])
     assert visible["hidden"] == [
-        {"tool": "code.edit_file", "reason": "the definition denies code.edit_file"},
-        {"tool": "weather.later", "reason": "the definition denies weather.l*"},
+        {"tool": "code.edit_file", "by": "choice", "reason": "the definition denies code.edit_file"},
+        {"tool": "weather.later", "by": "choice", "reason": "the definition denies weather.l*"},
     ]
-    assert "code.edit_file" not in visible["visible"]

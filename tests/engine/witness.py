@@ -271,6 +271,29 @@ class Witness:
             if agent == other_agent and not (ended is not None and ended <= started):
                 self.blame(f"{other} began before {one} of the same agent had ended")
 
+        self._audit_budgets(runs, journals, tables)
+
+    def _audit_budgets(self, runs, journals, tables):
+        """The crew's model calls are charged once each, calls of `put` within their limit, and nothing is reserved any more."""
+        replies = sum(
+            kind is EntryKind.MODEL_REPLIED
+            for agent, run_id, *_ in runs
+            if agent.startswith("default/crew")
+            for _, kind, _ in journals[run_id]
+        )
+        charged = 0
+        for account, used, reserved in tables("SELECT account, used, reserved FROM budgets"):
+            if account.startswith("crew."):
+                charged += used
+            elif used > 4:
+                self.blame(f"{used} calls of put are charged to {account}")
+            if reserved:
+                self.blame(f"{reserved} is reserved of {account} in the end")
+        if charged != replies:
+            self.blame(f"{charged} model calls of the crew are charged, and {replies} came to an end")
+        if tables("SELECT 1 FROM budget_reservations LIMIT 1"):
+            self.blame("some reservation stands in the end")
+
     def _audit_run(self, run_id, status, journal, ledger):
         kinds = [kind for _, kind, _ in journal]
         if not status.final or self.final.get(run_id) is not status:

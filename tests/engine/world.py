@@ -21,6 +21,8 @@ from owlclaw_ray.adapters.store.dialects import Sqlite
 from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation, Limits, ModelChoice
+from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import RECALL, Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
@@ -42,6 +44,7 @@ from owlclaw_ray.errors import (
     QueueFullError,
     StoreUnavailableError,
 )
+from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CancelRun
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
@@ -69,6 +72,12 @@ TOOLS = (
     _tool(RECALL, Permission.READONLY, Effect.PURE),
 )
 
+
+BUDGETS = (
+    Budget("crew", BudgetScope.TENANT, BudgetUnit.CALLS, 10**9),
+    Budget("puts", BudgetScope.AGENT, BudgetUnit.CALLS, 4, tools=("put",)),
+)
+"""Of the crew: model calls, more than there are, and calls of one tool, too few."""
 
 WRITES = frozenset(tool.name for tool in TOOLS if tool.permission is Permission.WRITE)
 
@@ -302,8 +311,11 @@ class Definitions:
         limits = Limits(tool_calls=6, turns=5, run_timeout=20.0, model_timeout=8.0, queued_runs=4)
         model = ModelChoice(("test",))
         self._all = {
-            name: AgentDefinition(name, "1", "", "Be calm.", "- look", "", model, limits, isolation)
-            for name, isolation in (("solo", Isolation.DEDICATED), ("crew", Isolation.SHARED))
+            name: AgentDefinition(name, "1", "", "Be calm.", "- look", "", model, limits, isolation, governance=rules)
+            for name, isolation, rules in (
+                ("solo", Isolation.DEDICATED, Governance()),
+                ("crew", Isolation.SHARED, Governance(budgets=BUDGETS)),
+            )
         }
 
     def names(self):
@@ -333,6 +345,7 @@ class Node:
             models=ModelGateway([world.models], clock=world.clock, retry=RetryPolicy(2), jitter=lambda: 0.0),
             tools=Tools(world, {}),
             catalog=ToolCatalog(TOOLS),
+            governor=DefinitionGovernor(TOOLS, world.clock),
             clock=world.clock,
             has_memories=lambda agent: agent.key == "a",
         )

@@ -69,6 +69,10 @@ def test_names_that_providers_cannot_tell_apart_are_refused(app):
     assert "cannot be told from 'a.b__c': both are 'a__b__c'" in problem_of(app.tool("a.b.c"))
 
 
+def test_a_risk_that_there_is_not_is_refused(app):
+    assert "tags: has 'risk:hihg' (use one of risk:critical, " in problem_of(app.tool("x", tags=["risk:hihg"]))
+
+
 def test_every_wrong_option_is_reported_at_once(app):
     problem = problem_of(app.tool("b d", permission="all", effect="twice", timeout=0))
     assert "model providers reject" in problem

@@ -8,7 +8,7 @@ from typing import assert_never
 from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 
-from owlclaw_ray.adapters.store import cancelling, running, scheduling, submitting
+from owlclaw_ray.adapters.store import budgeting, cancelling, running, scheduling, submitting
 from owlclaw_ray.adapters.store.answers import (
     ActivateAnswer,
     Answer,
@@ -45,6 +45,8 @@ from owlclaw_ray.ports.store import (
     LedgerAppended,
     Outcome,
     ReleaseAgent,
+    ReserveBudget,
+    SettleBudget,
     SubmitRun,
 )
 
@@ -122,7 +124,7 @@ class Applier:
         return Texts(triggers, journals, texts)
 
 
-def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR0911 - one case a command
+def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR0911, PLR0912 - one case a command
     match command:
         case SubmitRun():
             return submitting.submit_run(store, command)
@@ -144,6 +146,10 @@ def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR091
             return scheduling.cancel_schedule(store, command)
         case FireSchedule():
             return scheduling.fire_schedule(store, command)
+        case ReserveBudget():
+            return budgeting.reserve_budget(store, command)
+        case SettleBudget():
+            return budgeting.settle_budget(store, command)
         case AppendLedger():
             store.record(command.records)
             return LedgerAppended()

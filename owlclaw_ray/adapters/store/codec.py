@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 import orjson
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.governance import Breaker, Pace
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, TenantId
@@ -76,7 +77,12 @@ def load_trigger(text: str) -> Trigger:
 def load_state(text: str) -> AgentState:
     """Return the state that `dump` made into text."""
     data = orjson.loads(text)
-    return AgentState(recent_outcomes=tuple(data["recent_outcomes"]), runs=data["runs"])
+    return AgentState(
+        tuple(data["recent_outcomes"]),
+        data["runs"],
+        tuple(Breaker(**each) for each in data.get("breakers", ())),
+        tuple(Pace(**each) for each in data.get("paces", ())),
+    )
 
 
 def load_result(text: str | None) -> RunResult | None:

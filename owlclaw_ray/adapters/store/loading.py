@@ -1,6 +1,7 @@
 """Loading the working set of a batch with a number of statements that does not depend on its size.
 
-Locks are taken in one order everywhere, which is what excludes deadlocks: new agents, agents by key, Idempotency-Keys.
+Locks are taken in one order everywhere, which is what excludes deadlocks: new agents, agents by key, Idempotency-Keys, new
+accounts of budgets, accounts by name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from owlclaw_ray.adapters.store.schema import (
     active_run,
     active_schedule,
     agents,
+    budget_reservations,
+    budgets,
     idempotency_keys,
     journal,
     ledger,
@@ -28,7 +31,7 @@ from owlclaw_ray.adapters.store.schema import (
     schedules,
     ticks,
 )
-from owlclaw_ray.adapters.store.working_set import AgentRow, KeyRow, RunRow, WorkingSet
+from owlclaw_ray.adapters.store.working_set import AccountRow, AgentRow, KeyRow, ReservationRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
@@ -51,8 +54,10 @@ _RUN_COLUMNS = (
     runs.c.deadline,
     runs.c.merge_key,
     runs.c.interrupted_by,
+    runs.c.reserves,
 )
 _AGENT_COLUMNS = [column.name for column in agents.c]
+_ACCOUNT_COLUMNS = [column.name for column in budgets.c]
 
 
 class Loader:
@@ -114,6 +119,19 @@ class Loader:
             .group_by(journal.c.run_id)
         )
         self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
+        self._open_accounts = (
+            dialect.insert(budgets)
+            .values({name: bindparam(f"new_{name}") for name in _ACCOUNT_COLUMNS})
+            .on_conflict_do_nothing()
+        )
+        self._accounts = dialect.locking(
+            select(budgets.c.account, budgets.c.used, budgets.c.reserved, budgets.c.alerted)
+            .where(among(budgets.c.account, "ids"))
+            .order_by(budgets.c.account)
+        )
+        reserved = select(*budget_reservations.c)
+        self._reservations = reserved.where(among(budget_reservations.c.reservation_id, "ids"))
+        self._reservations_of_runs = reserved.where(among(budget_reservations.c.run_id, "ids"))
 
     def load(self, connection: Connection, needs: Needs) -> WorkingSet:
         """Lock and return what these needs name."""
@@ -132,6 +150,7 @@ class Loader:
             self._dialect.lock_keys(connection, needs.keys)
             for key, *row in self._many(connection, self._keys, needs.keys):
                 store.keys[key] = KeyRow(*row)
+        self._load_budgets(connection, needs, store)
         if needs.records:
             found = connection.execute(self._records, self._dialect.pairs(needs.records))
             store.records.update((row[0], row[1]) for row in found)
@@ -206,6 +225,22 @@ class Loader:
         for agent, number in connection.execute(self._queue_lengths, parameters):
             store.agents[agent].queued = number
 
+    def _load_budgets(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        ending = {run_id for run_id in needs.finished if run_id in store.runs and store.runs[run_id].reserves}
+        rows: dict[tuple[str, str], ReservationRow] = {}
+        for statement, ids in ((self._reservations, needs.reservations), (self._reservations_of_runs, ending)):
+            if ids:
+                rows.update(((row[0], row[1]), ReservationRow(*row)) for row in self._many(connection, statement, ids))
+        for row in rows.values():
+            store.reservations.setdefault(row.reservation_id, []).append(row)
+        if needs.accounts:
+            new = [_new_account(account, expiry) for account, expiry in sorted(needs.accounts.items())]
+            connection.execute(self._open_accounts, new)
+        accounts = needs.accounts.keys() | {row.account for row in rows.values()}
+        if accounts:
+            for each in self._many(connection, self._accounts, accounts):
+                store.accounts[each[0]] = AccountRow(*each)
+
     def _take_runs(self, store: WorkingSet, rows: Iterable[Any]) -> list[RunRow]:
         taken = []
         for row in rows:
@@ -217,6 +252,10 @@ class Loader:
                 run.trigger = row.trigger
             taken.append(run)
         return taken
+
+
+def _new_account(account: str, expires_at: int | None) -> dict[str, Any]:
+    return {"new_account": account, "new_used": 0, "new_reserved": 0, "new_alerted": 0, "new_expires_at": expires_at}
 
 
 def _new_agent(key: str, at: int) -> dict[str, Any]:

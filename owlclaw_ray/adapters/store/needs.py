@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from owlclaw_ray.adapters.store.codec import agent_key, tenant_key, to_micros
+from owlclaw_ray.adapters.store.codec import agent_key, optional_micros, tenant_key, to_micros
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
@@ -24,6 +24,8 @@ from owlclaw_ray.ports.store import (
     FinishRun,
     FireSchedule,
     ReleaseAgent,
+    ReserveBudget,
+    SettleBudget,
     SubmitRun,
 )
 
@@ -66,6 +68,12 @@ class Needs:
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 
+    accounts: dict[str, int | None] = field(default_factory=dict)
+    """Accounts that are claimed of, each with when it expires."""
+    reservations: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
+    """Runs that end: what they reserved is given back."""
+
     @property
     def removals(self) -> int:
         """How many runs the batch may take out of any agent's queue at most."""
@@ -102,6 +110,21 @@ class Needs:
         key = agent_key(command.agent)
         self.takes[key] += 1
         self.claims.setdefault(key, set()).add(command.epoch)
+
+    def finish(self, command: FinishRun) -> None:
+        """Note what the end of a run needs."""
+        self.finished.add(command.run_id)
+        if command.claim_next:
+            self.claim(command)
+
+    def budget(self, command: ReserveBudget | SettleBudget) -> None:
+        """Note what a call's use of budgets needs."""
+        self.agents.add(agent_key(command.agent))
+        self.runs.add(command.run_id)
+        self.reservations.add(command.reservation_id)
+        if isinstance(command, ReserveBudget):
+            for claim in command.claims:
+                self.accounts[claim.account] = optional_micros(claim.expires_at)
 
     def activate(self, command: ActivateAgent) -> None:
         """Note what an activation needs."""
@@ -145,7 +168,7 @@ def trigger_key(run_id: str) -> str:
     return f"merged {run_id}"
 
 
-def _note(needs: Needs, command: Command) -> None:  # noqa: C901 - one case a command
+def _note(needs: Needs, command: Command) -> None:  # noqa: C901, PLR0912 - one case a command
     match command:
         case SubmitRun():
             needs.submit(command)
@@ -156,8 +179,8 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901 - one case a co
             needs.agents.add(agent_key(command.agent))
             needs.runs.add(command.run_id)
             needs.record(command.ledger)
-            if isinstance(command, FinishRun) and command.claim_next:
-                needs.claim(command)
+            if isinstance(command, FinishRun):
+                needs.finish(command)
         case ActivateAgent():
             needs.activate(command)
         case ReleaseAgent():
@@ -183,5 +206,7 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901 - one case a co
         case AppendLedger():
             needs.record(command.records)
             needs.agents.update(agent_key(AgentRef(each.tenant, each.agent_id)) for each in command.records)
+        case ReserveBudget() | SettleBudget():
+            needs.budget(command)
         case _:
             assert_never(command)

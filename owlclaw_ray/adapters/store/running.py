@@ -21,8 +21,10 @@ from owlclaw_ray.ports.store import (
     NothingQueued,
     ReleaseAgent,
     Released,
+    ReserveBudget,
     RunClaimed,
     RunFinished,
+    SettleBudget,
     StaleEpoch,
 )
 
@@ -54,7 +56,7 @@ def release(store: WorkingSet, command: ReleaseAgent) -> Released | StaleEpoch:
 
 def claim(store: WorkingSet, command: ClaimRun) -> Answer:
     """Give the activation the agent's next run."""
-    agent = _owned(store, command.agent, command.epoch)
+    agent = owned(store, command.agent, command.epoch)
     if isinstance(agent, StaleEpoch):
         return agent
     return _claim_next(store, agent, command.at) or NothingQueued()
@@ -62,12 +64,12 @@ def claim(store: WorkingSet, command: ClaimRun) -> Answer:
 
 def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
     """Append to a run that this activation executes."""
-    agent = _owned(store, command.agent, command.epoch)
+    agent = owned(store, command.agent, command.epoch)
     if isinstance(agent, StaleEpoch):
         return agent
-    run = _run_of(store, command)
+    run = run_of(store, command)
     if any(entry.seq > run.last_entry for entry in command.entries):
-        _check_claimed(run, command.epoch)
+        check_claimed(run, command.epoch)
     store.append(run, command.entries)
     store.record(command.ledger)
     store.keep(command.blobs)
@@ -77,10 +79,10 @@ def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
 
 def finish(store: WorkingSet, command: FinishRun) -> Answer:
     """End a run that this activation executes, unless it is over already, and claim the next if asked."""
-    agent = _owned(store, command.agent, command.epoch)
+    agent = owned(store, command.agent, command.epoch)
     if isinstance(agent, StaleEpoch):
         return agent
-    run = _run_of(store, command)
+    run = run_of(store, command)
     if not run.status.final:
         _end(store, agent, run, command)
     following = _claim_next(store, agent, command.at) if command.claim_next else None
@@ -90,10 +92,11 @@ def finish(store: WorkingSet, command: FinishRun) -> Answer:
 def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) -> None:
     if not command.result.status.final:
         raise ValueError(f"run {run.run_id} cannot end as {command.result.status.value}")
-    _check_claimed(run, command.epoch)
+    check_claimed(run, command.epoch)
     store.append(run, command.entries)
     store.record(command.ledger)
     store.keep(command.blobs)
+    give_back(store, run)
     run.status, run.finished_at, run.result = command.result.status, to_micros(command.at), dump(command.result)
     store.changed_run(run)
     agent.running = None
@@ -131,24 +134,34 @@ def _fresh(run: Run, epoch: int, last_entry: int) -> RunClaimed:
     return RunClaimed(run, journal)
 
 
-def _owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch:
+def owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch:
+    """Return the agent, if the activation of that epoch owns it."""
     agent = store.agents.get(agent_key(ref))
     if agent is None or agent.epoch != epoch or agent.activation_id is None:
         return _stale(ref, agent)
     return agent
 
 
+def give_back(store: WorkingSet, run: RunRow) -> None:
+    """Free what the run reserved of budgets and did not settle."""
+    if run.reserves:
+        for reservation_id in [key for key, rows in store.reservations.items() if rows[0].run_id == run.run_id]:
+            store.settle(reservation_id, {})
+
+
 def _stale(ref: AgentRef, agent: AgentRow | None) -> StaleEpoch:
     return StaleEpoch(ref, 0 if agent is None else agent.epoch)
 
 
-def _run_of(store: WorkingSet, command: AppendJournal | FinishRun) -> RunRow:
+def run_of(store: WorkingSet, command: AppendJournal | FinishRun | ReserveBudget | SettleBudget) -> RunRow:
+    """Return the run of a command; raises ValueError if its agent has no such run."""
     run = store.runs.get(command.run_id)
     if run is None or run.agent != agent_key(command.agent):
         raise ValueError(f"agent {command.agent} has no run {command.run_id}")
     return run
 
 
-def _check_claimed(run: RunRow, epoch: int) -> None:
+def check_claimed(run: RunRow, epoch: int) -> None:
+    """Raise ValueError unless the activation of that epoch executes the run."""
     if run.status is not RunStatus.RUNNING or run.claimed_epoch != epoch:
         raise ValueError(f"run {run.run_id} is {run.status.value} and not claimed under epoch {epoch}")

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Sequence,
     Table,
     Text,
+    false,
     literal_column,
     text,
 )
@@ -69,6 +70,7 @@ runs = Table(
     Column("deadline", BigInteger),
     Column("merge_key", NAME),
     Column("interrupted_by", NAME),
+    Column("reserves", Boolean, nullable=False, server_default=false()),
     Index("runs_active", "agent", "status", "rank", "seq", sqlite_where=ACTIVE, postgresql_where=ACTIVE),
     Index("runs_mergeable", "agent", "merge_key", sqlite_where=MERGEABLE, postgresql_where=MERGEABLE),
     Index("runs_by_agent", "agent", "seq"),
@@ -170,6 +172,28 @@ idempotency_keys = Table(
     Column("expires_at", BigInteger, nullable=False),
     Index("idempotency_keys_expiry", "expires_at"),
 )
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("account", NAME, primary_key=True),
+    Column("used", BigInteger, nullable=False),
+    Column("reserved", BigInteger, nullable=False),
+    Column("alerted", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Index("budgets_expiry", "expires_at"),
+)
+
+budget_reservations = Table(
+    "budget_reservations",
+    metadata,
+    Column("reservation_id", NAME, primary_key=True),
+    Column("account", NAME, primary_key=True),
+    Column("run_id", NAME, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Index("budget_reservations_by_run", "run_id"),
+)
+"""What calls under way may use. A run that ever reserved anything has `reserves` set, so that others need not look here."""
 
 probes = Table(
     "probes",

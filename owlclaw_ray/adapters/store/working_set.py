@@ -53,6 +53,7 @@ class RunRow:
     deadline: int | None = None
     merge_key: str | None = None
     interrupted_by: str | None = None
+    reserves: bool = False
     last_entry: int = 0
     trigger: str | None = None
     recorded_calls: int | None = None
@@ -124,6 +125,26 @@ class KeyRow:
     agent: str
 
 
+@dataclass(slots=True, eq=False)
+class AccountRow:
+    """The use of a budget. `alerted`: the amount up to which people were told."""
+
+    account: str
+    used: int
+    reserved: int
+    alerted: int
+
+
+@dataclass(slots=True, eq=False)
+class ReservationRow:
+    """What a call reserved of one account."""
+
+    reservation_id: str
+    account: str
+    run_id: str
+    amount: int
+
+
 @dataclass(slots=True)
 class Changes:
     """What is to be written, as rows in the column order of `writing`."""
@@ -140,6 +161,12 @@ class Changes:
     new_schedules: dict[str, Schedule] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
     ticks: list[Tick] = field(default_factory=list)
+    accounts: dict[str, AccountRow] = field(default_factory=dict)
+    new_reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    """Reservations that are no more."""
+    reserved_at: int = 0
+    """When something was reserved last."""
 
 
 @dataclass(slots=True)
@@ -158,6 +185,9 @@ class WorkingSet:
     """Runs, by schedule, that were active when the batch began or were queued in it."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
+    accounts: dict[str, AccountRow] = field(default_factory=dict)
+    reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
+    """By their ids."""
     free_seqs: deque[int] = field(default_factory=deque)
     changes: Changes = field(default_factory=Changes)
 
@@ -223,6 +253,33 @@ class WorkingSet:
     def keep(self, blobs: Mapping[str, str]) -> None:
         """Store texts by their hashes."""
         self.changes.blobs.update(blobs)
+
+    def reserve(self, run: RunRow, reservation_id: str, amounts: Mapping[str, int], at: int) -> None:
+        """Set amounts aside in accounts."""
+        rows = [ReservationRow(reservation_id, account, run.run_id, amount) for account, amount in amounts.items()]
+        self.reservations[reservation_id] = self.changes.new_reservations[reservation_id] = rows
+        self.changes.reserved_at = max(at, self.changes.reserved_at)
+        for row in rows:
+            self._account(row).reserved += row.amount
+        if not run.reserves:
+            run.reserves = True
+            self.changed_run(run)
+
+    def settle(self, reservation_id: str, used: Mapping[str, int]) -> list[AccountRow]:
+        """Put what was used in the place of a reservation, if it stands; return its accounts."""
+        accounts = []
+        for row in self.reservations.pop(reservation_id, ()):
+            account = self._account(row)
+            account.reserved -= row.amount
+            account.used += used.get(row.account, 0)
+            accounts.append(account)
+        if accounts and self.changes.new_reservations.pop(reservation_id, None) is None:
+            self.changes.settled.add(reservation_id)
+        return accounts
+
+    def _account(self, row: ReservationRow) -> AccountRow:
+        account = self.changes.accounts[row.account] = self.accounts[row.account]
+        return account
 
     def add_schedule(self, schedule: Schedule) -> None:
         """Store a new active schedule."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, select, update
@@ -14,8 +14,11 @@ from owlclaw_ray.adapters.store.codec import agent_key, agent_of, dump, optional
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_row, tick_row
 from owlclaw_ray.adapters.store.schema import (
+    NAME,
     agents,
     blobs,
+    budget_reservations,
+    budgets,
     idempotency_keys,
     journal,
     ledger,
@@ -32,7 +35,9 @@ from owlclaw_ray.governance.ledger_chain import ChainHead, canonical_data, next_
 from owlclaw_ray.governance.redaction import Redactor
 
 _SWEEP_EVERY, _SWEEP = 500, 1_000
-"""After how many new Idempotency-Keys expired ones are removed, and how many at most."""
+"""After how many new Idempotency-Keys, or reservations, expired keys, or accounts, are removed, and how many at most."""
+_KEPT = 7 * 86_400_000_000
+"""For how long the account of a window that is over is kept, in microseconds."""
 _NEW_RUN = (
     "seq",
     "run_id",
@@ -47,6 +52,7 @@ _NEW_RUN = (
     "claimed_epoch",
     "result",
     "interrupted_by",
+    "reserves",
     "rank",
     "deadline",
     "merge_key",
@@ -59,6 +65,7 @@ _CHANGED_RUN = (
     "claimed_epoch",
     "result",
     "interrupted_by",
+    "reserves",
 )
 _MERGED_RUN = ("trigger", "rank", "deadline")
 _CHANGED_AGENT = ("epoch", "activation_id", "state")
@@ -134,6 +141,18 @@ class Writer:
         self._new_schedules = inserting(schedules, [column.name for column in SCHEDULE_COLUMNS])
         self._schedules = updating(schedules, ("status", "next_fire_at"), "schedule_id")
         self._ticks = inserting(ticks, [column.name for column in TICK_COLUMNS])
+        self._accounts = updating(budgets, ("used", "reserved", "alerted"), "account")
+        self._new_reservations = inserting(budget_reservations, [column.name for column in budget_reservations.c])
+        self._settled = RowsStatement(
+            delete(budget_reservations).where(budget_reservations.c.reservation_id == bindparam("key", type_=NAME)),
+            ("key",),
+            engine_dialect,
+        )
+        self._reservations_since_sweep = 0
+        past = (budgets.c.expires_at < bindparam("past")) & (budgets.c.reserved == 0)
+        self._sweep_accounts = delete(budgets).where(
+            budgets.c.account.in_(dialect.unlocked(select(budgets.c.account).where(past).limit(_SWEEP)))
+        )
         self._read_heads = dialect.locking(
             select(ledger_heads)
             .where(dialect.among(ledger_heads.c.tenant, "tenants"), ledger_heads.c.writer == name)
@@ -168,6 +187,21 @@ class Writer:
         if changes.keys:
             self._write_keys(connection, changes)
         self._write_schedules(connection, changes)
+        if changes.accounts:
+            self._write_budgets(connection, changes)
+
+    def _write_budgets(self, connection: Connection, changes: Changes) -> None:
+        accounts = sorted(changes.accounts.values(), key=attrgetter("account"))
+        self._accounts.run(connection, [(row.used, row.reserved, row.alerted, row.account) for row in accounts])
+        self._settled.run(connection, [(reservation_id,) for reservation_id in sorted(changes.settled)])
+        new = [row for rows in changes.new_reservations.values() for row in rows]
+        self._new_reservations.run(
+            connection, [(row.reservation_id, row.account, row.run_id, row.amount) for row in new]
+        )
+        self._reservations_since_sweep += len(new)
+        if self._reservations_since_sweep >= _SWEEP_EVERY and changes.reserved_at:
+            self._reservations_since_sweep = 0
+            connection.execute(self._sweep_accounts, {"past": changes.reserved_at - _KEPT})
 
     def _write_keys(self, connection: Connection, changes: Changes) -> None:
         keys = sorted(changes.keys.items())
@@ -228,6 +262,7 @@ def _changed_run(run: RunRow) -> tuple[Any, ...]:
         run.claimed_epoch,
         run.result,
         run.interrupted_by,
+        run.reserves,
         run.seq,
     )
 

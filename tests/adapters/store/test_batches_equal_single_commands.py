@@ -24,6 +24,9 @@ from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,
+    BudgetAlert,
+    BudgetCharge,
+    BudgetClaim,
     CancelRun,
     CancelSchedule,
     ClaimRun,
@@ -32,6 +35,8 @@ from owlclaw_ray.ports.store import (
     FireSchedule,
     IdempotencyClaim,
     ReleaseAgent,
+    ReserveBudget,
+    SettleBudget,
     SubmitRun,
 )
 from tests.adapters.store.emptying import emptied
@@ -141,6 +146,26 @@ def firings(draw):
     return FireSchedule(schedule_id, due, (tick,), following, run)
 
 
+amounts = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 4), min_size=1)
+
+
+@st.composite
+def reservations(draw):
+    run_id, agent = draw(runs())
+    claims = tuple(BudgetClaim(account, 6, amount, START) for account, amount in draw(amounts).items())
+    return ReserveBudget(f"{run_id}/{draw(st.integers(0, 2))}", run_id, agent, draw(epochs), claims, draw(times))
+
+
+@st.composite
+def settlements(draw):
+    run_id, agent = draw(runs())
+    record = LedgerRecord("rec_alert", agent.tenant, agent.agent_id, run_id, LedgerKind.WARNING, START, {})
+    charges = tuple(
+        BudgetCharge(account, amount, (BudgetAlert(4, record),)) for account, amount in draw(amounts).items()
+    )
+    return SettleBudget(f"{run_id}/{draw(st.integers(0, 2))}", run_id, agent, draw(epochs), charges)
+
+
 commands = st.one_of(
     submits(),
     submits(),
@@ -158,6 +183,9 @@ commands = st.one_of(
     creations(),
     schedule_cancels(),
     firings(),
+    reservations(),
+    reservations(),
+    settlements(),
     st.builds(AppendLedger, records=record_lists()),
 )
 impossible = SubmitRun("run_impossible", AGENTS[0], Trigger(TriggerKind.API, payload=object()), START)

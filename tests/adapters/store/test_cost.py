@@ -26,6 +26,7 @@ from owlclaw_ray.ports.store import (
     ReleaseAgent,
     RunFilter,
 )
+from owlclaw_ray.testing.store_budget_contract import reservation, settlement
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, entries, submission
 from owlclaw_ray.testing.store_ledger_contract import record
 from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
@@ -65,6 +66,8 @@ def life_of(agent, at):
         AppendJournal(RunId(run_id), agent, 1, facts, (record(2 * at, agent),), {f"h_{at}": "text"}),
         activation("act_2", agent),
         ClaimRun(agent, 2, NOW),
+        *(reservation(f"res_{at}_{n}", (f"a_{at}", 9, 1), run=RunId(run_id), agent=agent, epoch=2) for n in (1, 2)),
+        settlement(f"res_{at}_1", (f"a_{at}", 1), run=RunId(run_id), agent=agent, epoch=2),
         refused,
         *merging,
         urgent,

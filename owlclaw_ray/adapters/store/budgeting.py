@@ -1,0 +1,54 @@
+"""What runs use of budgets, on the working set."""
+
+from __future__ import annotations
+
+from owlclaw_ray.adapters.store.codec import to_micros
+from owlclaw_ray.adapters.store.running import check_claimed, owned, run_of
+from owlclaw_ray.adapters.store.working_set import AccountRow, WorkingSet
+from owlclaw_ray.domain.budget import BudgetUse
+from owlclaw_ray.ports.store import (
+    BudgetReserved,
+    BudgetSettled,
+    BudgetSpent,
+    ReserveBudget,
+    SettleBudget,
+    StaleEpoch,
+)
+
+
+def reserve_budget(store: WorkingSet, command: ReserveBudget) -> BudgetReserved | BudgetSpent | StaleEpoch:
+    """Set the amounts aside in all accounts, unless one has nothing left or the reservation stands already."""
+    agent = owned(store, command.agent, command.epoch)
+    if isinstance(agent, StaleEpoch):
+        return agent
+    run = run_of(store, command)
+    check_claimed(run, command.epoch)
+    if command.reservation_id not in store.reservations:
+        for claim in command.claims:
+            account = store.accounts[claim.account]
+            if account.used + account.reserved >= claim.limit:
+                return BudgetSpent(_use(account))
+        amounts = {claim.account: claim.amount for claim in command.claims if claim.amount}
+        if amounts:
+            store.reserve(run, command.reservation_id, amounts, to_micros(command.at))
+    return BudgetReserved(tuple(_use(store.accounts[claim.account]) for claim in command.claims))
+
+
+def settle_budget(store: WorkingSet, command: SettleBudget) -> BudgetSettled | StaleEpoch:
+    """Charge what was used, and tell the ledger of what is reached for the first time."""
+    agent = owned(store, command.agent, command.epoch)
+    if isinstance(agent, StaleEpoch):
+        return agent
+    charges = {charge.account: charge for charge in command.charges}
+    told = []
+    for account in store.settle(command.reservation_id, {key: each.amount for key, each in charges.items()}):
+        for alert in charges[account.account].alerts if account.account in charges else ():
+            if account.alerted < alert.amount <= account.used:
+                account.alerted = alert.amount
+                told.append(alert.record)
+    store.record(told)
+    return BudgetSettled(tuple(told))
+
+
+def _use(account: AccountRow) -> BudgetUse:
+    return BudgetUse(account.account, account.used, account.reserved)

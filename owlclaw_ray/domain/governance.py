@@ -1,0 +1,186 @@
+"""What agents of a definition may do, and what of it depends on what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from fnmatch import fnmatchcase
+
+from owlclaw_ray.domain.budget import Budget
+from owlclaw_ray.domain.pickling import fast_pickle
+from owlclaw_ray.domain.tool import ToolDefinition
+
+RISK_TAG, ROLE_TAG, CONFIRM_TAG = "risk:", "role:", "confirm"
+"""Tags of a tool: how dangerous it is, who may use it (any of them), and that a person has to have confirmed it."""
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+class Risk(Enum):
+    """How much harm a tool can do (G4), the least first."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+    @property
+    def needs_confirmation(self) -> bool:
+        """Whether a person has to have confirmed the tool before an agent sees it."""
+        return self in {Risk.HIGH, Risk.CRITICAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """When tools may be used: from one time of day up to another, on some days, by the clocks of a zone."""
+
+    tools: tuple[str, ...]
+    """Patterns of canonical names, as in a shell: `shop.*`."""
+    start: int
+    """Minutes after midnight."""
+    end: int
+    """Minutes after midnight, up to 1,440. Before `start`: on the next day."""
+    zone: str = "UTC"
+    days: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)
+    """Days on which it begins, Monday being 0."""
+
+    def __str__(self) -> str:
+        days = "" if len(self.days) == len(DAYS) else f" {','.join(DAYS[day] for day in self.days)}"
+        return f"{_time(self.start)}-{_time(self.end)}{days} {self.zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerRule:
+    """When a capability that keeps failing is left alone (G3)."""
+
+    failures: int = 5
+    """In a row; 0 turns breakers off."""
+    open_seconds: float = 60.0
+    """For how long nothing is tried; then one call is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLimit:
+    """How a tool, or each of several, is used by an agent (T8)."""
+
+    tools: str
+    """A pattern of canonical names."""
+    enabled: bool = True
+    calls: int | None = None
+    """How many calls in `seconds`; None: as many as it likes."""
+    seconds: float = 60.0
+    cooldown: float = 0.0
+    """Seconds between the beginnings of two calls."""
+    attempts: int = 1
+    """Tries of a call that fails with a retryable error, if the tool is pure or idempotent."""
+    timeout: float | None = None
+    """Seconds that go before the tool's own."""
+    versions: tuple[tuple[str, int], ...] = ()
+    """Versions of the tool, each with the share of the agents that see it and no other; none: there are no versions."""
+
+    @property
+    def paced(self) -> bool:
+        """Whether the time between calls matters."""
+        return self.calls is not None or self.cooldown > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Governance:
+    """The rules of one definition."""
+
+    roles: frozenset[str] = frozenset()
+    """The roles of its agents."""
+    confirmed: tuple[str, ...] = ()
+    """Patterns of tools whose use a person has confirmed."""
+    risks: Mapping[str, Risk] = field(default_factory=dict)
+    """Risks by patterns, before what the tools' tags say. The first that matches counts."""
+    hours: tuple[Hours, ...] = ()
+    breaker: BreakerRule = field(default_factory=BreakerRule)
+    tool_limits: tuple[ToolLimit, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+
+    def risk_of(self, tool: ToolDefinition) -> Risk:
+        """Return how dangerous the tool is; what cannot be read is critical."""
+        for pattern, risk in self.risks.items():
+            if fnmatchcase(tool.name, pattern):
+                return risk
+        written = [tag.removeprefix(RISK_TAG) for tag in tool.tags if tag.startswith(RISK_TAG)]
+        known = {risk.value: risk for risk in Risk}
+        return max((known.get(each, Risk.CRITICAL) for each in written), key=list(Risk).index, default=Risk.LOW)
+
+    def limit_of(self, tool: str) -> ToolLimit | None:
+        """Return the limit that holds for a tool: the one of its own name, else the first whose pattern matches."""
+        matching = [limit for limit in self.tool_limits if fnmatchcase(tool, limit.tools)]
+        return next((limit for limit in matching if limit.tools == tool), matching[0] if matching else None)
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The circuit breaker of one capability of one agent that failed when it was last used. Others have none."""
+
+    tool: str
+    failures: int
+    """In a row."""
+    open_until: float = 0.0
+    """In seconds since 1970. 0 while it is closed; when it has passed, the breaker is half open."""
+
+    def open_at(self, now: float) -> bool:
+        """Return whether nothing may be tried."""
+        return now < self.open_until
+
+    def half_open_at(self, now: float) -> bool:
+        """Return whether one call may be tried."""
+        return 0 < self.open_until <= now
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast an agent used one tool lately. Tools that rested long enough have none."""
+
+    tool: str
+    tokens: float
+    """Calls that may be made at once, as of `at`."""
+    at: float
+    """When the last call began, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """The end of one tool call, as the journal has it."""
+
+    tool: str
+    call_id: str
+    error: str
+    """The error's type; empty for success."""
+    at: float
+    """In seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Tools that a run may not use, and why."""
+
+    tools: tuple[str, ...]
+    by: str
+    """The evaluator that says so."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """Which tools a run may use: a hard boundary (R6)."""
+
+    visible: tuple[str, ...]
+    hidden: tuple[Hidden, ...] = ()
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether one of the patterns, as in a shell, is the name's."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _time(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"

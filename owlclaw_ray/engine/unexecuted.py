@@ -1,0 +1,47 @@
+"""The rules of a run that is ended without being executed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.governance import ToolLimit, Visibility
+from owlclaw_ray.domain.model import ModelRequest
+from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.domain.tool import ToolDefinition, ToolError
+from owlclaw_ray.errors import BudgetExhaustedError
+from owlclaw_ray.ids import ToolCallId
+
+
+class NothingAllowed:
+    """Implements RunRules."""
+
+    async def decide(self, tools: Sequence[str]) -> Visibility:
+        """Show no tool."""
+        del tools
+        return Visibility(())
+
+    async def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
+        """Refuse every call."""
+        return ToolError("not_executed", f"call {call_id} of {tool.name} is not executed: the run ends")
+
+    def ended(self, tool: ToolDefinition, call_id: ToolCallId) -> None:
+        """Learn nothing."""
+
+    async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
+        """Refuse every model call."""
+        raise BudgetExhaustedError(
+            f"the run ends: no model call after {calls}, which used {used}, and not {request.request_id}"
+        )
+
+    def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
+        """Learn nothing."""
+
+    def limit_of(self, tool: str) -> ToolLimit | None:
+        """Know of no limit."""
+        limits: dict[str, ToolLimit] = {}
+        return limits.get(tool)
+
+    def kept(self, state: AgentState) -> AgentState:
+        """Return the state as it is."""
+        return state

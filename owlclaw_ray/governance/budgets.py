@@ -1,0 +1,299 @@
+"""What the calls of one run may use, and what becomes of it (G2).
+
+A run's own budgets are added up from its journal, which nobody else writes: they cost nothing. Those of agents and tenants are in
+the store: one question before each model call, or each call of a tool that they count, and an answer that travels with the
+journal entry of the call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit, BudgetUse, BudgetWindow
+from owlclaw_ray.domain.governance import CallOutcome, Governance, matches
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.model import ModelRequest
+from owlclaw_ray.domain.run import Run, Usage
+from owlclaw_ray.domain.tool import ToolDefinition, ToolError
+from owlclaw_ray.engine.tokens import estimate_tokens
+from owlclaw_ray.errors import BudgetExhaustedError
+from owlclaw_ray.ids import RecordId, ReservationId, ToolCallId, derived_id
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.governing import Till
+from owlclaw_ray.ports.store import BudgetAlert, BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
+from owlclaw_ray.ports.visibility import VisibilityFacts
+
+NEVER_BEGUN = frozenset(
+    {
+        "not_executed",
+        "tool_not_available",
+        "rate_limited",
+        "circuit_open",
+        "budget_exhausted",
+        "limit_reached",
+        "denied",
+    }
+)
+"""The errors of calls that were answered without being made."""
+_NO_LIMIT = 2**62
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What a call under way reserved, and of which budgets."""
+
+    reservation_id: ReservationId
+    windows: Sequence[tuple[Budget, BudgetWindow]]
+
+
+class RunBudgets:
+    """The budgets of one run."""
+
+    def __init__(
+        self, budgets: Iterable[Budget], run: Run, outcomes: Sequence[CallOutcome], till: Till, clock: Clock
+    ) -> None:
+        kept = tuple(budgets)
+        self._of_models = tuple(each for each in kept if not each.tools)
+        self._of_tools = tuple(each for each in kept if each.tools)
+        self._run, self._outcomes, self._till, self._clock = run, outcomes, till, clock
+        self._asked: Reserved | None = None
+        self._calls: dict[ToolCallId, Reserved] = {}
+        self._begun: dict[ToolCallId, str] = {}
+
+    async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
+        """Return the request as it may be made, given what the run's calls used so far; raises BudgetExhaustedError."""
+        if not self._of_models:
+            return request
+        uses = [(each, _used(each, used, calls)) for each in self._of_models if each.scope is BudgetScope.RUN]
+        for budget, amount in uses:
+            if amount >= budget.limit:
+                raise BudgetExhaustedError(_spent(budget, amount, None))
+        request = _bounded(request, self._of_models)
+        windows = self._windows(self._of_models)
+        self._asked = None
+        if windows:
+            tokens = _tokens(request) if any(each.unit is BudgetUnit.TOKENS for each, _ in windows) else 0
+            amounts = [_expected(budget, request, tokens) for budget, _ in windows]
+            self._asked, answer = await self._reserve(request.request_id, windows, amounts)
+            if isinstance(answer, BudgetSpent):
+                raise BudgetExhaustedError(self._refusal(windows, answer.use))
+            uses += [(budget, use.used) for (budget, _), use in zip(windows, answer.uses, strict=True)]
+        return _cheaper(request, uses)
+
+    def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
+        """Write down what a reply used, `used` and `calls` being what the run used with it."""
+        if not self._of_models:
+            return
+        if self._asked is not None:
+            amounts = [_used(budget, reply, 1) for budget, _ in self._asked.windows]
+            self._settle(self._asked, amounts)
+            self._asked = None
+        for budget in self._of_models:
+            if budget.scope is BudgetScope.RUN:
+                after = _used(budget, used, calls)
+                self._tell(budget, after - _used(budget, reply, 1), after)
+
+    async def before_call(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
+        """Return why a call of a tool must not be made, or None."""
+        counting = [each for each in self._of_tools if matches(tool.name, each.tools)]
+        if not counting:
+            return None
+        for budget in counting:
+            used = self._calls_of(budget) if budget.scope is BudgetScope.RUN else 0
+            if budget.scope is BudgetScope.RUN and used >= budget.limit:
+                return ToolError("budget_exhausted", _spent(budget, used, None))
+        self._begun[call_id] = tool.name
+        windows = self._windows(counting)
+        if windows:
+            reserved, answer = await self._reserve(call_id, windows, [1] * len(windows))
+            if isinstance(answer, BudgetSpent):
+                del self._begun[call_id]
+                return ToolError("budget_exhausted", self._refusal(windows, answer.use))
+            self._calls[call_id] = reserved
+        return None
+
+    def after_call(self, tool: ToolDefinition, call_id: ToolCallId) -> None:
+        """Write down that a call was made, in this activation or in one before it."""
+        counting = [each for each in self._of_tools if matches(tool.name, each.tools)]
+        windows = self._windows(counting)
+        if windows:
+            reserved = self._calls.pop(call_id, None) or self._reservation(call_id, windows)
+            self._settle(reserved, [1] * len(reserved.windows))
+        for budget in counting:
+            if budget.scope is BudgetScope.RUN:
+                used = self._calls_of(budget)
+                self._tell(budget, used - 1, used)
+
+    def _calls_of(self, budget: Budget) -> int:
+        """Return how many calls that the budget counts were begun in this run, by earlier activations too."""
+        ended = {
+            each.call_id for each in self._outcomes if each.error not in NEVER_BEGUN and _counts(budget, each.tool)
+        }
+        return len(ended | {call_id for call_id, tool in self._begun.items() if _counts(budget, tool)})
+
+    def _windows(self, budgets: Iterable[Budget]) -> list[tuple[Budget, BudgetWindow]]:
+        now = self._clock.now()
+        return [(each, each.window(now)) for each in budgets if each.scope is not BudgetScope.RUN]
+
+    async def _reserve(
+        self, call: str, windows: Sequence[tuple[Budget, BudgetWindow]], amounts: Sequence[int]
+    ) -> tuple[Reserved, BudgetReserved | BudgetSpent]:
+        reserved = self._reservation(call, windows)
+        claims = tuple(
+            BudgetClaim(self._account(budget, window), budget.limit, amount, window.ends_at)
+            for (budget, window), amount in zip(windows, amounts, strict=True)
+        )
+        return reserved, await self._till.reserve(reserved.reservation_id, claims)
+
+    def _reservation(self, call: str, windows: Sequence[tuple[Budget, BudgetWindow]]) -> Reserved:
+        """Return the reservation of a call. Whoever takes the run over means the same, unless another window has begun."""
+        accounts = (self._account(*each) for each in windows)
+        return Reserved(ReservationId(derived_id("resv", self._run.run_id, call, *accounts)), windows)
+
+    def _account(self, budget: Budget, window: BudgetWindow) -> str:
+        return _account(budget, self._run.agent, window)
+
+    def _settle(self, reserved: Reserved, amounts: Sequence[int]) -> None:
+        charges = [
+            BudgetCharge(self._account(budget, window), amount, self._alerts(budget, window))
+            for (budget, window), amount in zip(reserved.windows, amounts, strict=True)
+        ]
+        self._till.settle(reserved.reservation_id, tuple(charges))
+
+    def _alerts(self, budget: Budget, window: BudgetWindow) -> tuple[BudgetAlert, ...]:
+        run, account = self._run, self._account(budget, window)
+        return tuple(
+            BudgetAlert(
+                _share(budget, percent),
+                LedgerRecord(
+                    RecordId(derived_id("rec", "budget", account, str(percent))),
+                    run.agent.tenant,
+                    run.agent.agent_id,
+                    run.run_id,
+                    LedgerKind.WARNING,
+                    self._clock.now(),
+                    _alert(budget, percent),
+                ),
+            )
+            for percent in budget.alerts
+        )
+
+    def _tell(self, budget: Budget, before: int, after: int) -> None:
+        """Tell the ledger of the shares of a run's own budget that were reached now."""
+        for percent in budget.alerts:
+            if before < _share(budget, percent) <= after:
+                data = _alert(budget, percent)
+                logger.warning("run %s of %s: %s", self._run.run_id, self._run.agent, data["why"])
+                self._till.audit(LedgerKind.WARNING, f"budget-{budget.name}-{percent}", data)
+
+    def _refusal(self, windows: Sequence[tuple[Budget, BudgetWindow]], use: BudgetUse) -> str:
+        found = [pair for pair in windows if self._account(*pair) == use.account]
+        budget, window = found[0]
+        return _spent(budget, use.used, window, use.reserved)
+
+
+class BudgetEvaluator:
+    """Hides tools whose calls are counted by a budget of the agent or the tenant that is spent. Implements VisibilityEvaluator."""
+
+    name = "budget"
+
+    def __init__(self, governance: Governance, tools: Iterable[ToolDefinition]) -> None:
+        budgets = [each for each in governance.budgets if each.tools and each.scope is not BudgetScope.RUN]
+        names = [tool.name for tool in tools]
+        self._tools = {budget: [name for name in names if matches(name, budget.tools)] for budget in budgets}
+        self._judged = frozenset(name for covered in self._tools.values() for name in covered)
+
+    def judged(self, facts: VisibilityFacts) -> Collection[str]:
+        """See VisibilityEvaluator.judged."""
+        del facts
+        return self._judged
+
+    async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
+        """See VisibilityEvaluator.hide."""
+        windows = {_account(budget, facts.agent, window): (budget, window) for budget, window in self._windows(facts)}
+        uses = await facts.budget_use(
+            [BudgetClaim(key, _NO_LIMIT, 0, each.ends_at) for key, (_, each) in windows.items()]
+        )
+        return {
+            tool: _spent(budget, use.used, window, use.reserved)
+            for use, (budget, window) in zip(uses, windows.values(), strict=True)
+            if use.used + use.reserved >= budget.limit
+            for tool in self._tools[budget]
+        }
+
+    def _windows(self, facts: VisibilityFacts) -> list[tuple[Budget, BudgetWindow]]:
+        return [(budget, budget.window(facts.now)) for budget in self._tools]
+
+
+def _account(budget: Budget, agent: AgentRef, window: BudgetWindow) -> str:
+    return budget.account(agent.tenant, agent.agent_id, window)
+
+
+def _counts(budget: Budget, tool: str) -> bool:
+    return matches(tool, budget.tools)
+
+
+def _used(budget: Budget, usage: Usage, calls: int) -> int:
+    match budget.unit:
+        case BudgetUnit.TOKENS:
+            return usage.prompt_tokens + usage.completion_tokens
+        case BudgetUnit.MONEY:
+            return round(usage.cost * NANO)
+        case BudgetUnit.CALLS:
+            return calls
+
+
+def _expected(budget: Budget, request: ModelRequest, prompt: int) -> int:
+    match budget.unit:
+        case BudgetUnit.TOKENS:
+            return prompt + (request.model.max_tokens or budget.reserve)
+        case BudgetUnit.MONEY:
+            return budget.reserve
+        case BudgetUnit.CALLS:
+            return 1
+
+
+def _bounded(request: ModelRequest, budgets: Iterable[Budget]) -> ModelRequest:
+    """Return the request whose reply has no more tokens than budgets of tokens set aside for it."""
+    bounds = [each.reserve for each in budgets if each.unit is BudgetUnit.TOKENS]
+    if not bounds:
+        return request
+    most = min(bounds) if request.model.max_tokens is None else min(*bounds, request.model.max_tokens)
+    return replace(request, model=replace(request.model, max_tokens=most))
+
+
+def _tokens(request: ModelRequest) -> int:
+    said = sum(
+        estimate_tokens(each.content) + sum(estimate_tokens(call.arguments) for call in each.tool_calls)
+        for each in request.messages
+    )
+    return said + estimate_tokens(request.system) + len(request.tools) // 4
+
+
+def _cheaper(request: ModelRequest, uses: Iterable[tuple[Budget, int]]) -> ModelRequest:
+    for budget, used in uses:
+        if budget.cheaper and budget.alerts and used >= _share(budget, budget.alerts[-1]):
+            return replace(request, model=replace(request.model, chain=(budget.cheaper,)))
+    return request
+
+
+def _share(budget: Budget, percent: int) -> int:
+    return -(-budget.limit * percent // 100)
+
+
+def _alert(budget: Budget, percent: int) -> JsonObject:
+    why = f"{percent} % of {budget.title} is used"
+    return {"what": "budget", "why": why, "budget": budget.name, "percent": percent}
+
+
+def _spent(budget: Budget, used: int, window: BudgetWindow | None, reserved: int = 0) -> str:
+    more = f", {budget.spoken(reserved)} reserved by calls under way" if reserved else ""
+    ends_at = window.ends_at if window is not None else None
+    renewed = "it is not renewed" if ends_at is None else f"it is renewed at {ends_at.isoformat(timespec='seconds')}"
+    return f"{budget.title} is spent: {budget.spoken(used)} used{more}; {renewed}"

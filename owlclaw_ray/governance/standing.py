@@ -1,0 +1,69 @@
+"""Tools that an agent's definition, its roles, or their own risk keep from it, whatever the time and whatever it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.governance import CONFIRM_TAG, ROLE_TAG, matches
+from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.ports.visibility import VisibilityFacts
+
+
+class StandingEvaluator:
+    """Hides the same tools in every run. Implements VisibilityEvaluator.
+
+    `reason` says why a definition does not have a tool; the empty text leaves it visible.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reason: Callable[[AgentDefinition, ToolDefinition], str],
+        definition: AgentDefinition,
+        tools: Iterable[ToolDefinition],
+    ) -> None:
+        self.name = name
+        reasons = {tool.name: reason(definition, tool) for tool in tools}
+        self._hidden = {tool: why for tool, why in reasons.items() if why}
+
+    def judged(self, facts: VisibilityFacts) -> Collection[str]:
+        """See VisibilityEvaluator.judged."""
+        del facts
+        return self._hidden
+
+    async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
+        """See VisibilityEvaluator.hide."""
+        del facts
+        return self._hidden
+
+
+def turned_off(definition: AgentDefinition, tool: ToolDefinition) -> str:
+    """Say so if the definition turned the tool off, or does not choose it."""
+    limit = definition.governance.limit_of(tool.name)
+    if limit is not None and not limit.enabled:
+        return "it is turned off in agent.yaml"
+    return definition.tools.refusal(tool.name)
+
+
+def for_others(definition: AgentDefinition, tool: ToolDefinition) -> str:
+    """Say so if the tool is for roles that the definition has not."""
+    roles = definition.governance.roles
+    wanted = {tag.removeprefix(ROLE_TAG) for tag in tool.tags if tag.startswith(ROLE_TAG)}
+    if not wanted or wanted & roles:
+        return ""
+    has = f"the agent is {', '.join(sorted(roles))}" if roles else "the agent has no role"
+    return f"it is for {', '.join(sorted(wanted))}, and {has}"
+
+
+def unconfirmed(definition: AgentDefinition, tool: ToolDefinition) -> str:
+    """Say so if the tool needs a person's confirmation and has none."""
+    governance = definition.governance
+    risk = governance.risk_of(tool)
+    if not (risk.needs_confirmation or CONFIRM_TAG in tool.tags) or matches(tool.name, governance.confirmed):
+        return ""
+    return f"its risk is {risk.value}, and nobody confirmed it (governance.confirmed in agent.yaml)"
+
+
+STANDING = {"choice": turned_off, "role": for_others, "risk": unconfirmed}
+"""The reasons, by the name of their evaluator."""

@@ -1,0 +1,57 @@
+"""Asking all evaluators of a run which tools it may use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from owlclaw_ray.domain.governance import Hidden, Visibility
+from owlclaw_ray.engine.containment import contained
+from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.visibility import VisibilityEvaluator, VisibilityFacts
+
+LONGEST = 5.0
+"""Seconds that an evaluator has."""
+
+logger = logging.getLogger(__name__)
+
+
+class Panel:
+    """The evaluators of one definition. Fail-closed: who gives no answer hides what he judges."""
+
+    def __init__(self, evaluators: Sequence[VisibilityEvaluator], clock: Clock) -> None:
+        self._evaluators, self._clock = tuple(evaluators), clock
+
+    async def decide(self, tools: Sequence[str], facts: VisibilityFacts) -> Visibility:
+        """Return which of these tools a run may use. Each hidden one has one reason: the first evaluator's that hides it."""
+        asked = [(each, judged) for each in self._evaluators if (judged := each.judged(facts))]
+        if not asked:
+            return Visibility(tuple(tools))
+        answers = await asyncio.gather(*(self._ask(each, judged, facts) for each, judged in asked))
+        reasons: dict[str, tuple[str, str]] = {}
+        for (evaluator, _), answer in zip(asked, answers, strict=True):
+            for tool, reason in answer.items():
+                reasons.setdefault(tool, (evaluator.name, reason))
+        groups: dict[tuple[str, str], list[str]] = {}
+        for tool in tools:
+            if tool in reasons:
+                groups.setdefault(reasons[tool], []).append(tool)
+        visible = tuple(tool for tool in tools if tool not in reasons)
+        return Visibility(visible, tuple(Hidden(tuple(names), *why) for why, names in groups.items()))
+
+    async def _ask(
+        self, evaluator: VisibilityEvaluator, judged: Collection[str], facts: VisibilityFacts
+    ) -> Mapping[str, str]:
+        try:
+            async with deadline(self._clock, LONGEST):
+                hidden = dict(await contained(evaluator.hide(facts)))
+        except TimeoutError:
+            why = f"the evaluator {evaluator.name} did not decide within {LONGEST:g} s"
+        except Exception as error:
+            why = f"the evaluator {evaluator.name} failed: {type(error).__name__}: {error}"
+            logger.exception("the evaluator %s of %s failed", evaluator.name, facts.agent)
+        else:
+            return hidden
+        return dict.fromkeys(judged, why)
