@@ -27,6 +27,8 @@ IDLE_TOLD = 1_000
 """How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
 _RESPAWN_PAUSE = 0.5
 _TURN = 3
+_EVERYBODY = 1_000_000
+"""Agents with work that a takeover looks at. Those of a dead host may have waited for less long than all others."""
 """Heartbeats that an agent keeps a host of its own while others wait for one."""
 
 _Leaving = Callable[[Sequence[AgentRef]], Awaitable[tuple[AgentRef, ...]]]
@@ -138,11 +140,11 @@ class Directory:
 
     async def take_over(self) -> None:
         """Wake every agent that has queued or unfinished runs, wherever it was before."""
-        await self.wake(await self._store.agents_with_work())
+        await self.wake(await self._store.agents_with_work(_EVERYBODY))
 
     async def sweep(self) -> None:
         """Take over what nobody holds, and keep the warm pool full."""
-        await self.take_over()
+        await self.wake(await self._store.agents_with_work())
         self._swept = True
         self._refill()
 

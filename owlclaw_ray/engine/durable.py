@@ -31,20 +31,23 @@ class DurableStore:
         return (await self.apply_all([command]))[0]
 
     async def apply_all(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        """Return one outcome a command, in order."""
+        """Return one outcome a command, in order; raises CommandRefusedError if the store will never take one of them."""
+        outcomes = await self.outcomes(commands)
+        for outcome in outcomes:
+            if isinstance(outcome, CommandFailed):
+                raise CommandRefusedError(outcome.message)
+        return outcomes
+
+    async def outcomes(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """Return one outcome a command, in order, refusals included: the others of the batch are committed all the same."""
         delay = _FIRST_DELAY
         while True:
             try:
-                outcomes = await self._store.apply(commands)
+                return await self._store.apply(commands)
             except StoreUnavailableError as error:
                 logger.warning("store unavailable, trying again in %.2f s: %s", delay, error)
                 await self._clock.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
-                continue
-            for outcome in outcomes:
-                if isinstance(outcome, CommandFailed):
-                    raise CommandRefusedError(outcome.message)
-            return outcomes
 
     def unknown_blobs(self, blobs: Mapping[str, str]) -> dict[str, str]:
         """Return those texts that this store was not yet seen to have."""

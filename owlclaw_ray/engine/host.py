@@ -17,7 +17,7 @@ from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.ids import ActivationId, IdSource, RunId
 from owlclaw_ray.ports.definitions import Definitions
-from owlclaw_ray.ports.store import ActivateAgent, AgentActivated
+from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CommandFailed
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,8 @@ class AgentHost:
         if self._draining:
             return
         new = [agent for agent in agents if not self._live(agent) and agent not in self._adopting]
-        self.wake([agent for agent in agents if agent not in new])
+        fresh = set(new)
+        self.wake([agent for agent in agents if agent not in fresh])
         self._adopting.update(new)
         try:
             await self._activate(new)
@@ -73,7 +74,10 @@ class AgentHost:
     async def _activate(self, agents: Sequence[AgentRef]) -> None:
         now = self._services.clock.now()
         commands = [ActivateAgent(agent, ActivationId(self._ids.make("act")), now, claim=True) for agent in agents]
-        outcomes = await self._store.apply_all(commands) if commands else ()
+        outcomes = await self._store.outcomes(commands) if commands else ()
+        for agent, outcome in zip(agents, outcomes, strict=True):
+            if isinstance(outcome, CommandFailed):
+                logger.error("%s cannot be activated: %s", agent, outcome.message)
         adopted = [
             Activation(
                 agent,

@@ -41,9 +41,9 @@ class AgentFile(BaseModel):
     stream: bool = False
     isolation: Isolation = Isolation.DEDICATED
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
-    tools: ToolSection = Field(default_factory=ToolSection)
     preload_memories: Annotated[int, Field(ge=0, le=20)] = 5
     governance: GovernanceFile = Field(default_factory=GovernanceFile)
+    tools: ToolSection = Field(default_factory=ToolSection)
 
     def model_choice(self, defaults: Defaults) -> ModelChoice:
         """Return the chain: a model written here stands alone unless a fallback is written too."""

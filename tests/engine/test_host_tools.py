@@ -89,6 +89,6 @@ async def test_a_run_uses_tools_of_every_source_within_their_bounds(folder):
     assert read["content"]["content"] == "one\n"
     assert (escape["error"]["type"], escape["error"]["details"]["concerns"]) == ("denied", ["own_files"])
     assert visible["hidden"] == [
-        {"tool": "code.edit_file", "by": "choice", "reason": "the definition denies code.edit_file"},
-        {"tool": "weather.later", "by": "choice", "reason": "the definition denies weather.l*"},
+        {"tools": ["code.edit_file"], "by": "choice", "reason": "the definition denies code.edit_file"},
+        {"tools": ["weather.later"], "by": "choice", "reason": "the definition denies weather.l*"},
     ]

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
+from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.errors import DefinitionError, Problem
-from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.ids import DEFAULT_TENANT, RunId
+from owlclaw_ray.ports.store import SubmitRun
 from owlclaw_ray.ports.tools import ToolOutcome
+from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.world import Definitions, Fate, World
 
 BAD, GOOD = AgentRef.parse("crew:bad"), AgentRef.parse("crew:good")
@@ -288,3 +294,28 @@ async def test_a_chatty_agent_and_a_hanging_one_hold_nobody_up(crowd):
     assert chatted <= 3
     assert "crew:hangs" not in model.asked
     assert world.clock.monotonic() == 0
+
+
+async def test_an_agent_whose_saved_state_cannot_be_read_keeps_no_other_one_from_its_run(agents, tmp_path):
+    agents.define()
+    bad, good = AgentRef.parse("watch:bad"), AgentRef.parse("watch:good")
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data") as runtime:
+        for agent in (bad, good):
+            await runtime.outcome(await runtime.submit(agent, Trigger(TriggerKind.API)))
+    with closing(sqlite3.connect(tmp_path / "data" / "owlclaw.db")) as database, database:
+        database.execute("UPDATE agents SET state = '{' WHERE agent LIKE '%bad'")
+
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data") as runtime:
+        now = SystemClock().now()
+        runs = {agent: RunId(f"run_{agent.key}") for agent in (bad, good)}
+        await runtime.store.apply([SubmitRun(runs[agent], agent, Trigger(TriggerKind.API), now) for agent in runs])
+        await runtime.directory.take_over()
+        watched = await runtime.watch(good.tenant, runs[good], 0, 20)
+        while not watched.status.final:
+            watched = await runtime.watch(
+                good.tenant, runs[good], watched.entries[-1].seq if watched.entries else 0, 20
+            )
+        waiting = await runtime.run(bad.tenant, runs[bad])
+
+    assert watched.status is RunStatus.COMPLETED
+    assert waiting.status is RunStatus.QUEUED

@@ -149,12 +149,12 @@ def test_property_13_the_ledger_says_which_tools_a_run_may_use_and_they_are_all_
     played = play(turns, tool_calls=50)
 
     (decided,) = played.of(LedgerKind.VISIBILITY)
-    assert decided == {"visible": AVAILABLE, "hidden": []}
+    assert (decided["visible"], decided["hidden"]) == (len(AVAILABLE), [])
     for request in played.requests:
         offered = [each["function"]["name"] for each in orjson.loads(request.tools)]
-        assert offered == decided["visible"]
+        assert offered == AVAILABLE
     for told in played.of(LedgerKind.TOOL_CALL):
-        outside = told["tool"] not in decided["visible"]
+        outside = told["tool"] not in AVAILABLE
         assert (told.get("error", {}).get("type") == "tool_not_available") is outside
         assert (told["call_id"] in played.executed) is not outside
 
