@@ -88,7 +88,8 @@ class Installation:
     def kill_everything(self) -> None:
         """Kill -9 the process; return when all that it started is gone too.
 
-        Two helpers of Ray's (its dashboard and runtime-environment agents) look for their raylet once in a while only.
+        Two helpers of Ray's (its dashboard and runtime-environment agents) look for their raylet once in a while only. A worker
+        that is amid a call to Ray's control store gives up on it after a minute.
         """
         assert self.process is not None
         family = [
@@ -98,7 +99,7 @@ class Installation:
         ]
         self.process.kill()
         self.process.communicate()
-        _, alive = psutil.wait_procs(family, timeout=40)
+        _, alive = psutil.wait_procs(family, timeout=90)
         assert not alive, [each.cmdline() for each in alive]
 
     def owlclaw(self, *arguments: str) -> str:
