@@ -27,7 +27,8 @@ _LOOK_SECONDS = 0.05
 """How often a program that has closed its output, or shares it with others, is looked at."""
 _DRAIN_SECONDS = 0.5
 """How long the output of a killed group is waited for."""
-_GUARD = 'read -r group && { read -r _; kill -s KILL -- "-$group"; }'
+_GUARD = 'exec 3<&0; (read -r _ <&3 || kill -s KILL -- "-$1") &'
+"""It is no child of the worker: Ray kills a worker's children before the worker, and would leave theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,55 +62,43 @@ class ProgramEnd:
 
 def run_program(program: Program, limits: ProgramLimits) -> ProgramEnd:
     """Run it to its end or its deadline. Raises OSError or ValueError if it cannot be started."""
-    with _guard() as guard:
-        process = subprocess.Popen(  # noqa: S603 (an argument list, never a shell's text)
-            list(program.argv),
-            cwd=program.folder,
-            env=dict(program.environment),
-            stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            bufsize=0,
-        )
-        with _ended(process):
-            os.write(guard, b"%d\n" % process.pid)
-            output = {
-                process.stdout: BoundedText(limits.stdout_bytes),
-                process.stderr: BoundedText(limits.stderr_bytes),
-            }
-            ended = _talk(process, program.stdin, output, limits.seconds)
-            _kill_group(process.pid)
-            _drain(output)
+    process = subprocess.Popen(  # noqa: S603 (an argument list, never a shell's text)
+        list(program.argv),
+        cwd=program.folder,
+        env=dict(program.environment),
+        stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        bufsize=0,
+    )
+    with _ended(process):
+        output = {process.stdout: BoundedText(limits.stdout_bytes), process.stderr: BoundedText(limits.stderr_bytes)}
+        ended = _talk(process, program.stdin, output, limits.seconds)
+        _kill_group(process.pid)
+        _drain(output)
     exit_code = process.returncode if ended else None
     return ProgramEnd(exit_code, output[process.stdout], output[process.stderr])
 
 
 @contextmanager
-def _guard() -> Iterator[int]:
-    """Start the guard, before there is something to guard; give the file to which the group's number is written."""
-    guard = subprocess.Popen(  # noqa: S603 (a fixed text)
-        ["/bin/sh", "-c", _GUARD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert guard.stdin is not None
-    try:
-        yield guard.stdin.fileno()
-    finally:
-        guard.kill()
-        guard.communicate()
-
-
-@contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Have the process and its group be gone when the block is left."""
+    """Have the process and its group be gone when the block is left, or when this process is killed inside it."""
+    guard = None
     try:
+        guard = subprocess.Popen(  # noqa: S603 (a fixed text and a number)
+            ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        guard.wait()
         yield
     finally:
         _kill_group(process.pid)
+        if guard is not None:
+            guard.communicate(b"done\n")
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()

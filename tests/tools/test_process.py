@@ -4,9 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,6 +122,10 @@ def test_an_exception_in_the_caller_kills_the_program(tmp_path):
     assert gone(int((tmp_path / "pid").read_text()))
 
 
+def guarded(program):
+    return any((process.info["cmdline"] or [])[-2:] == ["sh", program] for process in psutil.process_iter(["cmdline"]))
+
+
 KILLED = """
 import sys
 from pathlib import Path
@@ -134,9 +138,8 @@ run_program(Program(["/bin/sh", "-c", text], Path(sys.argv[1]), {"PATH": "/usr/b
 def test_a_worker_that_is_killed_takes_its_programs_with_it(tmp_path):
     worker = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
     pids = tmp_path / "pids"
-    while not pids.exists():
+    while not pids.exists() or not guarded(pids.read_text().split()[1]):
         os.sched_yield()
-    time.sleep(0)
     os.kill(worker.pid, signal.SIGKILL)
     worker.wait()
     assert all(gone(int(pid)) for pid in pids.read_text().split())
