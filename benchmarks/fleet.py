@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.measuring import joined
 from benchmarks.meter import Meter, disturbance
 from benchmarks.past import queue_runs
 from benchmarks.processes import difference
@@ -231,7 +232,7 @@ def wave_figures(fleet: Fleet, first: Wave, second: Wave) -> tuple[Figure, ...]:
             baseline_is=alone,
             goal=f"at most {GOAL_SECONDS:g} s",
             met=first.times.wall <= GOAL_SECONDS,
-            note=_notes(
+            note=joined(
                 f"triggers accepted over {first.times.accepting:.1f} s, at most {first.times.most_at_once} runs at once",
                 disturbance(first.others_cores),
             ),
@@ -276,7 +277,7 @@ def backlog_figures(fleet: Fleet, backlog: Backlog) -> tuple[Figure, ...]:
             f"runs_per_second, {fleet.registered} registered",
             fleet.registered / backlog.seconds,
             "/s",
-            note=_notes(
+            note=joined(
                 f"one model call and no tool; {backlog.seconds:.0f} s in all", disturbance(backlog.others_cores)
             ),
         ),
@@ -298,7 +299,3 @@ def plots(before: dict[str, int], first: Wave) -> tuple[Plot, ...]:
         Plot("Memory that a fleet adds", "process", "MB", memory),
         Plot("CPU of a wave", "process", "s", (Series("CPU", *zip(*cpu, strict=True)),)),
     )
-
-
-def _notes(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)

@@ -8,7 +8,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from urllib.parse import quote
 
-from owlclaw_ray.domain.governance import Breaker, Governance, Pace
+from owlclaw_ray.domain.governance import Breaker, Governance, Pace, matches
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import UserError
@@ -125,7 +125,7 @@ class ToolChoice:
         if denied is not None:
             return f"the definition denies {denied}"
         is_built_in = "." not in tool
-        if is_built_in or any(fnmatchcase(tool, pattern) for pattern in self.allow):
+        if is_built_in or matches(tool, self.allow):
             return ""
         return f"the definition allows only {', '.join(self.allow) or 'the built-in tools'}"
 

@@ -30,11 +30,6 @@ class ToolCatalog:
         self._selections: dict[tuple[str, ...], VisibleTools] = {}
 
     @property
-    def definitions(self) -> tuple[ToolDefinition, ...]:
-        """All tools, by name."""
-        return tuple(self._definitions[name] for name in sorted(self._definitions))
-
-    @property
     def names(self) -> tuple[str, ...]:
         """All canonical names, sorted."""
         return tuple(sorted(self._definitions))

@@ -27,9 +27,9 @@ IDLE_TOLD = 1_000
 """How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
 _RESPAWN_PAUSE = 0.5
 _TURN = 3
+"""Heartbeats that an agent keeps a host of its own while others wait for one."""
 _EVERYBODY = 1_000_000
 """Agents with work that a takeover looks at. Those of a dead host may have waited for less long than all others."""
-"""Heartbeats that an agent keeps a host of its own while others wait for one."""
 
 _Leaving = Callable[[Sequence[AgentRef]], Awaitable[tuple[AgentRef, ...]]]
 

@@ -30,17 +30,16 @@ class NothingAllowed:
 
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
         """Refuse every model call."""
-        raise BudgetExhaustedError(
-            f"the run ends: no model call after {calls}, which used {used}, and not {request.request_id}"
-        )
+        del used, calls
+        raise BudgetExhaustedError(f"the model call {request.request_id} is not made: the run ends")
 
     def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
         """Learn nothing."""
 
     def limit_of(self, tool: str) -> ToolLimit | None:
         """Know of no limit."""
-        limits: dict[str, ToolLimit] = {}
-        return limits.get(tool)
+        del tool
+        return None
 
     def kept(self, state: AgentState) -> AgentState:
         """Return the state as it is."""

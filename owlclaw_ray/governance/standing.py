@@ -62,7 +62,8 @@ def unconfirmed(definition: AgentDefinition, tool: ToolDefinition) -> str:
     risk = governance.risk_of(tool)
     if not (risk.needs_confirmation or CONFIRM_TAG in tool.tags) or matches(tool.name, governance.confirmed):
         return ""
-    return f"its risk is {risk.value}, and nobody confirmed it (governance.confirmed in agent.yaml)"
+    why = f"its risk is {risk.value}" if risk.needs_confirmation else f"it is tagged {CONFIRM_TAG}"
+    return f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)"
 
 
 STANDING = {"choice": turned_off, "role": for_others, "risk": unconfirmed}

@@ -196,6 +196,21 @@ async def test_the_agents_of_a_host_that_ends_are_taken_over_without_waiting_for
         await settled(lambda: hosts_of(pool, agent) not in ([], [dead]))
 
 
+async def test_agents_of_a_dead_host_are_taken_over_behind_however_many_that_waited_for_longer():
+    older, young = SteeredHost("host-1"), SteeredHost("host-2")
+    work = Work()
+    async with directory_over(
+        SteeredPool(older, young), isolation=Isolation.SHARED, work=work, agents_per_actor=20_000, most=2
+    ) as directory:
+        older.agents = dict.fromkeys(refs(12_000))
+        young.agents = dict.fromkeys(refs(10, start=12_000))
+        await directory.heartbeat()
+        work.agents = refs(12_010)
+
+        young.dead.set()
+        await settled(lambda: set(refs(10, start=12_000)) <= older.agents.keys() | set(older.woken))
+
+
 async def test_a_host_that_gives_no_sign_of_life_is_ended_and_its_agents_are_taken_over():
     pool, work = SteeredPool(), Work()
     [agent] = refs(1)

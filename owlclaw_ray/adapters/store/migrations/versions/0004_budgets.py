@@ -1,7 +1,7 @@
 """Budgets and what is reserved of them.
 
 Revision ID: 0004
-Revises: 0002
+Revises: 0003
 """
 
 from __future__ import annotations
