@@ -35,12 +35,13 @@ from owlclaw_ray.tools.naming import BUILT_IN_NAMES
 
 _FRESH_SECONDS = 1.0
 _PAUSE = 0.2
+_ANSWER_SECONDS = 3.0
 
 
 class RemoteDefinitions:
     """Implements `Definitions`: asks the Directory, which watches the files, at most once a second for each definition.
 
-    While the Directory is being restarted the last known version serves, and who needs another one waits.
+    While the Directory is being restarted, or does not answer, the last known version serves, and who needs another one waits.
     """
 
     def __init__(self, namespace: str, clock: Clock) -> None:
@@ -63,8 +64,9 @@ class RemoteDefinitions:
         asked = self._clock.monotonic()
         while True:
             try:
-                changed = await self._directory.ask("definition", name, known.version if known else "")
-            except RuntimeUnavailableError:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    changed = await self._directory.ask("definition", name, known.version if known else "")
+            except (RuntimeUnavailableError, TimeoutError):
                 if known is not None:
                     return known
                 await self._clock.sleep(_PAUSE)

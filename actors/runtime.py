@@ -12,7 +12,7 @@ from ray.actor import ActorHandle
 
 from actors.keeper_client import KeeperClient
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask_packed
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.system_clock import SystemClock
@@ -53,9 +53,12 @@ class DirectoryDispatcher:
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
         """See Dispatcher.cancel. The run also learns it with its next commit."""
+        host = self._hosts.get(self._homes.get(agent, ""))
         try:
-            await self._directory.ask("cancel", agent, run_id)
-        except RuntimeUnavailableError as error:
+            async with asyncio.timeout(_WAKE_SECONDS):
+                if host is None or not await host.cancel(agent, run_id):
+                    await self._directory.ask("cancel", agent, run_id)
+        except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("the cancellation of %s waits for the run's next step: %s", run_id, error)
 
     async def _wake(self, agent: AgentRef) -> None:
@@ -65,8 +68,9 @@ class DirectoryDispatcher:
 
     async def _wake_through_directory(self, agents: Sequence[AgentRef]) -> Sequence[None]:
         try:
-            await self._learn(await self._directory.ask("wake", tuple(dict.fromkeys(agents))))
-        except RuntimeUnavailableError as error:
+            async with asyncio.timeout(_WAKE_SECONDS):
+                await self._learn(await self._directory.ask("wake", tuple(dict.fromkeys(agents))))
+        except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("%d agents are woken by the next sweep: %s", len(agents), error)
         return [None] * len(agents)
 
@@ -92,6 +96,14 @@ class HostWaker:
     async def wake(self, agent: AgentRef) -> bool:
         """Return whether the agent is there, and woken."""
         return not self.gone and await self._wakes(agent)
+
+    async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
+        """Return whether the agent is there, and was told to end the run."""
+        try:
+            return not self.gone and bool(await ask(self._actor, "cancel", agent, run_id))
+        except RuntimeUnavailableError:
+            self.gone = True
+            return False
 
     async def _wake_batch(self, agents: Sequence[AgentRef]) -> Sequence[bool]:
         try:

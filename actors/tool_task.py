@@ -82,7 +82,7 @@ class TaskToolRunner:
         self._plan, self._clock = plan, clock
         self._turns: FairQueue[AgentRef] = FairQueue(slots, each=max(1, slots // 2))
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
-            self._run_quick, most=_MOST_IN_A_TASK, at_once=_TASKS_AT_ONCE
+            self._run_quick, most=_MOST_IN_A_TASK, at_once=_TASKS_AT_ONCE, recalls=True
         )
 
     async def run(self, invocation: ToolInvocation) -> ToolOutcome:

@@ -93,13 +93,14 @@ def execute(plan: WorkerPlan, invocations: Sequence[ToolInvocation]) -> list[Too
     interpreter lock; the caller then sees the worker die.
     """
     worker = _worker(plan)
-    faulthandler.dump_traceback_later(
-        sum(each.timeout for each in invocations) + KILL_AFTER, exit=True, file=worker.silent
-    )
+    outcomes = []
     try:
-        return worker.executor.run_all(invocations)
+        for each in invocations:
+            faulthandler.dump_traceback_later(each.timeout + KILL_AFTER, exit=True, file=worker.silent)
+            outcomes.append(worker.executor.run_one(each))
     finally:
         faulthandler.cancel_dump_traceback_later()
+    return outcomes
 
 
 def warm(plan: WorkerPlan) -> None:

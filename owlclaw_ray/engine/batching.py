@@ -14,18 +14,23 @@ class Batcher(Generic[Item, Result]):
     """Collects items while earlier calls are under way and sends them together.
 
     With one call at a time (the default) items reach the other side in the order in which they were given. A failing call
-    fails the callers of its batch, no others.
+    fails the callers of its batch, no others. `recalls`: an item whose caller waits no more is not sent if it has not been.
     """
 
     def __init__(
-        self, call: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], *, most: int = 512, at_once: int = 1
+        self,
+        call: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        most: int = 512,
+        at_once: int = 1,
+        recalls: bool = False,
     ) -> None:
-        self._call, self._most, self._at_once = call, most, at_once
+        self._call, self._most, self._at_once, self._recalls = call, most, at_once, recalls
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._senders: set[asyncio.Task[None]] = set()
 
     async def __call__(self, item: Item) -> Result:
-        """Return the result for this item. Cancelling the wait does not recall the item."""
+        """Return the result for this item. Cancelling the wait recalls the item only if that was asked for."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
         if len(self._senders) < self._at_once:
@@ -40,7 +45,11 @@ class Batcher(Generic[Item, Result]):
 
     async def _send_all(self) -> None:
         while self._waiting:
+            if self._recalls:
+                self._waiting = [(item, answer) for item, answer in self._waiting if not answer.cancelled()]
             batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            if not batch:
+                return
             try:
                 results = await self._call([item for item, _ in batch])
             except Exception as error:  # noqa: BLE001 - it goes to every caller of the batch

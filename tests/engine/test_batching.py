@@ -87,3 +87,36 @@ async def test_a_caller_that_asks_again_at_once_is_answered_again():
 
     async with asyncio.timeout(5):
         assert [await batcher(number) for number in range(10)] == list(range(10))
+
+
+async def test_an_item_that_nobody_waits_for_any_more_is_not_sent_if_it_can_be_recalled():
+    recorder = Recorder()
+    batcher = Batcher(recorder, recalls=True)
+
+    first = asyncio.create_task(batcher(1))
+    await settle()
+    second, third = asyncio.create_task(batcher(2)), asyncio.create_task(batcher(3))
+    await settle()
+    second.cancel()
+    await settle()
+    recorder.gate.set()
+
+    assert await asyncio.gather(first, third) == [10, 30]
+    assert recorder.batches == [[1], [3]]
+
+
+async def test_when_all_that_waits_was_recalled_nothing_is_sent():
+    recorder = Recorder()
+    batcher = Batcher(recorder, recalls=True)
+
+    first = asyncio.create_task(batcher(1))
+    await settle()
+    second = asyncio.create_task(batcher(2))
+    await settle()
+    second.cancel()
+    await settle()
+    recorder.gate.set()
+    await first
+
+    assert await batcher(4) == 40
+    assert recorder.batches == [[1], [4]]
