@@ -34,6 +34,9 @@ QUERIES = frozenset(
         "next_due",
         "schedules",
         "ticks",
+        "approval",
+        "approvals",
+        "expired_approvals",
         "ledger",
         "verify_ledger",
     }

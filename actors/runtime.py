@@ -23,6 +23,7 @@ from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Health
+from owlclaw_ray.tools.arguments import argument_problems
 
 _HEALTH_SECONDS = 3.0
 _WAKE_SECONDS = 3.0
@@ -159,6 +160,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         definitions=RecentDefinitions(DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock),
         memories_of=LanceMemory(Path(plan.worker.data_dir), None, clock).memories,
         health_of=PartsHealth(plan.namespace),
+        argument_problems=argument_problems,
         clock=clock,
         ids=RandomIds(),
     )

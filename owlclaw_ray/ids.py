@@ -20,6 +20,7 @@ FiringId = NewType("FiringId", str)
 MemoryId = NewType("MemoryId", str)
 RecordId = NewType("RecordId", str)
 ToolCallId = NewType("ToolCallId", str)
+ApprovalId = NewType("ApprovalId", str)
 RequestId = NewType("RequestId", str)
 
 DEFAULT_TENANT = TenantId("default")

@@ -50,4 +50,4 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
 
 def tool_definitions(app: OwlClaw) -> tuple[ToolDefinition, ...]:
     """Return all tools that agents of this application can be given."""
-    return (*BuiltInTools.definitions(), *app.registry.definitions())
+    return app.registry.hooks.apart((*BuiltInTools.definitions(), *app.registry.definitions()))

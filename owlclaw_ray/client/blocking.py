@@ -89,6 +89,9 @@ class SyncClient:
     agent = _Blocking(Client.agent)
     memories = _Blocking(Client.memories)
     schedules = _Blocking(Client.schedules)
+    approvals = _Blocking(Client.approvals)
+    approval = _Blocking(Client.approval)
+    decide = _Blocking(Client.decide)
     ledger = _Blocking(Client.ledger)
     health = _Blocking(Client.health)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote
 
+from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import UserError
@@ -125,6 +126,7 @@ class AgentDefinition:
     limits: Limits = field(default_factory=Limits)
     isolation: Isolation = Isolation.DEDICATED
     skills: tuple[Skill, ...] = ()
+    permissions: PermissionPolicy = field(default_factory=PermissionPolicy)
     preload_memories: int = 5
     """How many memories are looked up before the first model call (M8); 0 turns it off."""
     warnings: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.permission import SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunLoop, RunServices, being_cancelled, deadline_passed, end_without_loop
 from owlclaw_ray.errors import OwlClawError, StaleEpochError
@@ -58,6 +59,7 @@ class Activation:
         self._current: RunId | None = None
         self._stop: Callable[[], object] = _nothing
         self._cancelled: set[RunId] = set()
+        self._grants = SessionGrants()
 
     @property
     def busy(self) -> bool:
@@ -176,7 +178,8 @@ class Activation:
         conversation.restore(claimed.journal, claimed.blobs)
         journal = self._journal(claimed, conversation)
         try:
-            return await self._finish(claimed, journal, await self._result_of(claimed, journal))
+            result = await self._result_of(claimed, journal)
+            return None if result is None else await self._finish(claimed, journal, result)
         except asyncio.CancelledError:
             if not self.lost:
                 await self._save(journal)
@@ -212,7 +215,8 @@ class Activation:
         conversation = Conversation(last_seq=again.journal[-1].seq)
         return await self._finish(again, self._journal(again, conversation), result)
 
-    async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> RunResult:
+    async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> RunResult | None:
+        """Return how the run ended; None if it waits for approvals and is no longer this activation's."""
         run = claimed.run
         if not journal.conversation.prompt_built:
             too_late = deadline_passed(run, self._services.clock.now())
@@ -230,7 +234,7 @@ class Activation:
             return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error)
         if definition is None:
             return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED)
-        loop = RunLoop(run, definition, self.state, journal, self._services)
+        loop = RunLoop(run, definition, self.state, journal, self._services, grants=self._grants)
         self._stop = loop.cancel
         return await loop.execute()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -57,6 +58,7 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         limits=settings.limits.over(defaults.limits),
         isolation=settings.isolation,
         skills=skills,
+        permissions=replace(defaults.permissions, own=settings.permission_rules),
         preload_memories=settings.preload_memories,
         warnings=warnings,
     )

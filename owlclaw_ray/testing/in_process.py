@@ -23,6 +23,7 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.directory import Directory, Placement
 from owlclaw_ray.engine.durable import DurableStore
@@ -31,6 +32,7 @@ from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
 from owlclaw_ray.engine.model_gateway import ModelGateway
+from owlclaw_ray.engine.permission import Approve
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.engine.scheduler import Scheduler
@@ -57,6 +59,7 @@ from owlclaw_ray.ports.store import (
     TooManySchedules,
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -79,6 +82,7 @@ class GroupedStore:
         self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
         self.schedules, self.ticks = store.schedules, store.ticks
+        self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
         self.ledger, self.verify_ledger = store.ledger, store.verify_ledger
         self.check_writable, self.close = store.check_writable, store.close
 
@@ -296,6 +300,7 @@ class InProcessRuntime(RuntimeFacade):
     directory: Directory
     pool: LocalPool
     scheduler: Scheduler
+    expiry: ApprovalExpiry
 
     async def trigger(self, agent: str, payload: JsonValue = None, *, focus: str = "") -> Run:
         """Submit an `api` trigger and return its run when it is over."""
@@ -346,10 +351,12 @@ def assemble(
         definitions=definitions,
         memories_of=memories_of,
         health_of=_healthy,
+        argument_problems=argument_problems,
         clock=clock,
         ids=ids,
     )
     runtime.store, runtime.directory, runtime.pool = store, directory, pool
+    runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
     runtime.scheduler = Scheduler(store=grouped, wake=dispatcher.wake, next_fire=next_fire, clock=clock)
     return runtime
 
@@ -378,11 +385,13 @@ async def in_process_runtime(
     clock: Clock | None = None,
     ids: IdSource | None = None,
     store_url: str | None = None,
+    approve: Approve | None = None,
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
-    `ids` the system's. Schedules fire when `runtime.scheduler.tick()` is called.
+    `ids` the system's. Schedules fire when `runtime.scheduler.tick()` is called, and approvals expire at `runtime.expiry.tick()`.
+    `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
     await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
@@ -395,9 +404,10 @@ async def in_process_runtime(
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(app.registry, builtins, clock)),
-        catalog=ToolCatalog((*builtins.definitions(), *app.registry.definitions())),
+        catalog=ToolCatalog(app.registry.hooks.apart((*builtins.definitions(), *app.registry.definitions()))),
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
+        approve=approve,
     )
     runtime = assemble(
         store=store,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
+
+import orjson
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError, ToolResult
-from owlclaw_ray.errors import RetryableError, ToolArgumentsError, ToolTimeoutError
+from owlclaw_ray.engine.permission import DENIED
+from owlclaw_ray.errors import ApprovalNeededError, RetryableError, ToolArgumentsError, ToolTimeoutError
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
-from owlclaw_ray.tools.arguments import decode_arguments
+from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
+from owlclaw_ray.tools.hooks import Facts, HookDeniedError, Moment, use_of
 from owlclaw_ray.tools.json_result import NotJsonError, to_json, within_limit
 from owlclaw_ray.tools.registry import RegisteredTool, ToolRegistry
 
@@ -45,7 +50,8 @@ class LocalExecutor:
     def __init__(self, registry: ToolRegistry, built_ins: BuiltIns, clock: Clock) -> None:
         self._registry = registry
         self._built_ins = built_ins
-        self._built_in_names = frozenset(each.name for each in built_ins.definitions())
+        self._hooks = registry.hooks
+        self._built_in_definitions = {each.name: each for each in built_ins.definitions()}
         self._clock = clock
 
     def run_all(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
@@ -55,12 +61,70 @@ class LocalExecutor:
     def run_one(self, invocation: ToolInvocation) -> ToolOutcome:
         """Return the outcome of one call."""
         started = self._clock.monotonic()
-        outcome = self._contained(invocation)
+        outcome = self._hooked(invocation, started)
         return replace(outcome, duration_ms=round((self._clock.monotonic() - started) * 1000))
 
-    def _contained(self, invocation: ToolInvocation) -> ToolOutcome:
+    def _hooked(self, invocation: ToolInvocation, started: float) -> ToolOutcome:
+        definition = self._definition(invocation.tool)
+        if definition is None or (invocation.stage is Stage.RUN and not self._hooks.see(definition)):
+            return self._contained(invocation, lambda: self._execute(invocation))
+        facts, left = Facts(), invocation
+
+        def prepare() -> ToolOutcome:
+            nonlocal left
+            left = self._before(definition, invocation, started, facts)
+            if invocation.stage is Stage.CHECK:
+                return self._checked(definition, left)
+            return self._execute(left)
+
+        outcome = self._contained(invocation, prepare)
+        if outcome.checked is None and self._hooks.of(definition, Moment.AFTER) and _ran(outcome):
+            use = use_of(definition, decode_arguments(definition.name, left.arguments), invocation)
+            time_left = partial(self._time_left, invocation, started)
+            result = self._hooks.after(use, definition, outcome.result, time_left, facts)
+            outcome = replace(outcome, result=result)
+        if left.arguments != invocation.arguments:
+            checked = outcome.checked and replace(outcome.checked, arguments=left.arguments)
+            outcome = replace(outcome, arguments=left.arguments, checked=checked)
+        return replace(outcome, hooks=tuple(facts.told))
+
+    def _before(
+        self, definition: ToolDefinition, invocation: ToolInvocation, started: float, facts: Facts
+    ) -> ToolInvocation:
+        """Return the call as the hooks before it left it, with what is left of its time; raises HookDeniedError."""
+        if invocation.stage is Stage.APPROVED:
+            return invocation
+        arguments = decode_arguments(definition.name, invocation.arguments)
+        time_left = partial(self._time_left, invocation, started)
+        left = self._hooks.before(definition, arguments, invocation, time_left, facts)
+        text = invocation.arguments if left == arguments else orjson.dumps(left).decode()
+        return replace(invocation, arguments=text, timeout=time_left())
+
+    def _time_left(self, invocation: ToolInvocation, started: float) -> float:
+        return max(invocation.timeout - (self._clock.monotonic() - started), 0.0)
+
+    def _checked(self, definition: ToolDefinition, invocation: ToolInvocation) -> ToolOutcome:
+        """Return what a person may be asked about; raises ToolArgumentsError."""
+        arguments = decode_arguments(definition.name, invocation.arguments)
+        tool = self._registry.tool(definition.name)
+        taken = Arguments(definition.input_schema, as_object) if tool is None else tool.arguments
+        taken.read_object(definition.name, arguments)
+        names = arguments if tool is None or tool.target is None else tool.target
+        target = orjson.dumps({name: arguments.get(name) for name in names}, option=orjson.OPT_SORT_KEYS).decode()
+        return ToolOutcome(ToolResult(invocation.call_id), 0, checked=CheckedCall(invocation.arguments, target))
+
+    def _definition(self, name: str) -> ToolDefinition | None:
+        built_in = self._built_in_definitions.get(name)
+        if built_in is not None:
+            return built_in
+        tool = self._registry.tool(name)
+        return None if tool is None else tool.definition
+
+    def _contained(self, invocation: ToolInvocation, execute: Callable[[], ToolOutcome]) -> ToolOutcome:
         try:
-            return self._execute(invocation)
+            return execute()
+        except (HookDeniedError, ApprovalNeededError) as error:
+            return _not_permitted(invocation, error)
         except ToolArgumentsError as error:
             return _failed(invocation, "invalid_arguments", str(error), details=list(error.details))
         except (DeadlineReachedError, ToolTimeoutError) as error:
@@ -78,7 +142,7 @@ class LocalExecutor:
             return _failed(invocation, "execution_failed", _told(error), retryable=retryable)
 
     def _execute(self, invocation: ToolInvocation) -> ToolOutcome:
-        if invocation.tool in self._built_in_names:
+        if invocation.tool in self._built_in_definitions:
             arguments = decode_arguments(invocation.tool, invocation.arguments)
             outcome: ToolOutcome = call_within(
                 invocation.timeout, lambda: self._built_ins.call(invocation.tool, arguments, invocation)
@@ -89,6 +153,21 @@ class LocalExecutor:
             message = f"this worker's application has no tool {invocation.tool!r}"
             return _failed(invocation, "tool_not_available", message)
         return ToolOutcome(_result(invocation, _call(tool, invocation)), duration_ms=0)
+
+
+def _not_permitted(invocation: ToolInvocation, error: HookDeniedError | ApprovalNeededError) -> ToolOutcome:
+    if isinstance(error, HookDeniedError):
+        return _failed(invocation, DENIED, f"{invocation.tool} must not be called like this: {error}")
+    if invocation.stage is Stage.APPROVED:
+        return _failed(invocation, DENIED, f"{invocation.tool} asks for more than was approved: {error}")
+    checked = CheckedCall(invocation.arguments, error.target, reason=error.reason)
+    return replace(_failed(invocation, DENIED, str(error)), checked=checked)
+
+
+def _ran(outcome: ToolOutcome) -> bool:
+    """Return whether the tool was called, so that there is a result to look at."""
+    error = outcome.result.error
+    return error is None or error.type not in {DENIED, "invalid_arguments", "tool_not_available"}
 
 
 def _call(tool: RegisteredTool, invocation: ToolInvocation) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,12 @@ from pydantic import BaseModel
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.arguments import Arguments, Given, as_model, as_object
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.docstring import parse_docstring
+from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.naming import canonical_name, namespace_problems, tool_name_problems, wire_name
 from owlclaw_ray.tools.schema import plain_schema
 from owlclaw_ray.tools.signature import Parameters, arguments_of_function, read_parameters, schema_of_model
@@ -31,6 +32,8 @@ class RegisteredTool:
     function: Callable[..., Any]
     arguments: Arguments
     context_parameter: str | None
+    target: tuple[str, ...] | None = None
+    """The arguments that say what a call acts on; None: all of them."""
 
     @property
     def is_async(self) -> bool:
@@ -58,6 +61,8 @@ class ToolOptions:
     """A model that the function takes as its one parameter, in the place of typed parameters."""
     input_schema: JsonObject | None = None
     """A JSON schema of the object that the function takes as its one parameter."""
+    target: Sequence[str] | None = None
+    """The arguments that say what a call acts on; None: all of them."""
 
 
 class ToolRegistry:
@@ -69,6 +74,7 @@ class ToolRegistry:
             raise ConfigurationError(problems)
         self.namespace = namespace
         self.state_providers = StateProviders(monotonic)
+        self.hooks = Hooks()
         self._tools: dict[str, RegisteredTool] = {}
         self._canonical: dict[str, str] = {}
 
@@ -81,6 +87,7 @@ class ToolRegistry:
             raise ConfigurationError(problems)
         parameters = read_parameters(function, where)
         arguments = _arguments(function, parameters, options, where)
+        _check_target(options.target, arguments.schema, where)
         tool = RegisteredTool(
             definition=ToolDefinition(
                 name=canonical,
@@ -92,10 +99,12 @@ class ToolRegistry:
                 tags=frozenset(options.tags),
                 timeout=options.timeout,
                 metadata={"raw_name": name, "function": f"{function.__module__}.{function.__qualname__}"},
+                origin=ToolOrigin.APPLICATION,
             ),
             function=function,
             arguments=arguments,
             context_parameter=parameters.context,
+            target=None if options.target is None else tuple(options.target),
         )
         self._tools[canonical] = tool
         self._canonical[wire_name(canonical)] = canonical
@@ -140,6 +149,14 @@ def _option_problems(where: str, options: ToolOptions) -> list[Problem]:
     if options.arguments is not None and options.input_schema is not None:
         problems.append(Problem(where, "has both arguments= and input_schema=", "give one of them"))
     return problems
+
+
+def _check_target(target: Sequence[str] | None, schema: JsonObject, where: str) -> None:
+    known = schema.get("properties", {})
+    unknown = [name for name in target or () if name not in known]
+    if unknown:
+        what = f"names {', '.join(map(repr, unknown))}, which the tool does not take"
+        raise ConfigurationError([Problem(f"{where}: target", what, f"use some of {', '.join(known) or 'none'}")])
 
 
 def _arguments(function: Callable[..., Any], parameters: Parameters, options: ToolOptions, where: str) -> Arguments:

@@ -35,8 +35,11 @@ def without_assignments(words):
 
 def check_owlclaw(arguments):
     """Raise an error if the real command line would not take the arguments."""
-    name, *rest = arguments
-    typer.main.get_command(build_cli()).commands[name].make_context(name, rest).close()
+    command = typer.main.get_command(build_cli())
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        command = command.commands[name]
+    command.make_context(name, arguments).close()
 
 
 def check_chaos(arguments):

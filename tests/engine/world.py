@@ -21,7 +21,17 @@ from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation, Limits, ModelChoice
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.domain.tool import RECALL, Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.domain.tool import (
+    DANGEROUS,
+    RECALL,
+    Effect,
+    Permission,
+    ToolCall,
+    ToolDefinition,
+    ToolError,
+    ToolOrigin,
+    ToolResult,
+)
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.directory import Directory, Placement
@@ -42,7 +52,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CancelRun
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutcome
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import InProcessRuntime, LocalHost, LocalPool, Wire, assemble, isolation_of
@@ -55,8 +65,9 @@ REFUSALS = (AgentBusyError, IdempotencyConflictError, NotFoundError, QueueFullEr
 _SPINNING = 2_000
 
 
-def _tool(name, permission, effect):
-    return ToolDefinition(name, name, {"type": "object"}, permission, effect)
+def _tool(name, permission, effect, *tags):
+    schema = {"type": "object"}
+    return ToolDefinition(name, name, schema, permission, effect, tags=frozenset(tags), origin=ToolOrigin.APPLICATION)
 
 
 TOOLS = (
@@ -64,6 +75,8 @@ TOOLS = (
     _tool("probe", Permission.READONLY, Effect.ONCE),
     _tool("put", Permission.WRITE, Effect.IDEMPOTENT),
     _tool("act", Permission.WRITE, Effect.ONCE),
+    _tool("risk", Permission.WRITE, Effect.ONCE, DANGEROUS),
+    _tool("peek", Permission.READONLY, Effect.PURE, DANGEROUS),
     _tool(RECALL, Permission.READONLY, Effect.PURE),
 )
 
@@ -252,6 +265,9 @@ class Tools:
 
     async def run(self, invocation):
         world = self._world
+        if invocation.stage is Stage.CHECK:
+            world.checks += 1
+            return ToolOutcome(ToolResult(invocation.call_id), 0, checked=CheckedCall(invocation.arguments, "{}"))
         if invocation.tool != RECALL:
             world.witness.calls(self._epochs[invocation.agent], invocation)
         call = PendingTool(invocation, asyncio.get_running_loop().create_future())
@@ -429,6 +445,7 @@ class World:
         self.database = database
         self.clock, self.ids, self.witness = ExactClock(), SequentialIds(), Witness(WRITES)
         self.models, self.tools = Models(), []
+        self.checks = 0
         self.definitions, self.placement = definitions or Definitions(), placement
         self.acknowledged = set()
         self.nodes = [Node(self, store) for store in stores]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
@@ -20,17 +21,20 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
 from owlclaw_ray.errors import (
     AgentBusyError,
+    AlreadyDecidedError,
     DefinitionError,
     IdempotencyConflictError,
     NotFoundError,
     Problem,
     QueueFullError,
+    ToolArgumentsError,
     UnknownAgentError,
 )
-from owlclaw_ray.ids import MemoryId, RandomIds, RecordId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ApprovalId, MemoryId, RandomIds, RecordId, RunId, ScheduleId, TenantId, ToolCallId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import AgentView, Health, Watched
-from owlclaw_ray.ports.store import AgentRecord, LedgerFilter, RunAccepted, RunFilter
+from owlclaw_ray.ports.store import AgentRecord, ApprovalFilter, LedgerFilter, RunAccepted, RunFilter
+from owlclaw_ray.tools.arguments import argument_problems
 
 DEFINITIONS = ("assistant", "broken", "patient")
 BROKEN = Problem("agents/broken/SOUL.md", "is missing", "write who the agent is")
@@ -48,6 +52,7 @@ class MemoryRuntime:
         self._keys: dict[str, tuple[str, RunAccepted]] = {}
         self._memories: dict[AgentRef, list[Memory]] = {}
         self._ledger: list[ChainedRecord] = []
+        self._approvals: dict[ApprovalId, Approval] = {}
         self._changed = asyncio.Condition()
         self.full_at: int | None = None
         """The limit of every queue, if they are full."""
@@ -175,6 +180,62 @@ class MemoryRuntime:
             and (where.kind is None or chained.record.kind is where.kind)
         ]
         return found[: where.limit]
+
+    def request_approval(self, agent: str = "assistant", **fields: object) -> Approval:
+        """Have a call of an agent wait for a decision."""
+        number, now = len(self._approvals) + 1, self._clock.now()
+        request = ApprovalRequest(
+            ApprovalId(f"apr_{number}"),
+            AgentRef.parse(agent),
+            RunId(f"run_{number}"),
+            ToolCallId("c1"),
+            "mail.send",
+            "Send a mail.",
+            "write",
+            ("dangerous",),
+            "dangerous tools ask",
+            {"to": "张三", "text": "行情\u2028"},
+            '{"to":"李四"}',
+            {"type": "object", "properties": {"to": {"type": "string"}, "text": {"type": "string"}}},
+            '{"to":"张三"}',
+            now,
+            now + timedelta(hours=24),
+            "/work",
+            ({"hook": "app.check", "stage": "before", "verdict": "changed"},),
+            "agent",
+            "run_0",
+        )
+        approval = Approval(replace(request, **fields))
+        self._approvals[approval.request.approval_id] = approval
+        return approval
+
+    async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
+        found = [
+            approval
+            for approval in reversed(self._approvals.values())
+            if (where.agent is None or approval.request.agent == where.agent)
+            and (where.run_id is None or approval.request.run_id == where.run_id)
+            and (where.status is None or approval.status is where.status)
+        ]
+        return found[: where.limit]
+
+    async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
+        if approval_id not in self._approvals:
+            raise NotFoundError("approval", approval_id)
+        return self._approvals[approval_id]
+
+    async def decide(self, tenant: TenantId, approval_id: ApprovalId, decision: ApprovalDecision) -> Approval:
+        approval = await self.approval(tenant, approval_id)
+        problems = argument_problems(approval.request.input_schema, decision.arguments or {})
+        if problems:
+            raise ToolArgumentsError(approval.request.tool, problems)
+        if approval.status is ApprovalStatus.PENDING:
+            status = ApprovalStatus.ALLOWED if decision.allows else ApprovalStatus.DENIED
+            approval = replace(approval, status=status, decision=decision, decided_at=self._clock.now())
+            self._approvals[approval_id] = approval
+        if approval.decision != decision:
+            raise AlreadyDecidedError(approval_id, approval.status.value)
+        return approval
 
     async def health(self) -> Health:
         return self.healthy

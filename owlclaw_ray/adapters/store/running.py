@@ -6,7 +6,7 @@ from datetime import datetime
 
 from owlclaw_ray.adapters.store.answers import ActivateAnswer, Answer, ClaimAnswer, FinishAnswer
 from owlclaw_ray.adapters.store.codec import agent_key, dump, load_state, to_micros
-from owlclaw_ray.adapters.store.working_set import AgentRow, RunRow, WorkingSet
+from owlclaw_ray.adapters.store.working_set import WAITED, AgentRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import Run, RunStatus
@@ -16,6 +16,7 @@ from owlclaw_ray.ports.store import (
     AgentActivated,
     Appended,
     AppendJournal,
+    AwaitApprovals,
     ClaimRun,
     FinishRun,
     NothingQueued,
@@ -49,12 +50,14 @@ def release(store: WorkingSet, command: ReleaseAgent) -> Released | StaleEpoch:
         agent.activation_id = None
         agent.state = dump(command.state)
         store.changed_agent(agent)
-    return Released(pending=bool(agent.queue) or agent.running is not None)
+    if agent.running is not None:
+        return Released(pending=agent.running.status is RunStatus.RUNNING)
+    return Released(pending=bool(agent.queue))
 
 
 def claim(store: WorkingSet, command: ClaimRun) -> Answer:
     """Give the activation the agent's next run."""
-    agent = _owned(store, command.agent, command.epoch)
+    agent = owned(store, command.agent, command.epoch)
     if isinstance(agent, StaleEpoch):
         return agent
     return _claim_next(store, agent, command.at) or NothingQueued()
@@ -62,12 +65,12 @@ def claim(store: WorkingSet, command: ClaimRun) -> Answer:
 
 def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
     """Append to a run that this activation executes."""
-    agent = _owned(store, command.agent, command.epoch)
+    agent = owned(store, command.agent, command.epoch)
     if isinstance(agent, StaleEpoch):
         return agent
-    run = _run_of(store, command)
+    run = run_of(store, command)
     if any(entry.seq > run.last_entry for entry in command.entries):
-        _check_claimed(run, command.epoch)
+        check_claimed(run, command.epoch)
     store.append(run, command.entries)
     store.record(command.ledger)
     store.keep(command.blobs)
@@ -77,10 +80,10 @@ def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
 
 def finish(store: WorkingSet, command: FinishRun) -> Answer:
     """End a run that this activation executes, unless it is over already, and claim the next if asked."""
-    agent = _owned(store, command.agent, command.epoch)
+    agent = owned(store, command.agent, command.epoch)
     if isinstance(agent, StaleEpoch):
         return agent
-    run = _run_of(store, command)
+    run = run_of(store, command)
     if not run.status.final:
         _end(store, agent, run, command)
     following = _claim_next(store, agent, command.at) if command.claim_next else None
@@ -90,7 +93,7 @@ def finish(store: WorkingSet, command: FinishRun) -> Answer:
 def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) -> None:
     if not command.result.status.final:
         raise ValueError(f"run {run.run_id} cannot end as {command.result.status.value}")
-    _check_claimed(run, command.epoch)
+    check_claimed(run, command.epoch)
     store.append(run, command.entries)
     store.record(command.ledger)
     store.keep(command.blobs)
@@ -104,11 +107,9 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
 def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed | ClaimAnswer | None:
     run = agent.running
     if run is not None:
-        if run.claimed_epoch != agent.epoch:
-            run.claimed_epoch = agent.epoch
-            store.changed_run(run)
-            data = {"epoch": agent.epoch, "recorded_tool_calls": run.recorded_calls}
-            store.note(run, EntryKind.RUN_RESUMED, to_micros(at), data)
+        if run.status is RunStatus.WAITING:
+            return None
+        _take_up(store, run, agent.epoch, to_micros(at))
         return ClaimAnswer(run.snapshot(), run.last_entry)
     if not agent.queue:
         return None
@@ -121,6 +122,18 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
     return _fresh(run.snapshot(), agent.epoch, run.last_entry)
 
 
+def _take_up(store: WorkingSet, run: RunRow, epoch: int, at: int) -> None:
+    if run.claimed_epoch == epoch:
+        return
+    if run.claimed_epoch == WAITED:
+        store.note(run, EntryKind.RUN_CONTINUED, at, {"epoch": epoch})
+    else:
+        data = {"epoch": epoch, "recorded_tool_calls": run.recorded_calls}
+        store.note(run, EntryKind.RUN_RESUMED, at, data)
+    run.claimed_epoch = epoch
+    store.changed_run(run)
+
+
 def _fresh(run: Run, epoch: int, last_entry: int) -> RunClaimed:
     assert run.started_at is not None
     queued = {"trigger": run.trigger.kind.value, "focus": run.trigger.focus}
@@ -131,7 +144,8 @@ def _fresh(run: Run, epoch: int, last_entry: int) -> RunClaimed:
     return RunClaimed(run, journal)
 
 
-def _owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch:
+def owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch:
+    """Return the agent if this epoch has it."""
     agent = store.agents.get(agent_key(ref))
     if agent is None or agent.epoch != epoch or agent.activation_id is None:
         return _stale(ref, agent)
@@ -142,13 +156,15 @@ def _stale(ref: AgentRef, agent: AgentRow | None) -> StaleEpoch:
     return StaleEpoch(ref, 0 if agent is None else agent.epoch)
 
 
-def _run_of(store: WorkingSet, command: AppendJournal | FinishRun) -> RunRow:
+def run_of(store: WorkingSet, command: AppendJournal | FinishRun | AwaitApprovals) -> RunRow:
+    """Return the run of a command, which must be its agent's."""
     run = store.runs.get(command.run_id)
     if run is None or run.agent != agent_key(command.agent):
         raise ValueError(f"agent {command.agent} has no run {command.run_id}")
     return run
 
 
-def _check_claimed(run: RunRow, epoch: int) -> None:
+def check_claimed(run: RunRow, epoch: int) -> None:
+    """Raise ValueError unless the run is executed under this epoch."""
     if run.status is not RunStatus.RUNNING or run.claimed_epoch != epoch:
         raise ValueError(f"run {run.run_id} is {run.status.value} and not claimed under epoch {epoch}")

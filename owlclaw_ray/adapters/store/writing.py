@@ -10,11 +10,13 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from sqlalchemy.sql.schema import Table
 
+from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_row, settled_row
 from owlclaw_ray.adapters.store.codec import agent_key, agent_of, dump, optional_micros, to_micros
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_row, tick_row
 from owlclaw_ray.adapters.store.schema import (
     agents,
+    approvals,
     blobs,
     idempotency_keys,
     journal,
@@ -129,6 +131,8 @@ class Writer:
         self._new_schedules = inserting(schedules, [column.name for column in SCHEDULE_COLUMNS])
         self._schedules = updating(schedules, ("status", "next_fire_at"), "schedule_id")
         self._ticks = inserting(ticks, [column.name for column in TICK_COLUMNS])
+        self._new_approvals = inserting(approvals, [column.name for column in APPROVAL_COLUMNS])
+        self._approvals = updating(approvals, ("status", "decision", "decided_at"), "approval_id")
         self._read_heads = dialect.locking(
             select(ledger_heads)
             .where(dialect.among(ledger_heads.c.tenant, "tenants"), ledger_heads.c.writer == name)
@@ -163,6 +167,7 @@ class Writer:
         if changes.keys:
             self._write_keys(connection, changes)
         self._write_schedules(connection, changes)
+        self._write_approvals(connection, changes)
 
     def _write_keys(self, connection: Connection, changes: Changes) -> None:
         keys = sorted(changes.keys.items())
@@ -182,6 +187,10 @@ class Writer:
             ],
         )
         self._ticks.run(connection, [tick_row(tick) for tick in changes.ticks])
+
+    def _write_approvals(self, connection: Connection, changes: Changes) -> None:
+        self._new_approvals.run(connection, [approval_row(each) for each in changes.new_approvals.values()])
+        self._approvals.run(connection, [settled_row(each) for each in changes.approvals.values()])
 
     def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
         tenants = {record.tenant for record in records}

@@ -30,7 +30,12 @@ def partial_indexes(connection):
 
 async def test_the_migrations_lead_to_the_schema(store):
     assert await store._database.read(differences) == []
-    assert await store._database.read(partial_indexes) == {"runs_active", "runs_mergeable", "schedules_due"}
+    assert await store._database.read(partial_indexes) == {
+        "approvals_pending",
+        "runs_active",
+        "runs_mergeable",
+        "schedules_due",
+    }
 
 
 def downgrade(connection, revision):
