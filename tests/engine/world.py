@@ -19,7 +19,9 @@ from owlclaw_ray.adapters.store.dialects import Sqlite
 from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation, Limits, ModelChoice
+from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalStatus, Decision
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import (
     DANGEROUS,
@@ -43,6 +45,7 @@ from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.errors import (
     AgentBusyError,
+    AlreadyDecidedError,
     IdempotencyConflictError,
     ModelRefusedError,
     ModelUnavailableError,
@@ -51,7 +54,7 @@ from owlclaw_ray.errors import (
     StoreUnavailableError,
 )
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CancelRun
+from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, ApprovalFilter, CancelRun
 from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutcome
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
@@ -310,13 +313,24 @@ class Pool(LocalPool):
 class Definitions:
     """`solo`, which has an actor to itself, and `crew`, which share; some with memories to preload."""
 
-    def __init__(self):
+    def __init__(self, expires=86_400.0):
         self.readable = asyncio.Event()
         self.readable.set()
         limits = Limits(tool_calls=6, turns=5, run_timeout=20.0, model_timeout=8.0, queued_runs=4)
         model = ModelChoice(("test",))
         self._all = {
-            name: AgentDefinition(name, "1", "", "Be calm.", "- look", "", model, limits, isolation)
+            name: AgentDefinition(
+                name,
+                "1",
+                "",
+                "Be calm.",
+                "- look",
+                "",
+                model,
+                limits,
+                isolation,
+                permissions=PermissionPolicy(expires=expires),
+            )
             for name, isolation in (("solo", Isolation.DEDICATED), ("crew", Isolation.SHARED))
         }
 
@@ -376,6 +390,28 @@ class Node:
 
     def cancel(self, run_id):
         self._call(self.runtime.cancel(DEFAULT_TENANT, run_id))
+
+    async def decide(self, pick, decision):
+        """Have a person decide about one of the calls that wait."""
+        waiting = await self._store.approvals(ApprovalFilter(DEFAULT_TENANT, status=ApprovalStatus.PENDING))
+        if waiting:
+            request = waiting[pick % len(waiting)].request
+            self._ask(self.runtime.decide(DEFAULT_TENANT, request.approval_id, ApprovalDecision(decision)))
+
+    def expire(self):
+        """Have the approvals end whose time is over."""
+        self._ask(self.runtime.expiry.tick())
+
+    def _ask(self, request):
+        task = asyncio.create_task(request)
+        self.clients.add(task)
+        task.add_done_callback(self._told)
+
+    def _told(self, task):
+        self.clients.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, StoreUnavailableError | AlreadyDecidedError):
+            self.world.witness.blame(f"who decides gets {error!r}")
 
     def _call(self, request):
         task = asyncio.create_task(request)
@@ -501,9 +537,11 @@ class World:
             await self.clock.settle()
             await self.answer_all()
             await self.clock.settle()
+            await self.nodes[0].decide(0, Decision.ALLOW_ONCE)
+            await self.clock.settle()
             busy = any(node.clients for node in self.nodes) or self.models.pending or self.tools
             if not busy and not self.database.tables(
-                "SELECT 1 FROM runs WHERE status IN ('queued', 'running') LIMIT 1"
+                "SELECT 1 FROM runs WHERE status IN ('queued', 'running', 'waiting') LIMIT 1"
             ):
                 return True
             await self.clock.advance(1.5)
