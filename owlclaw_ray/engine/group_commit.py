@@ -14,6 +14,7 @@ from owlclaw_ray.ports.store import (
     AgentActivated,
     Appended,
     AppendJournal,
+    ApprovalClosed,
     ApprovalSettled,
     AwaitApprovals,
     CancelOutcome,
@@ -181,7 +182,7 @@ def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterat
                 yield run.run_id
             case CancelOutcome(run=run) if run is not None:
                 yield run.run_id
-            case ApprovalSettled(approval=approval):
+            case ApprovalSettled(approval=approval) | ApprovalClosed(approval=approval):
                 yield approval.request.run_id
             case Appended() | RunFinished() | RunWaiting() if isinstance(
                 command, AppendJournal | FinishRun | AwaitApprovals
