@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.tools.hooks import Moment
 from owlclaw_ray.tools.registry import ToolOptions, ToolRegistry
+from owlclaw_ray.tools.target import Target
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 PermissionName = Literal["readonly", "write"]
@@ -39,7 +40,7 @@ class OwlClaw:
         tags: Iterable[str] = (),
         arguments: type[BaseModel] | None = None,
         input_schema: JsonObject | None = None,
-        target: Sequence[str] | None = None,
+        target: Target = None,
     ) -> Callable[[_Function], _Function]:
         """Register a business capability, sync or async: by default it changes the world and is never silently repeated.
 
@@ -47,7 +48,8 @@ class OwlClaw:
         docstring. A parameter annotated ToolContext is given by the runtime. With `arguments` (a pydantic model) or
         `input_schema` (JSON Schema) the function takes one parameter, the model's instance or the JSON object. `timeout`
         in seconds; None takes the agent's `limits.tool_timeout`. `target` names the arguments that say what a call acts on,
-        such as a recipient: where calls ask, people may allow that target for the session.
+        such as a recipient, or is a function of them that returns a CallTarget: where calls ask, people may allow that
+        target for the session.
         """
         options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema, target)
         return self._registering(name, options)
@@ -63,7 +65,7 @@ class OwlClaw:
         tags: Iterable[str] = (),
         arguments: type[BaseModel] | None = None,
         input_schema: JsonObject | None = None,
-        target: Sequence[str] | None = None,
+        target: Target = None,
     ) -> Callable[[_Function], _Function]:
         """Register a tool that only looks or computes: as `handler`, but it may run in parallel and be repeated freely."""
         options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema, target)

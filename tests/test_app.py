@@ -27,6 +27,7 @@ def test_the_public_names_are_these():
     assert owlclaw_ray.__all__ == [
         "AgentRef",
         "ApprovalNeededError",
+        "CallTarget",
         "Change",
         "ConfigurationError",
         "Deny",

@@ -156,7 +156,7 @@ class ToolDispatch:
             await self.journal.commit()
         self.begun.add(call.call_id)
         outcome = await contained(self.tools.run(self._invocation(call, tool, cleared)))
-        if outcome.checked is not None:
+        if outcome.checked is not None and cleared.stage is Stage.RUN:
             self.begun.discard(call.call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
         if cleared.stage is Stage.APPROVED:

@@ -79,7 +79,7 @@ class ToolOutcome:
     arguments: str | None = None
     """What the tool got, if hooks changed it."""
     checked: CheckedCall | None = None
-    """Of a CHECK that found nothing wrong, and of a call whose tool will not act without an approval: then `result` means nothing."""
+    """Of a CHECK that found nothing wrong, and of a RUN whose tool will not act without an approval: then `result` means nothing."""
 
 
 class ToolRunner(Protocol):

@@ -22,6 +22,7 @@ from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_wi
 from owlclaw_ray.tools.hooks import Facts, HookDeniedError, Moment, use_of
 from owlclaw_ray.tools.json_result import NotJsonError, to_json, within_limit
 from owlclaw_ray.tools.registry import RegisteredTool, ToolRegistry
+from owlclaw_ray.tools.target import target_of
 
 _MESSAGE_CHARACTERS = 2_000
 _logger = logging.getLogger(__name__)
@@ -109,9 +110,9 @@ class LocalExecutor:
         tool = self._registry.tool(definition.name)
         taken = Arguments(definition.input_schema, as_object) if tool is None else tool.arguments
         taken.read_object(definition.name, arguments)
-        names = arguments if tool is None or tool.target is None else tool.target
-        target = orjson.dumps({name: arguments.get(name) for name in names}, option=orjson.OPT_SORT_KEYS).decode()
-        return ToolOutcome(ToolResult(invocation.call_id), 0, checked=CheckedCall(invocation.arguments, target))
+        target = target_of(None if tool is None else tool.target, arguments)
+        checked = CheckedCall(invocation.arguments, target.scope, target.cwd)
+        return ToolOutcome(ToolResult(invocation.call_id), 0, checked=checked)
 
     def _definition(self, name: str) -> ToolDefinition | None:
         built_in = self._built_in_definitions.get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from owlclaw_ray.tools.naming import canonical_name, namespace_problems, tool_na
 from owlclaw_ray.tools.schema import plain_schema
 from owlclaw_ray.tools.signature import Parameters, arguments_of_function, read_parameters, schema_of_model
 from owlclaw_ray.tools.states import StateProviders
+from owlclaw_ray.tools.target import Target, check_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class RegisteredTool:
     function: Callable[..., Any]
     arguments: Arguments
     context_parameter: str | None
-    target: tuple[str, ...] | None = None
-    """The arguments that say what a call acts on; None: all of them."""
+    target: Target = None
+    """What says what a call acts on."""
 
     @property
     def is_async(self) -> bool:
@@ -61,8 +62,8 @@ class ToolOptions:
     """A model that the function takes as its one parameter, in the place of typed parameters."""
     input_schema: JsonObject | None = None
     """A JSON schema of the object that the function takes as its one parameter."""
-    target: Sequence[str] | None = None
-    """The arguments that say what a call acts on; None: all of them."""
+    target: Target = None
+    """What says what a call acts on."""
 
 
 class ToolRegistry:
@@ -87,7 +88,7 @@ class ToolRegistry:
             raise ConfigurationError(problems)
         parameters = read_parameters(function, where)
         arguments = _arguments(function, parameters, options, where)
-        _check_target(options.target, arguments.schema, where)
+        check_target(options.target, arguments.schema, where)
         tool = RegisteredTool(
             definition=ToolDefinition(
                 name=canonical,
@@ -104,7 +105,7 @@ class ToolRegistry:
             function=function,
             arguments=arguments,
             context_parameter=parameters.context,
-            target=None if options.target is None else tuple(options.target),
+            target=options.target,
         )
         self._tools[canonical] = tool
         self._canonical[wire_name(canonical)] = canonical
@@ -149,14 +150,6 @@ def _option_problems(where: str, options: ToolOptions) -> list[Problem]:
     if options.arguments is not None and options.input_schema is not None:
         problems.append(Problem(where, "has both arguments= and input_schema=", "give one of them"))
     return problems
-
-
-def _check_target(target: Sequence[str] | None, schema: JsonObject, where: str) -> None:
-    known = schema.get("properties", {})
-    unknown = [name for name in target or () if name not in known]
-    if unknown:
-        what = f"names {', '.join(map(repr, unknown))}, which the tool does not take"
-        raise ConfigurationError([Problem(f"{where}: target", what, f"use some of {', '.join(known) or 'none'}")])
 
 
 def _arguments(function: Callable[..., Any], parameters: Parameters, options: ToolOptions, where: str) -> Arguments:

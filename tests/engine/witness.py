@@ -178,6 +178,7 @@ class Witness:
         self.last_entry[outcome.run_id] = 1
         if command.busy is BusyPolicy.INTERRUPT and command.agent in self.running:
             self.cancelled.add(self.running[command.agent])
+            self.waiting.discard(self.running[command.agent])
 
     def _next(self, agent):
         queue = self.queues[agent]

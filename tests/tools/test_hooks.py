@@ -11,7 +11,7 @@ from decimal import Decimal
 
 import pytest
 
-from owlclaw_ray import ApprovalNeededError, Change, ConfigurationError, Deny, OwlClaw, ToolContext
+from owlclaw_ray import ApprovalNeededError, CallTarget, Change, ConfigurationError, Deny, OwlClaw, ToolContext
 from owlclaw_ray.domain.tool import Permission, ToolClass
 from owlclaw_ray.ports.tools import Stage
 from owlclaw_ray.testing.clock import ManualClock
@@ -268,6 +268,30 @@ def test_the_target_of_a_call_is_all_its_arguments_in_one_order_unless_the_tool_
 
     assert outcome.checked.target == '{"what":"茶"}'
     assert outcome.checked.arguments == '{"what" : "茶"}'
+
+
+def test_a_function_may_say_what_a_call_acts_on_and_where(shop):
+    def where(arguments):
+        return CallTarget(f"git in {arguments['folder'].rstrip('/')}", cwd=arguments["folder"])
+
+    shop.app.handler("git", target=where)(git)
+
+    checked = shop.run("shop.git", {"folder": "/work/"}, stage=Stage.CHECK).checked
+
+    assert (checked.target, checked.cwd) == ("git in /work", "/work/")
+
+
+def git(folder: str) -> str:
+    """Ask git."""
+    return folder
+
+
+def test_a_call_whose_target_cannot_be_told_does_not_get_as_far_as_asking(shop):
+    shop.app.handler("git", target=lambda arguments: 1 / 0)(git)
+
+    outcome = shop.run("shop.git", {"folder": "/work"}, stage=Stage.CHECK)
+
+    assert (outcome.checked, outcome.result.error.type) == (None, "execution_failed")
 
 
 @pytest.mark.parametrize("arguments", ['{"what": 3}', "{", '{"what": "tea", "more": 1}'])
