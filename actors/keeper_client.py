@@ -8,15 +8,25 @@ from typing import Any, cast
 
 from actors.remote import KEEPER, Named
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
-from owlclaw_ray.ids import RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.runtime import Watched
-from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerChain, LedgerFilter, Outcome, RunFilter
+from owlclaw_ray.ports.store import (
+    AgentRecord,
+    ApprovalFilter,
+    ChainBreak,
+    Command,
+    LedgerChain,
+    LedgerFilter,
+    Outcome,
+    RunFilter,
+)
 
 
 class KeeperClient:
@@ -77,6 +87,18 @@ class KeeperClient:
     async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
         """See ScheduleStore.ticks."""
         return cast("Sequence[Tick]", await self._query("ticks", schedule_id))
+
+    async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval | None:
+        """See ApprovalStore.approval."""
+        return cast("Approval | None", await self._query("approval", tenant, approval_id))
+
+    async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
+        """See ApprovalStore.approvals."""
+        return cast("Sequence[Approval]", await self._query("approvals", where))
+
+    async def expired_approvals(self, now: datetime, limit: int = 500) -> Sequence[Approval]:
+        """See ApprovalStore.expired_approvals."""
+        return cast("Sequence[Approval]", await self._query("expired_approvals", now, limit))
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """See LedgerStore.ledger."""

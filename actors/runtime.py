@@ -24,6 +24,7 @@ from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Health
+from owlclaw_ray.tools.arguments import argument_problems
 
 _HEALTH_SECONDS = 3.0
 _WAKE_SECONDS = 3.0
@@ -173,6 +174,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         memories_of=LanceMemory(plan.data_dir, None, clock).memories,
         artifacts=ArtifactFolder(plan.data_dir),
         health_of=PartsHealth(plan.namespace),
+        argument_problems=argument_problems,
         clock=clock,
         ids=RandomIds(),
     )

@@ -1,4 +1,4 @@
-"""The Scheduler's actor: fires due schedules."""
+"""The Scheduler's actor: fires due schedules, and ends approvals that nobody decided."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, Named
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.scheduler import Scheduler
 
 
@@ -22,14 +23,17 @@ class SchedulerActor:
 
         configure(plan.worker.log)
         self._directory = Named(DIRECTORY, plan.namespace)
+        store, clock = KeeperClient(plan.namespace), SystemClock()
+        self._expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         self._scheduler = Scheduler(
-            store=KeeperClient(plan.namespace),
+            store=store,
             wake=self._wake,
             next_fire=next_fire,
-            clock=SystemClock(),
+            clock=clock,
             catch_up=timedelta(seconds=plan.catch_up_seconds),
         )
         self._scheduler.start()
+        self._expiry.start()
 
     async def ready(self) -> bool:
         """Return as soon as it runs."""
@@ -38,6 +42,7 @@ class SchedulerActor:
     async def stop(self) -> None:
         """See Scheduler.stop."""
         await self._scheduler.stop()
+        await self._expiry.stop()
 
     async def _wake(self, agents: Sequence[AgentRef]) -> None:
         await self._directory.ask("wake", agents)

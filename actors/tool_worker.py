@@ -124,7 +124,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     tools = tools_of(builtins, app.sources(), plan.host_tools, os.environ)  # noqa: TID251 - programs get what is allowed of it
-    executor = LocalExecutor(tools, clock, ArtifactFolder(Path(plan.data_dir)))
+    executor = LocalExecutor(tools, clock, ArtifactFolder(Path(plan.data_dir)), app.registry.hooks)
     return _Worker(plan, executor, memory, silent)
 
 

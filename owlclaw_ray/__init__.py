@@ -10,28 +10,40 @@ if TYPE_CHECKING:
     from owlclaw_ray.app_loader import load_app
     from owlclaw_ray.domain.agent import AgentRef
     from owlclaw_ray.domain.tool import ToolError, ToolResult
-    from owlclaw_ray.errors import ConfigurationError, OwlClawError
+    from owlclaw_ray.errors import ApprovalNeededError, ConfigurationError, OwlClawError
     from owlclaw_ray.tools.context import ToolContext
+    from owlclaw_ray.tools.hooks import Change, Deny, ToolUse
+    from owlclaw_ray.tools.target import CallTarget
 
 __all__ = [
     "AgentRef",
+    "ApprovalNeededError",
+    "CallTarget",
+    "Change",
     "ConfigurationError",
+    "Deny",
     "OwlClaw",
     "OwlClawError",
     "ToolContext",
     "ToolError",
     "ToolResult",
+    "ToolUse",
     "load_app",
 ]
 
 _MODULES = {
     "AgentRef": "owlclaw_ray.domain.agent",
+    "ApprovalNeededError": "owlclaw_ray.errors",
+    "CallTarget": "owlclaw_ray.tools.target",
+    "Change": "owlclaw_ray.tools.hooks",
     "ConfigurationError": "owlclaw_ray.errors",
+    "Deny": "owlclaw_ray.tools.hooks",
     "OwlClaw": "owlclaw_ray.app",
     "OwlClawError": "owlclaw_ray.errors",
     "ToolContext": "owlclaw_ray.tools.context",
     "ToolError": "owlclaw_ray.domain.tool",
     "ToolResult": "owlclaw_ray.domain.tool",
+    "ToolUse": "owlclaw_ray.tools.hooks",
     "load_app": "owlclaw_ray.app_loader",
 }
 

@@ -10,8 +10,10 @@ from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.tools.adapter import ToolAdapter
+from owlclaw_ray.tools.hooks import Moment
 from owlclaw_ray.tools.registry import ToolOptions, ToolRegistry
 from owlclaw_ray.tools.sources import definitions_of
+from owlclaw_ray.tools.target import Target
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 PermissionName = Literal["readonly", "write"]
@@ -43,15 +45,18 @@ class OwlClaw:
         tags: Iterable[str] = (),
         arguments: type[BaseModel] | None = None,
         input_schema: JsonObject | None = None,
+        target: Target = None,
     ) -> Callable[[_Function], _Function]:
         """Register a business capability, sync or async: by default it changes the world and is never silently repeated.
 
         Models see its typed parameters as a schema, with descriptions from `Annotated[..., Field(description=…)]` or the
         docstring. A parameter annotated ToolContext is given by the runtime. With `arguments` (a pydantic model) or
         `input_schema` (JSON Schema) the function takes one parameter, the model's instance or the JSON object. `timeout`
-        in seconds; None takes the agent's `limits.tool_timeout`.
+        in seconds; None takes the agent's `limits.tool_timeout`. `target` names the arguments that say what a call acts on,
+        such as a recipient, or is a function of them that returns a CallTarget: where calls ask, people may allow that
+        target for the session.
         """
-        options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema)
+        options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema, target)
         return self._registering(name, options)
 
     def tool(
@@ -65,9 +70,10 @@ class OwlClaw:
         tags: Iterable[str] = (),
         arguments: type[BaseModel] | None = None,
         input_schema: JsonObject | None = None,
+        target: Target = None,
     ) -> Callable[[_Function], _Function]:
         """Register a tool that only looks or computes: as `handler`, but it may run in parallel and be repeated freely."""
-        options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema)
+        options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema, target)
         return self._registering(name, options)
 
     def state(self, name: str, *, ttl: float | None = None) -> Callable[[_Function], _Function]:
@@ -92,6 +98,29 @@ class OwlClaw:
     def sources(self) -> tuple[ToolAdapter, ...]:
         """Return what runs the application's tools: its registry, then what was added."""
         return (self.registry, *self._adapters)
+
+    def before_tool(self, *names: str, tags: Iterable[str] = ()) -> Callable[[_Function], _Function]:
+        """Register a hook that sees calls before they run, and before anybody is asked to approve them (T10).
+
+        It sees those whose tool has one of these names (patterns with `*`) or tags; with neither, all. Sync or async, it takes a
+        ToolUse and returns None to let the call pass, `Deny(reason)`, or `Change(arguments=…)`. Hooks run in the order of
+        their registration, in the tool's worker; one that raises, or is late, denies.
+        """
+        return self._hooking(Moment.BEFORE, names, tags)
+
+    def after_tool(self, *names: str, tags: Iterable[str] = ()) -> Callable[[_Function], _Function]:
+        """Register a hook that sees results before anybody else does: as `before_tool`, with the ToolResult as second parameter.
+
+        It may withhold the result by `Deny(reason)` or put another in its place by `Change(result=…)`; what the tool did is done.
+        """
+        return self._hooking(Moment.AFTER, names, tags)
+
+    def _hooking(self, moment: Moment, names: tuple[str, ...], tags: Iterable[str]) -> Callable[[_Function], _Function]:
+        def register(function: _Function) -> _Function:
+            self.registry.hooks.add(function, moment, names, frozenset(tags))
+            return function
+
+        return register
 
     def _registering(self, name: str, options: ToolOptions) -> Callable[[_Function], _Function]:
         def register(function: _Function) -> _Function:

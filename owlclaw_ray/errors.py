@@ -7,7 +7,8 @@ OwlClawError
 │   ├── UnknownAgentError     no definition of that name
 │   ├── NotFoundError         no run, schedule or memory of that id
 │   ├── IdempotencyConflictError  the same Idempotency-Key came with another body
-│   └── ToolArgumentsError    tool arguments do not fit the tool's schema
+│   ├── ToolArgumentsError    tool arguments do not fit the tool's schema
+│   └── AlreadyDecidedError   somebody else decided about the approval, or its time is over
 ├── RetryableError            the same request may succeed later
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
 │   ├── QueueFullError        the agent has as many queued runs as it may
@@ -19,6 +20,7 @@ OwlClawError
     ├── StaleEpochError       another activation owns the agent now
     ├── BudgetExhaustedError  a budget has nothing left for a model call
     ├── MissingDependencyError  an optional package is not installed; names the command that installs it
+    ├── ApprovalNeededError   a tool will not act on this target unless a person allows it
     └── ToolExecutionError    a tool's handler failed
         └── ToolTimeoutError  it did not finish within its time limit
 """
@@ -110,6 +112,17 @@ class ToolArgumentsError(UserError):
         return (type(self), (self.tool, self.details))
 
 
+class AlreadyDecidedError(UserError):
+    """The approval is not pending: its `status` is `allowed`, `denied`, `expired` or `withdrawn`."""
+
+    def __init__(self, approval_id: str, status: str) -> None:
+        self.approval_id, self.status = approval_id, status
+        super().__init__(f"approval {approval_id!r} is not pending: it is {status}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.approval_id, self.status))
+
+
 class RetryableError(OwlClawError):
     """The same request may succeed later."""
 
@@ -180,6 +193,20 @@ class MissingDependencyError(TerminalError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.package, self.extra))
+
+
+class ApprovalNeededError(TerminalError):
+    """Raised by a tool before it has done anything: what it is asked to do, though allowed in general, needs a person's word.
+
+    `target` is what the call acts on, in its normal form. The call is made again, with `ToolContext.approved`, once it is allowed.
+    """
+
+    def __init__(self, target: str, reason: str) -> None:
+        self.target, self.reason = target, reason
+        super().__init__(f"{target} needs an approval: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.target, self.reason))
 
 
 class ToolExecutionError(TerminalError):

@@ -17,9 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
+from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
@@ -183,6 +185,15 @@ class LedgerSettings(_Section):
         return patterns
 
 
+class ApprovalSettings(_Section):
+    """What becomes of tool calls that need an approval."""
+
+    approver: Approver = Approver.PEOPLE
+    """`people`: the run waits until somebody decides; `nobody`: such calls are denied at once."""
+    expires_seconds: Seconds = 86_400.0
+    """What nobody decided after so long is denied."""
+
+
 class RaySettings(_Section):
     """The Ray cluster to run on."""
 
@@ -216,6 +227,8 @@ class FileSettings(_Section):
     model: NonEmpty = "scripted:echo"
     fallback: tuple[NonEmpty, ...] = ()
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
+    permissions: PermissionSettings = Field(default_factory=PermissionSettings)
+    approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     actors: ActorSettings = Field(default_factory=ActorSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
@@ -295,7 +308,11 @@ class Settings(FileSettings):
     @property
     def defaults(self) -> Defaults:
         """What definitions inherit."""
-        return Defaults((self.model, *self.fallback), self.run_limits)
+        approvals = self.approvals
+        policy = PermissionPolicy(
+            inherited=self.permissions.rules, approver=approvals.approver, expires=approvals.expires_seconds
+        )
+        return Defaults((self.model, *self.fallback), self.run_limits, policy)
 
 
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:

@@ -20,6 +20,10 @@ EventKind: TypeAlias = Literal[
     "trigger_merged",
     "run_started",
     "run_resumed",
+    "approval_requested",
+    "run_waiting",
+    "approval_decided",
+    "run_continued",
     "prompt_built",
     "model_replied",
     "tool_started",
@@ -27,8 +31,12 @@ EventKind: TypeAlias = Literal[
     "cancel_requested",
     "run_finished",
 ]
-LedgerKind: TypeAlias = Literal["trigger", "run", "model_call", "tool_call", "decision", "visibility", "warning"]
+LedgerKind: TypeAlias = Literal[
+    "trigger", "run", "model_call", "tool_call", "approval", "decision", "visibility", "warning"
+]
 BreakKind: TypeAlias = Literal["changed", "removed", "inserted", "moved"]
+ApprovalStatus: TypeAlias = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
+DecisionKind: TypeAlias = Literal["allow_once", "allow_for_session", "deny"]
 BusyPolicy: TypeAlias = Literal["enqueue", "reject", "coalesce", "interrupt"]
 ScheduleKind: TypeAlias = Literal["once", "cron"]
 ScheduleStatus: TypeAlias = Literal["active", "done", "cancelled"]
@@ -207,6 +215,62 @@ class Schedules(TypedDict):
     schedules: list[Schedule]
 
 
+class ApprovalDecision(TypedDict):
+    """What was decided. `arguments`: those that the approver put in the place of the request's, if any."""
+
+    decision: DecisionKind
+    reason: str
+    by: str
+    arguments: dict[str, Any] | None
+
+
+class Approval(TypedDict):
+    """A tool call that waits for a person, or did, with all that it takes to judge it.
+
+    `role`: the agent's definition. `reason`: why it asks. `arguments`: what the tool will get; `written`: what the model wrote.
+    `target`: what the call acts on; `allow_for_session` is for this target. `hooks`: what hooks did to the call.
+    """
+
+    approval_id: str
+    status: ApprovalStatus
+    agent: str
+    role: str
+    run_id: str
+    call_id: str
+    trigger: TriggerKind
+    source: str
+    tool: str
+    description: str
+    permission: Literal["readonly", "write"]
+    tags: list[str]
+    reason: str
+    arguments: dict[str, Any]
+    written: str
+    input_schema: dict[str, Any]
+    target: str
+    cwd: str
+    hooks: list[dict[str, Any]]
+    requested_at: str
+    expires_at: str
+    decided_at: str | None
+    decision: ApprovalDecision | None
+
+
+class Approvals(TypedDict):
+    """Approvals, newest first."""
+
+    approvals: list[Approval]
+
+
+class DecisionRequest(TypedDict):
+    """What is decided about a call: a `reason` of up to 1,000 characters, `by` whom (up to 200), other `arguments` for the call."""
+
+    decision: DecisionKind
+    reason: NotRequired[str]
+    by: NotRequired[str]
+    arguments: NotRequired[dict[str, Any]]
+
+
 class LedgerRecord(TypedDict):
     """One audit record with its place in the hash chain of its writer."""
 
@@ -295,3 +359,5 @@ class Problem(TypedDict):
     limit_bytes: NotRequired[int]
     limit: NotRequired[int]
     run_id: NotRequired[str]
+    approval_id: NotRequired[str]
+    approval_status: NotRequired[ApprovalStatus]

@@ -17,6 +17,7 @@ from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Runtime
 from serve.agents import Agents
+from serve.approvals import Approvals
 from serve.body_limit import BodyLimit
 from serve.examples import EXAMPLES
 from serve.health import HealthProbes
@@ -59,6 +60,7 @@ def build_api(
         triggers,
         Runs(runtime, keep_alive_seconds),
         Agents(runtime),
+        Approvals(runtime),
         Ledger(runtime),
         HealthProbes(runtime),
     ):

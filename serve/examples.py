@@ -86,6 +86,32 @@ SCHEDULES: wire.Schedules = {
         }
     ]
 }
+APPROVAL: wire.Approval = {
+    "approval_id": "apr_19c0",
+    "status": "pending",
+    "agent": "assistant",
+    "role": "assistant",
+    "run_id": "run_01kaexample",
+    "call_id": "call_1",
+    "trigger": "api",
+    "source": "",
+    "tool": "mail.send",
+    "description": "Send a mail.",
+    "permission": "write",
+    "tags": ["dangerous"],
+    "reason": "dangerous tools ask",
+    "arguments": {"to": "ada@example.org", "text": "行情"},
+    "written": '{"to": "ada@example.org", "text": "行情"}',
+    "input_schema": {"type": "object", "properties": {"to": {"type": "string"}, "text": {"type": "string"}}},
+    "target": '{"to":"ada@example.org"}',
+    "cwd": "",
+    "hooks": [],
+    "requested_at": "2026-11-03T09:30:01.000Z",
+    "expires_at": "2026-11-04T09:30:01.000Z",
+    "decided_at": None,
+    "decision": None,
+}
+APPROVALS: wire.Approvals = {"approvals": [APPROVAL]}
 LEDGER: wire.Ledger = {
     "records": [
         {
@@ -128,6 +154,8 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Agents": {"value": AGENTS},
     "Memories": {"value": MEMORIES},
     "Schedules": {"value": SCHEDULES},
+    "Approval": {"value": APPROVAL},
+    "Approvals": {"value": APPROVALS},
     "Ledger": {"value": LEDGER},
     "LedgerVerification": {"value": LEDGER_VERIFICATION},
     "Liveness": {"value": ALIVE},

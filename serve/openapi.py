@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY
+from serve.approval_request import MAX_BY, MAX_REASON
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
 from serve.trigger_request import MAX_FOCUS, MAX_WAIT_SECONDS
 
@@ -90,6 +91,27 @@ TRIGGER_OPERATION: JsonObject = {
             }
         },
     },
+}
+
+_DECISION_SCHEMA = TypeAdapter(wire.DecisionRequest).json_schema()
+_DECISION_SCHEMA["additionalProperties"] = False
+_DECISION_SCHEMA["properties"]["reason"]["maxLength"] = MAX_REASON
+_DECISION_SCHEMA["properties"]["by"]["maxLength"] = MAX_BY
+
+DECISION_OPERATION: JsonObject = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": _DECISION_SCHEMA,
+                "examples": {
+                    "allow": {"value": {"decision": "allow_once", "by": "ada"}},
+                    "change": {"value": {"decision": "allow_once", "arguments": {"to": "ops@example.org"}}},
+                    "deny": {"value": {"decision": "deny", "reason": "not on a Friday"}},
+                },
+            }
+        },
+    }
 }
 
 _KINDS = {

@@ -52,7 +52,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
 
     settings = load_settings(folder, environ)
     app = application(settings.app, settings.folder)
-    tools = declared_tools(app.sources(), settings.host_tools)
+    tools = declared_tools(app.sources(), settings.host_tools, app.registry.hooks)
     source = DefinitionFolder(settings.agents_dir, settings.defaults)
     definitions, broken = [], []
     for name in source.names():

@@ -21,6 +21,7 @@ from owlclaw_ray.domain.agent import InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
     AgentBusyError,
+    AlreadyDecidedError,
     ConfigurationError,
     DefinitionError,
     IdempotencyConflictError,
@@ -31,6 +32,7 @@ from owlclaw_ray.errors import (
     RetryableError,
     RuntimeUnavailableError,
     StoreUnavailableError,
+    ToolArgumentsError,
     UnknownAgentError,
     UserError,
 )
@@ -92,6 +94,12 @@ _RULES: Mapping[type[Exception], _Rule] = {
         409, "idempotency-conflict", "The Idempotency-Key was used for another body", lambda e: {"key": e.key}
     ),
     AgentBusyError: _Rule(409, "agent-busy", "The agent is busy", lambda e: {"agent": e.agent, "run_id": e.run_id}),
+    AlreadyDecidedError: _Rule(
+        409,
+        "already-decided",
+        "The approval is not pending",
+        lambda e: {"approval_id": e.approval_id, "approval_status": e.status},
+    ),
     DefinitionError: _Rule(
         409,
         "definition-error",
@@ -103,6 +111,12 @@ _RULES: Mapping[type[Exception], _Rule] = {
         422, "invalid-request", "The request has the wrong shape", lambda e: {"problems": listed(e.problems)}
     ),
     InvalidAgentNameError: _Rule(422, "invalid-agent-name", "This is no agent id", lambda e: {"agent": e.text}),
+    ToolArgumentsError: _Rule(
+        422,
+        "invalid-arguments",
+        "The arguments do not fit the tool",
+        lambda e: {"problems": listed([Problem("body.arguments", each) for each in e.details])},
+    ),
     UserError: _Rule(422, "refused", "The request cannot be carried out"),
     QueueFullError: _Rule(
         429,

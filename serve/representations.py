@@ -10,12 +10,15 @@ from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.domain.tool import Permission
+from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.store import LedgerPlace
 
@@ -148,6 +151,43 @@ def schedule_body(schedule: Schedule) -> wire.Schedule:
         "next_fire_at": moment_or_none(schedule.next_fire_at),
         "created_at": moment(schedule.created_at),
         "created_by_run": schedule.created_by_run,
+    }
+
+
+def approval_body(approval: Approval) -> wire.Approval:
+    """Return an approval with everything that a person needs to decide about it."""
+    request, decision = approval.request, approval.decision
+    return {
+        "approval_id": request.approval_id,
+        "status": approval.status.value,
+        "agent": request.agent.agent_id,
+        "role": request.role,
+        "run_id": request.run_id,
+        "call_id": request.call_id,
+        "trigger": TriggerKind(request.trigger).value,
+        "source": request.source,
+        "tool": request.tool,
+        "description": request.description,
+        "permission": Permission(request.permission).value,
+        "tags": list(request.tags),
+        "reason": request.reason,
+        "arguments": request.arguments,
+        "written": request.written,
+        "input_schema": request.input_schema,
+        "target": request.target,
+        "cwd": request.cwd,
+        "hooks": list(request.hooks),
+        "requested_at": moment(request.requested_at),
+        "expires_at": moment(request.expires_at),
+        "decided_at": moment_or_none(approval.decided_at),
+        "decision": None
+        if decision is None
+        else {
+            "decision": decision.decision.value,
+            "reason": decision.reason,
+            "by": decision.by,
+            "arguments": decision.arguments,
+        },
     }
 
 

@@ -26,12 +26,17 @@ def problem_of(import_path, folder):
 def test_the_public_names_are_these():
     assert owlclaw_ray.__all__ == [
         "AgentRef",
+        "ApprovalNeededError",
+        "CallTarget",
+        "Change",
         "ConfigurationError",
+        "Deny",
         "OwlClaw",
         "OwlClawError",
         "ToolContext",
         "ToolError",
         "ToolResult",
+        "ToolUse",
         "load_app",
     ]
     assert owlclaw_ray.__all__ == dir(owlclaw_ray)

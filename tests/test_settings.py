@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.configuration.limits import LimitOverrides
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.permission import Approver, PermissionRules
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import FileSettings, load_settings
 
@@ -44,6 +45,27 @@ def test_without_a_file_everything_has_a_default(tmp_path):
     assert (found.tools.slots, found.tools.quick_slots) == (None, 2)
     assert (found.memory.embedder, found.schedules.catch_up_window_seconds) == ("auto", 86_400)
     assert (found.ray.address, found.log.level, found.log.format) == (None, "info", "text")
+
+
+def test_permissions_are_rules_and_approvals_have_an_end(tmp_path):
+    found = load(
+        tmp_path,
+        "permissions: {allow: [mail.draft, 'tag:network'], deny: ['permission:write']}\napprovals: {expires_seconds: 60}\n",
+        OWLCLAW_PERMISSIONS__ASK="mail.*, code.*",
+        OWLCLAW_APPROVALS__APPROVER="nobody",
+    )
+    policy = found.defaults.permissions
+    assert policy.inherited == PermissionRules(
+        ("mail.draft", "tag:network"), ("mail.*", "code.*"), ("permission:write",)
+    )
+    assert (policy.own, policy.approver, policy.expires) == (PermissionRules(), Approver.NOBODY, 60.0)
+
+
+@pytest.mark.parametrize("selector", ["permission:all", "role:boss", "tag:", "a b", ""])
+def test_a_selector_that_can_choose_nothing_is_a_problem(tmp_path, selector):
+    [problem] = problems_of(tmp_path, f"permissions:\n  deny: ['{selector}']\n")
+    assert problem.startswith("owlclaw.yaml:2: permissions.deny")
+    assert repr(selector) in problem
 
 
 def test_the_limits_of_settings_are_those_of_the_domain():

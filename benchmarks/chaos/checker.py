@@ -31,7 +31,7 @@ _ONCE = frozenset({"chaos.pay"})
 _LOGGED = "chaos."
 """How the names of tools begin that write to the handlers' log."""
 _REDACTOR = Redactor()
-_CLAIMS = frozenset({EntryKind.RUN_STARTED, EntryKind.RUN_RESUMED})
+_CLAIMS = frozenset({EntryKind.RUN_STARTED, EntryKind.RUN_RESUMED, EntryKind.RUN_CONTINUED})
 
 
 class Promise(Enum):

@@ -171,6 +171,43 @@ class Client:
         answer: wire.Schedules = await self._call("GET", f"/v1/agents/{_part(agent)}/schedules")
         return answer["schedules"]
 
+    async def approvals(
+        self,
+        agent: str | None = None,
+        run: str | None = None,
+        status: wire.ApprovalStatus | None = "pending",
+        limit: int = 100,
+    ) -> list[wire.Approval]:
+        """Return approvals, newest first: those that wait for a decision, unless another status, or None for all, is given."""
+        query: Query = {"agent": agent, "run": run, "status": status, "limit": limit}
+        answer: wire.Approvals = await self._call("GET", "/v1/approvals", query)
+        return answer["approvals"]
+
+    async def approval(self, approval_id: str) -> wire.Approval:
+        """Return one approval."""
+        answer: wire.Approval = await self._call("GET", f"/v1/approvals/{_part(approval_id)}")
+        return answer
+
+    async def decide(
+        self,
+        approval_id: str,
+        decision: wire.DecisionKind,
+        *,
+        reason: str = "",
+        by: str = "",
+        arguments: JsonObject | None = None,
+    ) -> wire.Approval:
+        """Decide about a call, with other `arguments` for it if they are given; deciding the same again changes nothing.
+
+        Raises AlreadyDecidedError if it was decided otherwise, expired, or was withdrawn.
+        """
+        body: JsonObject = {"decision": decision, "reason": reason, "by": by}
+        if arguments is not None:
+            body["arguments"] = arguments
+        path = f"/v1/approvals/{_part(approval_id)}/decision"
+        answer: wire.Approval = await self._call("POST", path, body=body)
+        return answer
+
     async def ledger(
         self,
         agent: str | None = None,

@@ -12,6 +12,7 @@ import orjson
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
     AgentBusyError,
+    AlreadyDecidedError,
     DefinitionError,
     IdempotencyConflictError,
     NotFoundError,
@@ -71,6 +72,7 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "idempotency-conflict": lambda problem: IdempotencyConflictError(problem["key"]),
     "agent-busy": lambda problem: AgentBusyError(problem["agent"], problem["run_id"]),
     "queue-full": lambda problem: QueueFullError(problem["agent"], problem["limit"]),
+    "already-decided": lambda problem: AlreadyDecidedError(problem["approval_id"], problem["approval_status"]),
     "definition-error": lambda problem: DefinitionError([Problem(**each) for each in problem["problems"]]),
     "store-unavailable": lambda problem: StoreUnavailableError(problem["detail"]),
     "runtime-unavailable": lambda problem: RuntimeUnavailableError(problem["detail"]),

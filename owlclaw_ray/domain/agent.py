@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import quote
 
 from owlclaw_ray.domain.governance import Breaker, Governance, Pace, matches
+from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import UserError
@@ -149,6 +150,7 @@ class AgentDefinition:
     isolation: Isolation = Isolation.DEDICATED
     skills: tuple[Skill, ...] = ()
     tools: ToolChoice = field(default_factory=ToolChoice)
+    permissions: PermissionPolicy = field(default_factory=PermissionPolicy)
     preload_memories: int = 5
     """How many memories are looked up before the first model call (M8); 0 turns it off."""
     governance: Governance = field(default_factory=Governance)

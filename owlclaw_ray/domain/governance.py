@@ -27,7 +27,7 @@ class Risk(Enum):
 
     @property
     def needs_confirmation(self) -> bool:
-        """Whether a person has to have confirmed the tool before an agent sees it."""
+        """Whether a person has to confirm calls of the tool, or the tool as a whole."""
         return self in {Risk.HIGH, Risk.CRITICAL}
 
 
@@ -108,6 +108,13 @@ class Governance:
         written = [tag.removeprefix(RISK_TAG) for tag in tool.tags if tag.startswith(RISK_TAG)]
         known = {risk.value: risk for risk in Risk}
         return max((known.get(each, Risk.CRITICAL) for each in written), key=list(Risk).index, default=Risk.LOW)
+
+    def unconfirmed(self, tool: ToolDefinition) -> str:
+        """Return why a person has to confirm calls of the tool; the empty text if nobody has to, or `confirmed` says it."""
+        risk = self.risk_of(tool)
+        if not (risk.needs_confirmation or CONFIRM_TAG in tool.tags) or matches(tool.name, self.confirmed):
+            return ""
+        return f"its risk is {risk.value}" if risk.needs_confirmation else f"it is tagged {CONFIRM_TAG}"
 
     def limit_of(self, tool: str) -> ToolLimit | None:
         """Return the limit that holds for a tool: the one of its own name, else the first whose pattern matches."""

@@ -22,6 +22,8 @@ class LedgerKind(Enum):
     """A model was asked: model, usage, duration_ms, failed_attempts, error."""
     TOOL_CALL = "tool_call"
     """A tool was called: tool, arguments, result or error, duration_ms."""
+    APPROVAL = "approval"
+    """A person was asked about a call, or somebody decided: what (`requested` or `decided`), approval_id, call_id, tool, …"""
     DECISION = "decision"
     """The agent logged why: reasoning, decision_type."""
     VISIBILITY = "visibility"

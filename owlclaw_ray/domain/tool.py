@@ -33,6 +33,20 @@ class Effect(Enum):
     """It acts again: it is never repeated silently."""
 
 
+class ToolOrigin(Enum):
+    """Who vouches for a tool. Registering a tool of one's own grants it; what comes from elsewhere asks before it writes (T7)."""
+
+    BUILT_IN = "built_in"
+    APPLICATION = "application"
+    """A function of the application."""
+    EXTERNAL = "external"
+    """Everything else: code tools, declarative tools, MCP servers, plug-ins."""
+
+
+DANGEROUS, NETWORK, SENSITIVE, AGENT = "dangerous", "network", "sensitive", "agent"
+"""Tags that mean something to the runtime: the first three ask, calls of agent tools run beside each other."""
+
+
 class ToolClass(Enum):
     """Which calls share a task."""
 
@@ -58,6 +72,7 @@ class ToolDefinition:
     timeout: float | None = None
     """Seconds; None takes the definition's `limits.tool_timeout`."""
     metadata: JsonObject = field(default_factory=dict)
+    origin: ToolOrigin = ToolOrigin.EXTERNAL
 
     @property
     def wire_name(self) -> str:

@@ -14,6 +14,7 @@ from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.permission import SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunLoop, RunServices, being_cancelled, deadline_passed, end_without_loop
 from owlclaw_ray.errors import OwlClawError, StaleEpochError
@@ -58,6 +59,7 @@ class Activation:
         self._current: RunId | None = None
         self._stop: Callable[[], object] = _nothing
         self._cancelled: set[RunId] = set()
+        self._grants = SessionGrants()
 
     @property
     def busy(self) -> bool:
@@ -176,8 +178,8 @@ class Activation:
         conversation.restore(claimed.journal, claimed.blobs)
         journal = self._journal(claimed, conversation)
         try:
-            result, state = await self._result_of(claimed, journal)
-            return await self._finish(claimed, journal, result, state)
+            ended = await self._result_of(claimed, journal)
+            return None if ended is None else await self._finish(claimed, journal, *ended)
         except asyncio.CancelledError:
             if not self.lost:
                 await self._save(journal)
@@ -215,8 +217,11 @@ class Activation:
         conversation = Conversation(last_seq=again.journal[-1].seq)
         return await self._finish(again, self._journal(again, conversation), result, self.state)
 
-    async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> tuple[RunResult, AgentState]:
-        """Return how the run ended, and the agent's state with what it taught."""
+    async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> tuple[RunResult, AgentState] | None:
+        """Return how the run ended, and the agent's state with what it taught.
+
+        None: it waits for approvals and is no longer this activation's.
+        """
         run = claimed.run
         if not journal.conversation.prompt_built:
             too_late = deadline_passed(run, self._services.clock.now())
@@ -234,9 +239,10 @@ class Activation:
             return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error), self.state
         if definition is None:
             return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
-        loop = RunLoop(run, definition, self.state, journal, self._services)
+        loop = RunLoop(run, definition, self.state, journal, self._services, grants=self._grants)
         self._stop = loop.cancel
-        return await loop.execute(), loop.rules.kept(self.state)
+        result = await loop.execute()
+        return None if result is None else (result, loop.rules.kept(self.state))
 
     async def _definition(self, run: Run) -> AgentDefinition | None:
         """Return the agent's definition, or None if the run is cancelled before it is there."""

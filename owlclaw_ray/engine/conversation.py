@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from owlclaw_ray.domain.approval import ApprovalDecision
 from owlclaw_ray.domain.governance import CallOutcome
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import Message, Role
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
+from owlclaw_ray.engine.approval_entries import decision_of
 from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, replied_usage
 from owlclaw_ray.ids import ToolCallId
 
@@ -43,6 +46,10 @@ class Conversation:
     """`once` calls that were begun."""
     interrupted: frozenset[ToolCallId] = frozenset()
     """Calls that had no result when the run was taken over: they may have been begun."""
+    asked: dict[ToolCallId, JsonObject] = field(default_factory=dict)
+    """What approvals were requested for calls of the last reply: data of the entries."""
+    decided: dict[ToolCallId, ApprovalDecision] = field(default_factory=dict)
+    """What was decided about them."""
     turns: int = 0
     tools_called: list[str] = field(default_factory=list)
     tool_calls: int = 0
@@ -86,10 +93,18 @@ class Conversation:
                 calls = replied_calls(data)
                 self.messages.append(Message(Role.ASSISTANT, data["text"], calls))
                 self.calls, self.results = {call.call_id: call for call in calls}, {}
+                self.asked, self.decided = {}, {}
                 self.calls_before = self.tool_calls
                 self.known_calls.update(self.calls)
             case EntryKind.RUN_RESUMED:
                 self.interrupted = frozenset(call.call_id for call in self.unanswered())
+            case EntryKind.APPROVAL_REQUESTED:
+                call_id = ToolCallId(data["call_id"])
+                self.asked[call_id] = data
+                self.started.discard(call_id)
+                self.interrupted -= {call_id}
+            case EntryKind.APPROVAL_DECIDED:
+                self.decided[ToolCallId(data["call_id"])] = decision_of(data)
             case EntryKind.TOOL_STARTED:
                 self.started.add(ToolCallId(data["call_id"]))
             case EntryKind.TOOL_FINISHED:

@@ -10,6 +10,7 @@ from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.run import RunResult, Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
 from owlclaw_ray.ids import ToolCallId
+from owlclaw_ray.ports.tools import ToolOutcome
 
 
 def usage_data(usage: Usage) -> JsonObject:
@@ -70,8 +71,9 @@ def replied_usage(data: JsonObject) -> Usage:
     return Usage(**data["usage"])
 
 
-def tool_finished(call: ToolCall, tool: str, result: ToolResult, duration_ms: int) -> JsonObject:
+def tool_finished(call: ToolCall, tool: str, outcome: ToolOutcome) -> JsonObject:
     """Return the data of a tool_finished entry, which a tool_call ledger record repeats."""
+    result, duration_ms = outcome.result, outcome.duration_ms
     data: JsonObject = {"call_id": call.call_id, "tool": tool, "arguments": call.arguments, "duration_ms": duration_ms}
     if result.error is None:
         data["content"] = result.content
@@ -79,6 +81,10 @@ def tool_finished(call: ToolCall, tool: str, result: ToolResult, duration_ms: in
         data["error"] = error_data(result.error)
     if result.metadata:
         data["metadata"] = result.metadata
+    if outcome.hooks:
+        data["hooks"] = list(outcome.hooks)
+    if outcome.arguments is not None:
+        data["executed"] = outcome.arguments
     return data
 
 

@@ -9,7 +9,9 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.domain.artifact import Artifact
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
@@ -17,14 +19,16 @@ from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.errors import (
     AgentBusyError,
+    AlreadyDecidedError,
     DefinitionError,
     IdempotencyConflictError,
     NotFoundError,
     QueueFullError,
     StoreUnavailableError,
+    ToolArgumentsError,
     UnknownAgentError,
 )
-from owlclaw_ray.ids import AgentId, ArtifactId, IdSource, RunId, TenantId
+from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, TenantId
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
@@ -32,12 +36,17 @@ from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Wat
 from owlclaw_ray.ports.store import (
     AgentBusy,
     AgentRecord,
+    ApprovalClosed,
+    ApprovalFilter,
+    ApprovalSettled,
     CancelOutcome,
     CancelRun,
+    DecideApproval,
     IdempotencyClaim,
     IdempotencyConflict,
     LedgerFilter,
     LedgerStore,
+    NoSuchApproval,
     QueueFull,
     RunAccepted,
     RunFilter,
@@ -95,12 +104,14 @@ class RuntimeFacade:
         memories_of: Callable[[AgentRef], Sequence[Memory]],
         artifacts: ArtifactStore,
         health_of: Callable[[], Awaitable[Health]],
+        argument_problems: Callable[[JsonObject, JsonObject], Sequence[str]],
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
-        self._artifacts, self._clock, self._ids = artifacts, clock, ids
+        self._artifacts, self._argument_problems = artifacts, argument_problems
+        self._clock, self._ids = clock, ids
         self._messages: set[asyncio.Task[None]] = set()
 
     async def submit(
@@ -168,7 +179,9 @@ class RuntimeFacade:
             raise StoreUnavailableError(f"the cancellation was not stored: {outcome}")
         if outcome.run is None:
             raise NotFoundError("run", run_id)
-        if not outcome.run.status.final:
+        if outcome.waited:
+            self._behind(self._dispatcher.wake([outcome.run.agent]))
+        elif not outcome.run.status.final:
             await self._dispatcher.cancel(outcome.run.agent, run_id)
         return outcome.run
 
@@ -198,6 +211,39 @@ class RuntimeFacade:
         """See Runtime.schedules."""
         self._require_known(agent)
         return await self._store.schedules(agent)
+
+    async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
+        """See Runtime.approvals."""
+        return await self._store.approvals(where)
+
+    async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
+        """See Runtime.approval."""
+        approval = await self._store.approval(tenant, approval_id)
+        if approval is None:
+            raise NotFoundError("approval", approval_id)
+        return approval
+
+    async def decide(self, tenant: TenantId, approval_id: ApprovalId, decision: ApprovalDecision) -> Approval:
+        """See Runtime.decide."""
+        if decision.arguments is not None:
+            request = (await self.approval(tenant, approval_id)).request
+            problems = self._argument_problems(request.input_schema, decision.arguments)
+            if problems:
+                raise ToolArgumentsError(request.tool, problems)
+        now = self._clock.now()
+        match (await self._store.apply([DecideApproval(tenant, approval_id, decision, now)]))[0]:
+            case ApprovalSettled(approval, resumes):
+                if resumes:
+                    self._behind(self._dispatcher.wake([approval.request.agent]))
+                return approval
+            case ApprovalClosed(approval):
+                if approval.status is ApprovalStatus.EXPIRED:
+                    self._behind(self._dispatcher.wake([approval.request.agent]))
+                raise AlreadyDecidedError(approval_id, approval.status.value)
+            case NoSuchApproval():
+                raise NotFoundError("approval", approval_id)
+            case other:
+                raise StoreUnavailableError(f"the decision was not stored: {other}")
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """See Runtime.ledger."""

@@ -14,6 +14,9 @@ from owlclaw_ray.ports.store import (
     AgentActivated,
     Appended,
     AppendJournal,
+    ApprovalClosed,
+    ApprovalSettled,
+    AwaitApprovals,
     CancelOutcome,
     Command,
     CommandStore,
@@ -22,6 +25,7 @@ from owlclaw_ray.ports.store import (
     RunAccepted,
     RunClaimed,
     RunFinished,
+    RunWaiting,
     ScheduleFired,
 )
 
@@ -178,7 +182,11 @@ def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterat
                 yield run.run_id
             case CancelOutcome(run=run) if run is not None:
                 yield run.run_id
-            case Appended() | RunFinished() if isinstance(command, AppendJournal | FinishRun):
+            case ApprovalSettled(approval=approval) | ApprovalClosed(approval=approval):
+                yield approval.request.run_id
+            case Appended() | RunFinished() | RunWaiting() if isinstance(
+                command, AppendJournal | FinishRun | AwaitApprovals
+            ):
                 yield command.run_id
                 if isinstance(outcome, RunFinished) and outcome.next is not None:
                     yield outcome.next.run.run_id

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import Run, RunResult
+from owlclaw_ray.engine.approval_entries import request_data, requested_record
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.entries import run_finished
@@ -23,6 +25,7 @@ from owlclaw_ray.ports.clock import Clock, Timer
 from owlclaw_ray.ports.store import (
     Appended,
     AppendJournal,
+    AwaitApprovals,
     BudgetCharge,
     BudgetClaim,
     BudgetReserved,
@@ -33,6 +36,7 @@ from owlclaw_ray.ports.store import (
     ReserveBudget,
     RunClaimed,
     RunFinished,
+    RunWaiting,
     SettleBudget,
 )
 
@@ -123,6 +127,19 @@ class RunJournal:
         self._stop_flusher()
         await asyncio.shield(asyncio.ensure_future(self._append()))
 
+    async def wait_for(self, requests: Sequence[ApprovalRequest]) -> bool:
+        """Commit everything, ask for these approvals and give the run up; raises StaleEpochError.
+
+        Return False if the run was asked to end: then it does not wait and is still to be finished here. A cancelled call does
+        not undo the write.
+        """
+        for request in requests:
+            self.record(EntryKind.APPROVAL_REQUESTED, request_data(request))
+            self.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
+        self.record(EntryKind.RUN_WAITING, {"approvals": [request.approval_id for request in requests]})
+        self._stop_flusher()
+        return await asyncio.shield(asyncio.ensure_future(self._hand_over(tuple(requests))))
+
     async def interrupted_by(self) -> RunId | None:
         """Commit, and return the run in whose favour this one is to end, if that is why; raises StaleEpochError."""
         if self._interrupted_by is None:
@@ -196,6 +213,23 @@ class RunJournal:
             if appended.cancel_requested and not self.cancel_requested:
                 self.cancel_requested = True
                 self.interrupt()
+
+    async def _hand_over(self, requests: tuple[ApprovalRequest, ...]) -> bool:
+        async with self._writing:
+            self._raise_failure()
+            settlements, (entries, ledger, blobs) = self._take_settlements(), self._take()
+            run = self._run
+            command = AwaitApprovals(run.run_id, run.agent, self._epoch, entries, requests, ledger, blobs)
+            *settled, outcome = await self._store.apply_all([*settlements, command])
+        self._tell(settled)
+        match outcome:
+            case RunWaiting():
+                return True
+            case Appended():
+                self.cancel_requested, self._interrupted_by = True, outcome.interrupted_by
+                return False
+            case _:
+                raise StaleEpochError(f"run {run.run_id}: {outcome}")
 
     async def _write(self, command: AppendJournal, settlements: Sequence[SettleBudget]) -> Appended:
         outcome, *settled = await self._store.apply_all([command, *settlements])

@@ -11,16 +11,19 @@ from datetime import datetime
 import orjson
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits
+from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolClass
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.entries import model_call_record, model_replied, visibility_record
+from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.short_term import ShortTermMemory
@@ -55,6 +58,15 @@ class RunServices:
     clock: Clock
     has_memories: Callable[[AgentRef], bool]
     """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
+    approve: Approve | None = None
+    """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """What a run needs before it can go on."""
+
+    requests: tuple[ApprovalRequest, ...]
 
 
 class RunLoop:
@@ -66,16 +78,23 @@ class RunLoop:
     """
 
     def __init__(
-        self, run: Run, definition: AgentDefinition, state: AgentState, journal: RunJournal, services: RunServices
+        self,
+        run: Run,
+        definition: AgentDefinition,
+        state: AgentState,
+        journal: RunJournal,
+        services: RunServices,
+        *,
+        grants: SessionGrants,
     ) -> None:
         self._run, self._definition, self._state = run, definition, state
-        self._journal, self._services = journal, services
+        self._journal, self._services, self._grants = journal, services, grants
         self._conversation = journal.conversation
         self._limits = definition.limits
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._bound_by_deadline = False
-        self._task: asyncio.Task[RunResult] | None = None
+        self._task: asyncio.Task[RunResult | Approvals] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking = False
         self._short_term = ShortTermMemory(
@@ -89,10 +108,20 @@ class RunLoop:
         self._cancelled = True
         self._stop()
 
-    async def execute(self) -> RunResult:
-        """Return how the run ended; nothing of the end is durable yet."""
+    async def execute(self) -> RunResult | None:
+        """Return how the run ended; nothing of the end is durable yet. None: it waits for approvals, which is durable."""
+        result = await self._execute()
+        if not isinstance(result, RunResult):
+            if await self._journal.wait_for(result.requests):
+                return None
+            result = RunResult(RunStatus.CANCELLED)
+        self._account(result)
+        return await _ended(self._run, self._journal, self._services.clock, result)
+
+    async def _execute(self) -> RunResult | Approvals:
         self._journal.interrupt = self._stop
         self._task = asyncio.create_task(self._decide_in_time())
+        result: RunResult | Approvals
         try:
             result = await self._task
         except asyncio.CancelledError:
@@ -116,8 +145,7 @@ class RunLoop:
             result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
         finally:
             self._short_term.clear()
-        self._account(result)
-        return await _ended(self._run, self._journal, self._services.clock, result)
+        return result
 
     def _stop(self) -> None:
         if self._task is not None:
@@ -141,9 +169,19 @@ class RunLoop:
             (self._dispatch or self._new_dispatch()).close(_reason(result))
 
     def _new_dispatch(self) -> ToolDispatch:
-        return _dispatch(self._run, self._journal, self._services, self._limits, self.rules)
+        definition, services = self._definition, self._services
+        gate = PermissionGate(
+            self._run,
+            self._journal,
+            definition.permissions,
+            self._grants,
+            services.clock,
+            services.approve,
+            definition.governance,
+        )
+        return _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
 
-    async def _decide_in_time(self) -> RunResult:
+    async def _decide_in_time(self) -> RunResult | Approvals:
         seconds, until = self._limits.run_timeout, self._run.deadline
         if until is not None:
             left = (until - self._services.clock.now()).total_seconds()
@@ -161,14 +199,14 @@ class RunLoop:
         message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
         return RunError("run_timeout", message, retryable=True)
 
-    async def _decide(self) -> RunResult:
+    async def _decide(self) -> RunResult | Approvals:
         if not self._conversation.prompt_built:
             await self._build_prompt()
         self._dispatch = self._new_dispatch()
         while True:
-            over = await self._answer_calls(self._dispatch)
-            if over:
-                return self._terminated(over)
+            ended = await self._answer_calls(self._dispatch)
+            if ended is not None:
+                return ended
             if self._replied_without_calls():
                 return RunResult(RunStatus.COMPLETED)
             if self._conversation.turns >= self._limits.turns:
@@ -179,19 +217,21 @@ class RunLoop:
         last = self._conversation.messages[-1]
         return self._conversation.turns > 0 and last.call_id is None and not last.tool_calls
 
-    async def _answer_calls(self, dispatch: ToolDispatch) -> str:
-        """Execute what the last reply asked for and is not done yet; return why the run is over its limit, if it is."""
+    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | Approvals | None:
+        """Execute what the last reply asked for and is not done yet; return why the run cannot go on, if it cannot."""
         conversation = self._conversation
         calls = tuple(conversation.calls.values())
         allowed = max(0, self._limits.tool_calls - conversation.calls_before)
         if conversation.unanswered():
-            await dispatch.execute(calls[:allowed])
+            needed = await dispatch.execute(calls[:allowed])
+            if needed:
+                return Approvals(needed)
             self._remember_calls(calls[:allowed])
         if len(calls) <= allowed:
-            return ""
+            return None
         message = f"the run reached its limit of {self._limits.tool_calls} tool calls"
         dispatch.refuse_all(calls[allowed:], message)
-        return message
+        return self._terminated(message)
 
     async def _ask(self, visible: VisibleTools) -> None:
         conversation = self._conversation
@@ -304,7 +344,8 @@ async def end_without_loop(
 ) -> RunResult:
     """Return the end of a run that cannot be executed; what earlier activations began of it is accounted for."""
     result = RunResult(status, error=error)
-    _dispatch(run, journal, services, Limits(), NothingAllowed()).close(_reason(result))
+    gate = PermissionGate(run, journal, PermissionPolicy(), SessionGrants(), services.clock)
+    _dispatch(run, journal, services, limits=Limits(), rules=NothingAllowed(), gate=gate).close(_reason(result))
     return await _ended(run, journal, services.clock, result)
 
 
@@ -314,9 +355,11 @@ def being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _dispatch(run: Run, journal: RunJournal, services: RunServices, limits: Limits, rules: RunRules) -> ToolDispatch:
+def _dispatch(
+    run: Run, journal: RunJournal, services: RunServices, *, limits: Limits, rules: RunRules, gate: PermissionGate
+) -> ToolDispatch:
     visible = services.catalog.select(journal.conversation.visible)
-    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock)
+    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock, gate)
 
 
 def _reason(result: RunResult) -> str:

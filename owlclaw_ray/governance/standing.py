@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from owlclaw_ray.domain.agent import AgentDefinition
-from owlclaw_ray.domain.governance import CONFIRM_TAG, ROLE_TAG, matches
+from owlclaw_ray.domain.governance import ROLE_TAG
+from owlclaw_ray.domain.permission import Approver
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.ports.visibility import VisibilityFacts
 
@@ -57,13 +58,11 @@ def for_others(definition: AgentDefinition, tool: ToolDefinition) -> str:
 
 
 def unconfirmed(definition: AgentDefinition, tool: ToolDefinition) -> str:
-    """Say so if the tool needs a person's confirmation and has none."""
-    governance = definition.governance
-    risk = governance.risk_of(tool)
-    if not (risk.needs_confirmation or CONFIRM_TAG in tool.tags) or matches(tool.name, governance.confirmed):
+    """Say so if a person has to confirm the tool's calls, nobody confirmed the tool, and nobody can be asked."""
+    if definition.permissions.approver is not Approver.NOBODY:
         return ""
-    why = f"its risk is {risk.value}" if risk.needs_confirmation else f"it is tagged {CONFIRM_TAG}"
-    return f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)"
+    why = definition.governance.unconfirmed(tool)
+    return f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)" if why else ""
 
 
 STANDING = {"choice": turned_off, "role": for_others, "risk": unconfirmed}

@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
+from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.domain.agent import Isolation, ModelChoice, ToolChoice
+from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.identity.defaults import Defaults
 
 _NonEmpty = Annotated[str, Field(min_length=1)]
@@ -41,9 +43,16 @@ class AgentFile(BaseModel):
     stream: bool = False
     isolation: Isolation = Isolation.DEDICATED
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
+    permissions: PermissionSettings | None = None
+    """None leaves it to the settings' rules and the defaults."""
     preload_memories: Annotated[int, Field(ge=0, le=20)] = 5
     governance: GovernanceFile = Field(default_factory=GovernanceFile)
     tools: ToolSection = Field(default_factory=ToolSection)
+
+    @property
+    def permission_rules(self) -> PermissionRules:
+        """The rules that are written here; none, if there are none."""
+        return PermissionRules() if self.permissions is None else self.permissions.rules
 
     def model_choice(self, defaults: Defaults) -> ModelChoice:
         """Return the chain: a model written here stands alone unless a fallback is written too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.permission import PermissionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +15,5 @@ class Defaults:
     chain: tuple[str, ...] = ("scripted:echo",)
     """The model, then its fallbacks."""
     limits: Limits = field(default_factory=Limits)
+    permissions: PermissionPolicy = field(default_factory=PermissionPolicy)
+    """Its `inherited` rules are those of the settings."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -58,6 +59,7 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         isolation=settings.isolation,
         skills=skills,
         tools=settings.tools.choice(),
+        permissions=replace(defaults.permissions, own=settings.permission_rules),
         preload_memories=settings.preload_memories,
         governance=settings.governance.governance(settings.tools.limits),
         warnings=warnings,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision
 from owlclaw_ray.domain.artifact import Artifact
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
@@ -14,8 +15,16 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
-from owlclaw_ray.ids import ArtifactId, RunId, TenantId
-from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerChain, LedgerFilter, RunAccepted, RunFilter
+from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, TenantId
+from owlclaw_ray.ports.store import (
+    AgentRecord,
+    ApprovalFilter,
+    ChainBreak,
+    LedgerChain,
+    LedgerFilter,
+    RunAccepted,
+    RunFilter,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,22 @@ class Runtime(Protocol):
 
     async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
         """Return the agent's schedules, oldest first; raises UnknownAgentError."""
+        ...
+
+    async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
+        """Return the approvals that match, newest first."""
+        ...
+
+    async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
+        """Return the approval; raises NotFoundError."""
+        ...
+
+    async def decide(self, tenant: TenantId, approval_id: ApprovalId, decision: ApprovalDecision) -> Approval:
+        """Settle a pending approval and wake its agent; deciding the same again changes nothing. When this returns, it is durable.
+
+        Raises NotFoundError, AlreadyDecidedError, ToolArgumentsError if other arguments come with it that do not fit the tool's
+        schema, StoreUnavailableError.
+        """
         ...
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Protocol, TypeAlias
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
@@ -23,7 +24,7 @@ from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
-from owlclaw_ray.ids import ActivationId, RecordId, ReservationId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ActivationId, ApprovalId, RecordId, ReservationId, RunId, ScheduleId, TenantId
 
 
 @fast_pickle
@@ -83,8 +84,9 @@ class ActivateAgent:
 class ClaimRun:
     """Take the agent's next run: the one that its last owner left (status running), else the first of the queue.
 
-    The run becomes `running` and its journal gets run_started or run_resumed. Claiming again with the same epoch, while
-    that epoch's run is not finished, returns that run and adds no entry. Outcome: RunClaimed, NothingQueued or StaleEpoch.
+    The run becomes `running` and its journal gets run_started or run_resumed (run_continued, if it has just ceased to wait for
+    approvals). Claiming again with the same epoch, while that epoch's run is not finished, returns that run and adds no
+    entry. A run that waits blocks its agent's queue. Outcome: RunClaimed, NothingQueued or StaleEpoch.
     """
 
     agent: AgentRef
@@ -132,6 +134,48 @@ class FinishRun:
 
 @fast_pickle
 @dataclass(frozen=True, slots=True)
+class AwaitApprovals:
+    """Append the last facts of a running run, store what it asks, and have it wait, all in one. Its activation has it no more.
+
+    Outcome: RunWaiting; Appended if the run was asked to end: then nothing is asked, and it is still the activation's; StaleEpoch.
+    """
+
+    run_id: RunId
+    agent: AgentRef
+    epoch: int
+    entries: tuple[JournalEntry, ...]
+    requests: tuple[ApprovalRequest, ...]
+    ledger: tuple[LedgerRecord, ...] = ()
+    blobs: Mapping[str, str] = field(default_factory=dict)
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class DecideApproval:
+    """Settle a pending approval. With the last one of its run the run is `running` again, for whoever claims it first.
+
+    The run's journal and the ledger get the decision in the same commit. Outcome: ApprovalSettled, for the same decision again
+    too, even if the run went on since; ApprovalClosed if it was settled otherwise or its time is over; NoSuchApproval.
+    """
+
+    tenant: TenantId
+    approval_id: ApprovalId
+    decision: ApprovalDecision
+    at: datetime
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ExpireApproval:
+    """Deny a pending approval whose time is over, as DecideApproval does. Outcome: ApprovalSettled, ApprovalClosed or NoSuchApproval."""
+
+    tenant: TenantId
+    approval_id: ApprovalId
+    at: datetime
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
 class ReleaseAgent:
     """End an activation on purpose: the agent has no owner until the next one. Outcome: Released or StaleEpoch."""
 
@@ -144,7 +188,10 @@ class ReleaseAgent:
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class CancelRun:
-    """Ask for the end of a run. A queued run is cancelled at once; a running one gets `cancel_requested`. Outcome: CancelOutcome."""
+    """Ask for the end of a run. A queued run is cancelled at once; a running one gets `cancel_requested`. Outcome: CancelOutcome.
+
+    One that waits for approvals gets it too, they are withdrawn, and it is running again for its agent to end it.
+    """
 
     tenant: TenantId
     run_id: RunId
@@ -266,6 +313,9 @@ Command: TypeAlias = (
     | ClaimRun
     | AppendJournal
     | FinishRun
+    | AwaitApprovals
+    | DecideApproval
+    | ExpireApproval
     | ReleaseAgent
     | CancelRun
     | CreateSchedule
@@ -374,6 +424,35 @@ class RunFinished:
 
 @fast_pickle
 @dataclass(frozen=True, slots=True)
+class RunWaiting:
+    """The requests are durable, and the run waits: it must not be executed before it is claimed again."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ApprovalSettled:
+    """The decision stands. `resumes`: the run goes on because of it, so its agent should be woken."""
+
+    approval: Approval
+    resumes: bool
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ApprovalClosed:
+    """The approval is not pending; it was settled like this, and stays so."""
+
+    approval: Approval
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class NoSuchApproval:
+    """The tenant has none of that id."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
 class Released:
     """The agent has no owner now. `pending`: it still has queued runs, so it should be activated again."""
 
@@ -386,6 +465,8 @@ class CancelOutcome:
     """What the cancel found. `run` is None when there is no such run for the tenant; a final run is left as it is."""
 
     run: Run | None
+    waited: bool = False
+    """The run waited for approvals until now: its agent should be woken, to end it."""
 
 
 @fast_pickle
@@ -479,6 +560,10 @@ Outcome: TypeAlias = (
     | StaleEpoch
     | Appended
     | RunFinished
+    | RunWaiting
+    | ApprovalSettled
+    | ApprovalClosed
+    | NoSuchApproval
     | Released
     | CancelOutcome
     | ScheduleCreated
@@ -507,6 +592,7 @@ class AgentRecord:
     created_at: datetime
     queued_runs: int
     running_run: RunId | None
+    """The run that it has begun, be it that this waits for an approval."""
 
 
 @fast_pickle
@@ -534,6 +620,18 @@ class LedgerPlace:
     def of(cls, record: ChainedRecord) -> LedgerPlace:
         """Return the record's place."""
         return cls(record.record.at, record.writer, record.position)
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ApprovalFilter:
+    """Which approvals; newest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    run_id: RunId | None = None
+    status: ApprovalStatus | None = None
+    limit: int = 100
 
 
 @fast_pickle
@@ -625,7 +723,10 @@ class RunStore(Protocol):
         ...
 
     async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
-        """Return agents, of all tenants, with queued or running runs, those waiting longest first."""
+        """Return agents, of all tenants, that have a run to execute, those waiting longest first.
+
+        An agent whose run waits for an approval has none, whatever is queued behind it.
+        """
         ...
 
 
@@ -649,6 +750,22 @@ class ScheduleStore(Protocol):
         ...
 
 
+class ApprovalStore(Protocol):
+    """Reading approvals."""
+
+    async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval | None:
+        """Return the approval, or None if the tenant has none of that id."""
+        ...
+
+    async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
+        """Return the approvals that match, newest first."""
+        ...
+
+    async def expired_approvals(self, now: datetime, limit: int = 500) -> Sequence[Approval]:
+        """Return pending approvals, of all tenants, whose time is over, the earliest first."""
+        ...
+
+
 class LedgerStore(Protocol):
     """Reading the ledger."""
 
@@ -665,7 +782,7 @@ class LedgerStore(Protocol):
         ...
 
 
-class Store(CommandStore, RunStore, ScheduleStore, LedgerStore, Protocol):
+class Store(CommandStore, RunStore, ScheduleStore, ApprovalStore, LedgerStore, Protocol):
     """The whole store."""
 
     async def check_writable(self) -> None:

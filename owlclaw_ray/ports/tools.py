@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, ToolCallId
+
+
+class Stage(Enum):
+    """How far a worker goes with a call."""
+
+    RUN = "run"
+    """Hooks before it, the tool, hooks after it."""
+    CHECK = "check"
+    """Arguments and hooks before it only: what a person is to be asked about. The tool does not run."""
+    APPROVED = "approved"
+    """The tool and the hooks after it: those before it had their say, and nobody may change what was approved."""
 
 
 @fast_pickle
@@ -35,6 +48,23 @@ class ToolInvocation:
     """The same for every attempt at this call: derived from run_id and call_id."""
     active_schedules: int = 100
     """Limit T18, as the definition sets it."""
+    stage: Stage = Stage.RUN
+    approved_target: str = ""
+    """What the approved call acts on. Acting on anything else is not approved; the empty text stands for what a person wrote."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """A call that may be put before a person."""
+
+    arguments: str
+    """JSON text, valid: as the call came, or as a hook changed it."""
+    target: str
+    """What the call acts on, in its normal form."""
+    cwd: str = ""
+    reason: str = ""
+    """Why the tool itself wants it approved; empty if it was asked to check."""
 
 
 @fast_pickle
@@ -46,13 +76,19 @@ class ToolOutcome:
     duration_ms: int
     records: tuple[LedgerRecord, ...] = ()
     """Ledger records that the tool itself makes (a decision); the host commits them together with the result."""
+    hooks: tuple[JsonObject, ...] = ()
+    """What hooks did, in order: {hook, stage, verdict, …}."""
+    arguments: str | None = None
+    """What the tool got, if hooks changed it."""
+    checked: CheckedCall | None = None
+    """Of a CHECK that found nothing wrong, and of a RUN whose tool will not act without an approval: then `result` means nothing."""
 
 
 class ToolRunner(Protocol):
     """Executes tool calls outside the run loop."""
 
     async def run(self, invocation: ToolInvocation) -> ToolOutcome:
-        """Execute the call and return its outcome; failures of the tool are outcomes too, never exceptions.
+        """Execute the call, as far as its stage, and return its outcome; failures of the tool are outcomes too, never exceptions.
 
         Arguments are validated against the tool's schema before its handler runs (`invalid_arguments`). The call has
         `invocation.timeout` seconds; what does not stop then is killed and the outcome is a `timeout` error. When the

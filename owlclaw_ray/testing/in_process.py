@@ -24,6 +24,7 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.directory import Directory, Placement
 from owlclaw_ray.engine.durable import DurableStore
@@ -32,6 +33,7 @@ from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
 from owlclaw_ray.engine.model_gateway import ModelGateway
+from owlclaw_ray.engine.permission import Approve
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.engine.scheduler import Scheduler
@@ -60,6 +62,7 @@ from owlclaw_ray.ports.store import (
     TooManySchedules,
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import declared_tools, tools_of
 from owlclaw_ray.tools.cron import next_fire
@@ -86,6 +89,7 @@ class GroupedStore:
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
         self.schedules, self.ticks = store.schedules, store.ticks
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
+        self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
         self.check_writable, self.close = store.check_writable, store.close
 
 
@@ -302,6 +306,7 @@ class InProcessRuntime(RuntimeFacade):
     directory: Directory
     pool: LocalPool
     scheduler: Scheduler
+    expiry: ApprovalExpiry
 
     async def trigger(self, agent: str, payload: JsonValue = None, *, focus: str = "") -> Run:
         """Submit an `api` trigger and return its run when it is over."""
@@ -354,10 +359,12 @@ def assemble(
         memories_of=memories_of,
         artifacts=artifacts,
         health_of=_healthy,
+        argument_problems=argument_problems,
         clock=clock,
         ids=ids,
     )
     runtime.store, runtime.directory, runtime.pool = store, directory, pool
+    runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
     runtime.scheduler = Scheduler(store=grouped, wake=dispatcher.wake, next_fire=next_fire, clock=clock)
     return runtime
 
@@ -388,12 +395,14 @@ async def in_process_runtime(
     store_url: str | None = None,
     host_tools: HostTools | None = None,
     environ: Mapping[str, str] | None = None,
+    approve: Approve | None = None,
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
-    `ids` the system's. `host_tools` are off unless given;
-    `environ` is what their programs may get variables from. Schedules fire when `runtime.scheduler.tick()` is called.
+    `ids` the system's. `host_tools` are off unless given; `environ` is what their programs may get variables from.
+    Schedules fire when `runtime.scheduler.tick()` is called, and approvals expire at `runtime.expiry.tick()`.
+    `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
     await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
@@ -404,14 +413,15 @@ async def in_process_runtime(
     sources = tools_of(builtins, app.sources(), host_tools or HostTools(), environ or {})
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
-    tools = declared_tools(app.sources(), host_tools or HostTools())
+    tools = declared_tools(app.sources(), host_tools or HostTools(), app.registry.hooks)
     services = RunServices(
         models=gateway,
-        tools=LocalTools(LocalExecutor(sources, clock, artifacts)),
+        tools=LocalTools(LocalExecutor(sources, clock, artifacts, app.registry.hooks)),
         catalog=ToolCatalog(tools),
         governor=DefinitionGovernor(tools, clock, BUILT_IN_NAMES),
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
+        approve=approve,
     )
     runtime = assemble(
         store=store,

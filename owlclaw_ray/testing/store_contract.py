@@ -31,6 +31,7 @@ from owlclaw_ray.ports.store import (
     Store,
 )
 from owlclaw_ray.testing.store_admission_contract import AdmissionContract
+from owlclaw_ray.testing.store_approval_contract import ApprovalContract
 from owlclaw_ray.testing.store_budget_contract import BudgetContract
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 from owlclaw_ray.testing.store_ledger_contract import LedgerContract
@@ -348,6 +349,7 @@ class StoreContract(
     AdmissionContract,
     ActivationContract,
     ScheduleContract,
+    ApprovalContract,
     LedgerContract,
     ClaimingActivationContract,
     BudgetContract,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.tools.target import CallTarget
 
 
 class ToolSource(Protocol):
@@ -37,5 +38,17 @@ class ToolAdapter(ToolSource, Protocol):
         That is a ToolOutcome, a ToolResult, anything with a JSON form, or a coroutine that gives one of them. Raise
         ToolArgumentsError for arguments that do not fit, ToolFailureError for failures that the model can act on; any other
         exception becomes an `execution_failed` error. What runs longer than `invocation.timeout` is interrupted.
+        """
+        ...
+
+
+@runtime_checkable
+class TargetsCalls(Protocol):
+    """What an adapter implements besides, if it knows better than by all their arguments what calls act on (T7)."""
+
+    def target(self, invocation: ToolInvocation) -> CallTarget:
+        """Validate the arguments and return what the call would act on, in its normal form. Changes nothing.
+
+        Raise what `run` would raise before it does anything: then nobody is asked about the call.
         """
         ...

@@ -62,6 +62,11 @@ def decode_arguments(tool: str, text: str) -> JsonObject:
     return _encodable_object(decoded)
 
 
+def argument_problems(schema: JsonObject, arguments: JsonObject) -> list[str]:
+    """Return a line for each thing that is wrong with arguments for a tool of that schema."""
+    return sorted(set(_problems(schema, arguments)))
+
+
 def as_model(model: type[BaseModel]) -> Callable[[JsonObject], Given]:
     """Return a conversion to one parameter, an instance of the model."""
     return lambda arguments: Given(positional=(model.model_validate(arguments),))

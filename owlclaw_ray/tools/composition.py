@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.builtin import BuiltInTools
+from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.host import Broken, HostTools, host_sources
 from owlclaw_ray.tools.sources import ToolSources, definitions_of
 
 _NO_HOST_TOOLS = HostTools()
+_NO_HOOKS = Hooks()
 
 
 def tools_of(
@@ -23,9 +25,12 @@ def tools_of(
     return ToolSources((built_ins, *application, *host_sources(host, environ, Broken.LEAVE_OUT)))
 
 
-def declared_tools(application: Sequence[ToolAdapter], host: HostTools = _NO_HOST_TOOLS) -> tuple[ToolDefinition, ...]:
+def declared_tools(
+    application: Sequence[ToolAdapter], host: HostTools = _NO_HOST_TOOLS, hooks: Hooks = _NO_HOOKS
+) -> tuple[ToolDefinition, ...]:
     """Return the definitions of all tools that agents can be given, for a process that runs none of them.
 
-    Raises ConfigurationError as `definitions_of`, and for files of declarative tools that cannot be used.
+    Those that hooks see have a task for each call. Raises ConfigurationError as `definitions_of`, and for files of declarative
+    tools that cannot be used.
     """
-    return definitions_of((BuiltInTools, *application, *host_sources(host, {}, Broken.REFUSE)))
+    return hooks.apart(definitions_of((BuiltInTools, *application, *host_sources(host, {}, Broken.REFUSE))))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TenantId, ToolCallId
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.ports.tools import Stage, ToolInvocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class ToolContext:
     idempotency_key: str
     """The same for every attempt at this call: pass it on to services that can use one."""
     trigger: TriggerKind
+    approved: bool = False
+    """Whether a person allowed this call, or its target for the session."""
 
     @classmethod
     def of(cls, invocation: ToolInvocation) -> ToolContext:
@@ -31,4 +33,5 @@ class ToolContext:
             call_id=invocation.call_id,
             idempotency_key=invocation.idempotency_key,
             trigger=invocation.trigger,
+            approved=invocation.stage is Stage.APPROVED,
         )

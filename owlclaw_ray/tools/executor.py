@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import orjson
+
 from owlclaw_ray.domain.json import JsonValue
-from owlclaw_ray.domain.tool import ToolError, ToolResult
-from owlclaw_ray.errors import RetryableError, ToolArgumentsError, ToolTimeoutError
+from owlclaw_ray.domain.tool import ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.engine.permission import DENIED
+from owlclaw_ray.errors import ApprovalNeededError, RetryableError, ToolArgumentsError, ToolTimeoutError
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
-from owlclaw_ray.tools.adapter import ToolAdapter
+from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.adapter import TargetsCalls, ToolAdapter
+from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
 from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.hooks import Facts, HookDeniedError, Hooks, Moment, use_of
 from owlclaw_ray.tools.json_result import NotJsonError, to_json
 from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT, LargeOutput
 from owlclaw_ray.tools.sources import ToolSources
+from owlclaw_ray.tools.target import CallTarget, target_of
 
 _MESSAGE_CHARACTERS = 2_000
 _logger = logging.getLogger(__name__)
@@ -33,10 +40,17 @@ class LocalExecutor:
     model, its trace to the log. KeyboardInterrupt passes: it is how a worker is told to stop.
     """
 
-    def __init__(self, sources: ToolSources, clock: Clock, artifacts: ArtifactStore | None = None) -> None:
+    def __init__(
+        self,
+        sources: ToolSources,
+        clock: Clock,
+        artifacts: ArtifactStore | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
         self._sources = sources
         self._clock = clock
         self._large = LargeOutput(artifacts)
+        self._hooks = hooks or Hooks()
 
     def run_all(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
         """Return one outcome a call, in order. Never raises for what a tool does."""
@@ -45,18 +59,73 @@ class LocalExecutor:
     def run_one(self, invocation: ToolInvocation) -> ToolOutcome:
         """Return the outcome of one call."""
         started = self._clock.monotonic()
-        outcome = self._contained(invocation)
-        outcome = replace(outcome, result=self._large.fitted(invocation, outcome.result, self._limit(invocation)))
-        return replace(outcome, duration_ms=round((self._clock.monotonic() - started) * 1000))
-
-    def _limit(self, invocation: ToolInvocation) -> int:
         definition = self._sources.definition(invocation.tool)
-        limit: int = definition.metadata.get(INLINE_LIMIT, INLINE_BYTES) if definition else INLINE_BYTES
-        return limit
+        outcome = self._outcome(invocation, definition, started)
+        result = self._large.fitted(invocation, outcome.result, _limit(definition))
+        return replace(outcome, result=result, duration_ms=round((self._clock.monotonic() - started) * 1000))
 
-    def _contained(self, invocation: ToolInvocation) -> ToolOutcome:
+    def _outcome(self, invocation: ToolInvocation, definition: ToolDefinition | None, started: float) -> ToolOutcome:
+        if definition is None or (invocation.stage is Stage.RUN and not self._hooks.see(definition)):
+            return self._contained(invocation, lambda: self._execute(invocation))
+        return self._hooked(invocation, definition, started)
+
+    def _hooked(self, invocation: ToolInvocation, definition: ToolDefinition, started: float) -> ToolOutcome:
+        facts, left = Facts(), invocation
+
+        def prepare() -> ToolOutcome:
+            nonlocal left
+            left = self._before(definition, invocation, started, facts)
+            if invocation.stage is Stage.CHECK:
+                return self._checked(definition, left)
+            return self._execute(left)
+
+        outcome = self._contained(invocation, prepare)
+        if outcome.checked is None and self._hooks.of(definition, Moment.AFTER) and _ran(outcome):
+            use = use_of(definition, decode_arguments(definition.name, left.arguments), invocation)
+            time_left = partial(self._time_left, invocation, started)
+            result = self._hooks.after(use, definition, outcome.result, time_left, facts)
+            outcome = replace(outcome, result=result)
+        if left.arguments != invocation.arguments:
+            checked = outcome.checked and replace(outcome.checked, arguments=left.arguments)
+            outcome = replace(outcome, arguments=left.arguments, checked=checked)
+        return replace(outcome, hooks=tuple(facts.told))
+
+    def _before(
+        self, definition: ToolDefinition, invocation: ToolInvocation, started: float, facts: Facts
+    ) -> ToolInvocation:
+        """Return the call as the hooks before it left it, with what is left of its time; raises HookDeniedError."""
+        if invocation.stage is Stage.APPROVED:
+            return invocation
+        arguments = decode_arguments(definition.name, invocation.arguments)
+        time_left = partial(self._time_left, invocation, started)
+        left = self._hooks.before(definition, arguments, invocation, time_left, facts)
+        text = invocation.arguments if left == arguments else orjson.dumps(left).decode()
+        return replace(invocation, arguments=text, timeout=time_left())
+
+    def _time_left(self, invocation: ToolInvocation, started: float) -> float:
+        return max(invocation.timeout - (self._clock.monotonic() - started), 0.0)
+
+    def _checked(self, definition: ToolDefinition, invocation: ToolInvocation) -> ToolOutcome:
+        """Return what a person may be asked about; raises what the call would raise before it does anything."""
+        target = self._target(definition, invocation)
+        checked = CheckedCall(invocation.arguments, target.scope, target.cwd)
+        return ToolOutcome(ToolResult(invocation.call_id), 0, checked=checked)
+
+    def _target(self, definition: ToolDefinition, invocation: ToolInvocation) -> CallTarget:
+        adapter = self._sources.adapter(definition.name)
+        if isinstance(adapter, TargetsCalls):
+            return adapter.target(invocation)
+        arguments = decode_arguments(definition.name, invocation.arguments)
+        Arguments(definition.input_schema, as_object).read_object(definition.name, arguments)
+        return target_of(None, arguments)
+
+    def _contained(  # noqa: PLR0911 - one return for each way of failing
+        self, invocation: ToolInvocation, execute: Callable[[], ToolOutcome]
+    ) -> ToolOutcome:
         try:
-            return self._execute(invocation)
+            return execute()
+        except (HookDeniedError, ApprovalNeededError) as error:
+            return _not_permitted(invocation, error)
         except ToolArgumentsError as error:
             return _failed(invocation, "invalid_arguments", str(error), details=list(error.details))
         except (DeadlineReachedError, ToolTimeoutError) as error:
@@ -84,6 +153,26 @@ class LocalExecutor:
         if isinstance(returned, ToolOutcome):
             return replace(returned, result=_result(invocation, returned.result))
         return ToolOutcome(_result(invocation, returned), duration_ms=0)
+
+
+def _limit(definition: ToolDefinition | None) -> int:
+    limit: int = definition.metadata.get(INLINE_LIMIT, INLINE_BYTES) if definition else INLINE_BYTES
+    return limit
+
+
+def _not_permitted(invocation: ToolInvocation, error: HookDeniedError | ApprovalNeededError) -> ToolOutcome:
+    if isinstance(error, HookDeniedError):
+        return _failed(invocation, DENIED, f"{invocation.tool} must not be called like this: {error}")
+    if invocation.stage is Stage.APPROVED:
+        return _failed(invocation, DENIED, f"{invocation.tool} asks for more than was approved: {error}")
+    checked = CheckedCall(invocation.arguments, error.target, reason=error.reason)
+    return replace(_failed(invocation, DENIED, str(error)), checked=checked)
+
+
+def _ran(outcome: ToolOutcome) -> bool:
+    """Return whether the tool was called, so that there is a result to look at."""
+    error = outcome.result.error
+    return error is None or error.type not in {DENIED, "invalid_arguments", "tool_not_available"}
 
 
 def _run(adapter: ToolAdapter, invocation: ToolInvocation) -> Any:

@@ -13,16 +13,18 @@ from pydantic import BaseModel
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.governance import RISK_TAG, Risk
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.ports.tools import ToolInvocation
-from owlclaw_ray.tools.arguments import Arguments, Given, as_model, as_object
+from owlclaw_ray.tools.arguments import Arguments, Given, as_model, as_object, decode_arguments
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.docstring import parse_docstring
+from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.naming import canonical_name, namespace_problems, tool_name_problems, wire_name
 from owlclaw_ray.tools.schema import plain_schema
 from owlclaw_ray.tools.signature import Parameters, arguments_of_function, read_parameters, schema_of_model
 from owlclaw_ray.tools.states import StateProviders
+from owlclaw_ray.tools.target import CallTarget, Target, check_target, target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class RegisteredTool:
     function: Callable[..., Any]
     arguments: Arguments
     context_parameter: str | None
+    target: Target = None
+    """What says what a call acts on."""
 
     def call(self, given: Given, context: ToolContext) -> Any:
         """Call the function."""
@@ -55,10 +59,15 @@ class ToolOptions:
     """A model that the function takes as its one parameter, in the place of typed parameters."""
     input_schema: JsonObject | None = None
     """A JSON schema of the object that the function takes as its one parameter."""
+    target: Target = None
+    """What says what a call acts on."""
 
 
 class ToolRegistry:
-    """Implements ToolAdapter. Every tool and state of an application. Names are unique: registering one twice is an error."""
+    """Every tool and state of an application. Implements ToolAdapter and TargetsCalls.
+
+    Names are unique: registering one twice is an error.
+    """
 
     def __init__(self, namespace: str, monotonic: Callable[[], float]) -> None:
         problems = namespace_problems(namespace)
@@ -66,6 +75,7 @@ class ToolRegistry:
             raise ConfigurationError(problems)
         self.namespace = namespace
         self.state_providers = StateProviders(monotonic)
+        self.hooks = Hooks()
         self._tools: dict[str, RegisteredTool] = {}
         self._canonical: dict[str, str] = {}
 
@@ -78,6 +88,7 @@ class ToolRegistry:
             raise ConfigurationError(problems)
         parameters = read_parameters(function, where)
         arguments = _arguments(function, parameters, options, where)
+        check_target(options.target, arguments.schema, where)
         tool = RegisteredTool(
             definition=ToolDefinition(
                 name=canonical,
@@ -89,10 +100,12 @@ class ToolRegistry:
                 tags=frozenset(options.tags),
                 timeout=options.timeout,
                 metadata={"raw_name": name, "function": f"{function.__module__}.{function.__qualname__}"},
+                origin=ToolOrigin.APPLICATION,
             ),
             function=function,
             arguments=arguments,
             context_parameter=parameters.context,
+            target=options.target,
         )
         self._tools[canonical] = tool
         self._canonical[wire_name(canonical)] = canonical
@@ -107,6 +120,13 @@ class ToolRegistry:
         """See ToolAdapter.run; the coroutine of an async tool is not begun."""
         tool = self._tools[invocation.tool]
         return tool.call(tool.arguments.read(tool.definition.name, invocation.arguments), ToolContext.of(invocation))
+
+    def target(self, invocation: ToolInvocation) -> CallTarget:
+        """See TargetsCalls.target."""
+        tool = self._tools[invocation.tool]
+        arguments = decode_arguments(invocation.tool, invocation.arguments)
+        tool.arguments.read_object(invocation.tool, arguments)
+        return target_of(tool.target, arguments)
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Return the definitions of all tools, by name."""

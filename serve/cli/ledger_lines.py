@@ -55,8 +55,16 @@ def _decision(data: Mapping[str, Any]) -> str:
 
 
 def _visibility(data: Mapping[str, Any]) -> str:
-    hidden = ", ".join(f"{each['tool']} ({each['reason']})" for each in data["hidden"])
-    return f"visible: {', '.join(data['visible'])}" + (f" · hidden: {hidden}" if hidden else "")
+    hidden = "; ".join(f"{', '.join(each['tools'])} ({each['reason']})" for each in data["hidden"])
+    return f"{data['visible']} tools visible" + (f" · hidden: {hidden}" if hidden else "")
+
+
+def _approval(data: Mapping[str, Any]) -> str:
+    if data["what"] == "requested":
+        return f"{data['tool']} asks: {data['reason']} · {data['approval_id']}"
+    by = f" by {data['by']}" if data.get("by") else ""
+    reason = f" ({data['reason']})" if data.get("reason") else ""
+    return f"{data['tool']} {data['status']}{by}{reason} · {data['approval_id']}"
 
 
 def _warning(data: Mapping[str, Any]) -> str:
@@ -68,6 +76,7 @@ _SAID: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "run": _run,
     "model_call": _model_call,
     "tool_call": _tool_call,
+    "approval": _approval,
     "decision": _decision,
     "visibility": _visibility,
     "warning": _warning,

@@ -45,7 +45,7 @@ def heading(run_id: str, agent: str, *, scripted: bool) -> Text:
     return Text.assemble((run_id, "bold"), f" of {plain(agent)}", (note, "yellow"))
 
 
-def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901 - one case a kind
+def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, PLR0912 - one case a kind
     """Yield label, text and style of each line."""
     data = event["data"]
     match event["kind"]:
@@ -71,6 +71,15 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901 -
             yield "running", str(data.get("tool", "")), ""
         case "tool_finished":
             yield _result(data)
+        case "approval_requested":
+            arguments = _arguments(orjson.dumps(data.get("arguments", {})).decode())
+            yield "asking", f"{data.get('tool', '')}({arguments}): {data.get('reason', '')}", "yellow"
+        case "run_waiting":
+            yield "waiting", f"for approvals: {', '.join(data.get('approvals', ()))}", "yellow"
+        case "approval_decided":
+            yield _decision(data)
+        case "run_continued":
+            yield "continued", "", ""
         case "cancel_requested":
             yield "cancel", f"interrupted by {data['by']}" if "by" in data else "asked for", "yellow"
         case "run_finished":
@@ -115,6 +124,14 @@ def _result(data: JsonObject) -> tuple[str, str, str]:
     if error:
         return "error", f"{data['tool']} ({took}): {error['type']}: {error['message']}", "red"
     return "result", f"{data['tool']} ({took}): {_content(data.get('content'))}", "green"
+
+
+def _decision(data: JsonObject) -> tuple[str, str, str]:
+    by = f" by {data['by']}" if data.get("by") else ""
+    reason = f": {data['reason']}" if data.get("reason") else ""
+    changed = ", with other arguments" if "arguments" in data else ""
+    status = data.get("status", "decided")
+    return status, f"{data.get('tool', '')}{by}{changed}{reason}", "green" if status == "allowed" else "red"
 
 
 def _end(data: JsonObject) -> tuple[str, str, str]:

@@ -21,7 +21,7 @@ APP = """
 import time
 from pathlib import Path
 
-from owlclaw_ray import OwlClaw, ToolContext
+from owlclaw_ray import Change, OwlClaw, ToolContext
 
 app = OwlClaw("trial")
 
@@ -31,6 +31,16 @@ def act(what: str, context: ToolContext) -> str:
     with (Path(__file__).parent / "effects").open("a") as log:
         log.write(f"{context.run_id} {what}\\n")
     return f"did {what}"
+
+
+@app.handler("risk", tags=["dangerous"])
+def risk(what: str, context: ToolContext) -> str:
+    return act(what, context)
+
+
+@app.before_tool("trial.risk")
+def shout(use):
+    return Change(arguments={"what": use.arguments["what"].upper()})
 """
 
 

@@ -30,6 +30,9 @@ SLOW = {
         {"text": "done"},
     ]
 }
+CAREFUL = {
+    "turns": [turn(("trial.risk", {"what": "first"})), turn(("trial.act", {"what": "second"})), {"text": "done"}],
+}
 
 
 def outcome(client, run_id):
@@ -87,6 +90,40 @@ def test_after_kill_minus_nine_of_everything_an_unfinished_run_ends_without_repe
     assert run["status"] == second["status"] == "completed"
     assert [line.split()[1] for line in effects if line.startswith(run_id)] == ["first", "second"]
     assert "run_resumed" in [event["kind"] for event in run["events"]]
+    assert installation.interrupt() == 0
+
+
+def test_an_approval_outlives_kill_minus_nine_of_everything_and_the_run_goes_on_exactly_once(installation):
+    installation.define("careful", CAREFUL)
+    installation.up()
+    with installation.client() as client:
+        run_id = client.submit("careful")["run_id"]
+        behind = client.submit("careful")["run_id"]
+        asked = []
+        while not asked:
+            asked = client.approvals()
+        installation.kill_everything()
+
+    installation.up()
+    with installation.client() as client:
+        [approval] = client.approvals()
+        assert client.run(run_id)["status"] == "waiting"
+        assert client.run(behind)["status"] == "queued"
+        assert (approval["tool"], approval["arguments"]) == ("trial.risk", {"what": "FIRST"})
+        client.decide(approval["approval_id"], "allow_once", by="ada")
+        run = outcome(client, run_id)
+        while not (asked := client.approvals()):
+            pass
+        client.decide(asked[0]["approval_id"], "deny", reason="once is enough")
+        second = outcome(client, behind)
+        ledger = [record["data"]["what"] for record in client.ledger(run=run_id, kind="approval")]
+
+    effects = (installation.folder / "effects").read_text().splitlines()
+    kinds = [event["kind"] for event in run["events"]]
+    assert run["status"] == second["status"] == "completed"
+    assert effects == [f"{run_id} FIRST", f"{run_id} second", f"{behind} second"]
+    assert (kinds.count("run_continued"), kinds.count("run_resumed")) == (1, 0)
+    assert ledger == ["requested", "decided"]
     assert installation.interrupt() == 0
 
 

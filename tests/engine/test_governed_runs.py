@@ -10,11 +10,14 @@ import orjson
 
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import RetryableError
+from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
@@ -52,6 +55,9 @@ def shop():
     return app
 
 
+NOBODY = Defaults(permissions=PermissionPolicy(approver=Approver.NOBODY))
+
+
 def runtime_of(agents, tmp_path, app, **options):
     return in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", app=app, **options)
 
@@ -82,7 +88,7 @@ async def test_hidden_tools_are_not_offered_not_executed_and_in_the_ledger_with_
     model = Model(lambda request: says("stop") if len(request.messages) > 1 else asks(("shop__pay", '{"amount": 5}')))
     agents.define(governance={"roles": ["clerk"]})
 
-    async with runtime_of(agents, tmp_path, app, models=[model]) as runtime:
+    async with runtime_of(agents, tmp_path, app, models=[model], defaults=NOBODY) as runtime:
         run = await runtime.trigger("watch")
         seen, prompt = await visibility(runtime, run), await entry(runtime, run, EntryKind.PROMPT_BUILT)
         told = await results(runtime, run)
@@ -103,6 +109,23 @@ async def test_hidden_tools_are_not_offered_not_executed_and_in_the_ledger_with_
             }
         ],
     }
+
+
+async def test_calls_of_a_tool_that_nobody_confirmed_ask_where_people_can_be_asked(agents, tmp_path):
+    app, asked = shop(), []
+    agents.script(calls(("shop.pay", {"amount": 5})), {"text": "x"}, governance={"roles": ["clerk"]})
+
+    async def approve(request):
+        asked.append((request.tool, request.reason))
+        return Decision.ALLOW_ONCE
+
+    async with runtime_of(agents, tmp_path, app, approve=approve) as runtime:
+        run = await runtime.trigger("watch")
+        seen = await visibility(runtime, run)
+
+    assert seen["hidden"] == []
+    assert asked == [("shop.pay", "its risk is high")]
+    assert app.calls == [5]
 
 
 async def test_visibility_is_decided_anew_for_every_run(agents, tmp_path):

@@ -43,7 +43,9 @@ def folder(tmp_path):
     agent.mkdir(parents=True)
     (agent / "SOUL.md").write_text("You write notes.")
     (agent / "IDENTITY.md").write_text("## My Capabilities\n- notes\n")
-    (agent / "agent.yaml").write_text("model: scripted:script.yaml\ntools: {deny: [weather.l*, code.edit_file]}\n")
+    (agent / "agent.yaml").write_text(
+        "model: scripted:script.yaml\ntools: {deny: [weather.l*, code.edit_file]}\npermissions: {allow: [code.*]}\n"
+    )
     (agent / "script.yaml").write_text(SCRIPT)
     (tmp_path / "work").mkdir()
     (tmp_path / "tools").mkdir()

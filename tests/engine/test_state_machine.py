@@ -1,9 +1,9 @@
 """Random histories of a whole runtime, with every promise of the design checked after each step.
 
 Each example is a history of up to 50 steps in a world where nothing happens by itself (tests/engine/world.py): triggers,
-cancels, model replies, tool results, store failures before and after the commit, crashes of hosts, of Directories, of all of a node,
-drains, and the passing of time, in any order, on two nodes with Directories and hosts of their own over one store. At the
-end everything is healed and has to come to rest.
+cancels, model replies, tool results, approvals and their end, store failures before and after the commit, crashes of hosts, of
+Directories, of all of a node, drains, and the passing of time, in any order, on two nodes with Directories and hosts of their
+own over one store. At the end everything is healed and has to come to rest.
 
 The regular suite runs 200 histories, 10,000 steps. `pytest tests/engine/test_state_machine.py --hypothesis-profile=long`
 runs 20 times as many.
@@ -19,9 +19,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy
-from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, ClaimRun, FinishRun, ReleaseAgent, SubmitRun
-from tests.engine.world import AGENTS, DISASTERS, Fate, World, new_stores
+from owlclaw_ray.ports.store import (
+    ActivateAgent,
+    AppendJournal,
+    AwaitApprovals,
+    ClaimRun,
+    DecideApproval,
+    ExpireApproval,
+    FinishRun,
+    ReleaseAgent,
+    SubmitRun,
+)
+from tests.engine.world import AGENTS, DISASTERS, Definitions, Fate, World, new_stores
 
 pytestmark = pytest.mark.property
 
@@ -39,9 +50,16 @@ admissions = st.sampled_from(
 )
 picks = st.integers(0, 7)
 kinds = st.sampled_from(
-    [AppendJournal, AppendJournal, FinishRun, FinishRun, FinishRun, ClaimRun, ActivateAgent, ReleaseAgent, SubmitRun]
+    [
+        *[AppendJournal] * 2,
+        *[FinishRun] * 3,
+        *[AwaitApprovals, DecideApproval, ExpireApproval],
+        *[ClaimRun, ActivateAgent, ReleaseAgent, SubmitRun],
+    ]
 )
-wanted = st.lists(st.sampled_from(["look", "look", "put", "act", "probe", "unheard_of"]), min_size=1, max_size=4)
+wanted = st.lists(
+    st.sampled_from(["look", "look", "put", "act", "probe", "risk", "peek", "unheard_of"]), min_size=1, max_size=4
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +88,7 @@ class Histories(RuleBasedStateMachine):
         self.loop.run_until_complete(act())
 
     async def _begin(self):
-        self.world = World(DATABASE, STORES)
+        self.world = World(DATABASE, STORES, Definitions(expires=10.0))
         for node in self.world.nodes:
             await node.start()
 
@@ -129,6 +147,16 @@ class Histories(RuleBasedStateMachine):
     def a_run_is_cancelled_and_its_host_does_not_hear_of_it(self, pick):
         running = sorted(self.world.witness.running.values())
         self.do(self.world.cancel_in_the_store, running[pick % len(running)])
+
+    @precondition(lambda self: self.world.witness.waiting)
+    @rule(node=nodes, pick=picks, decision=st.sampled_from(Decision))
+    def a_person_decides(self, node, pick, decision):
+        self.do(self.node(node).decide, pick, decision)
+
+    @precondition(lambda self: self.world.witness.waiting)
+    @rule(node=nodes)
+    def approvals_end_whose_time_is_over(self, node):
+        self.do(self.node(node).expire)
 
     @rule(seconds=st.sampled_from([0.05, 0.05, 1.0, 4.0, 11.0]))
     def time_passes(self, seconds):

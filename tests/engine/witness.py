@@ -22,6 +22,9 @@ from owlclaw_ray.ports.store import (
     AgentBusy,
     Appended,
     AppendJournal,
+    ApprovalClosed,
+    ApprovalSettled,
+    AwaitApprovals,
     CancelOutcome,
     ClaimRun,
     CommandFailed,
@@ -33,6 +36,7 @@ from owlclaw_ray.ports.store import (
     RunAccepted,
     RunClaimed,
     RunFinished,
+    RunWaiting,
     StaleEpoch,
     SubmitRun,
 )
@@ -61,6 +65,7 @@ class Witness:
         self.forbidden = set()
         self.executions = defaultdict(int)
         self.transactions = 0
+        self.asked, self.waiting, self.pending = set(), set(), defaultdict(set)
 
     def blame(self, message):
         self.violations.append(message)
@@ -70,7 +75,7 @@ class Witness:
         self.transactions += 1
         for command, outcome in zip(commands, outcomes, strict=True):
             match command:
-                case ClaimRun() | AppendJournal() | FinishRun() | ReleaseAgent():
+                case ClaimRun() | AppendJournal() | FinishRun() | AwaitApprovals() | ReleaseAgent():
                     self._fenced(command, outcome)
                 case _:
                     self._unfenced(command, outcome)
@@ -85,7 +90,10 @@ class Witness:
                     self._claimed(command.agent, outcome.claimed)
                 elif command.claim:
                     self._nothing_left(command.agent)
+            case _, ApprovalSettled(approval) | ApprovalClosed(approval):
+                self._settled(approval)
             case _, CancelOutcome(run=run) if run is not None:
+                self.waiting.discard(run.run_id)
                 self.cancelled.add(run.run_id)
                 if run.status is RunStatus.CANCELLED:
                     self._ended(run.agent, run.run_id, run.status)
@@ -170,6 +178,7 @@ class Witness:
         self.last_entry[outcome.run_id] = 1
         if command.busy is BusyPolicy.INTERRUPT and command.agent in self.running:
             self.cancelled.add(self.running[command.agent])
+            self.waiting.discard(self.running[command.agent])
 
     def _next(self, agent):
         queue = self.queues[agent]
@@ -189,6 +198,12 @@ class Witness:
                 self._nothing_left(command.agent)
             case Appended():
                 self._wrote(command)
+            case RunWaiting() if command.run_id in self.last_entry:
+                if not self.asked.issuperset(each.approval_id for each in command.requests):
+                    self._wrote(command)
+                    self.asked.update(each.approval_id for each in command.requests)
+                    self.pending[command.run_id] = {each.approval_id for each in command.requests}
+                    self.waiting.add(command.run_id)
             case RunFinished(next=following):
                 if command.run_id not in self.final:
                     self._wrote(command)
@@ -198,8 +213,20 @@ class Witness:
                 elif command.claim_next:
                     self._nothing_left(command.agent)
 
+    def _settled(self, approval):
+        """An approval that is decided has one more entry in its run's journal; what is withdrawn has none."""
+        request = approval.request
+        pending = self.pending[request.run_id]
+        if request.approval_id in pending:
+            pending.remove(request.approval_id)
+            self.last_entry[request.run_id] += approval.decision is not None
+            if not pending:
+                self.waiting.discard(request.run_id)
+
     def _claimed(self, agent, claimed):
         run_id, journal = claimed.run.run_id, claimed.journal
+        if run_id in self.waiting:
+            self.blame(f"{run_id} is given to {agent} though it waits for an approval")
         due = self.running.get(agent) or self._next(agent)
         if run_id != due:
             self.blame(f"{agent} is given {run_id} though {due} is its next run")
@@ -213,6 +240,8 @@ class Witness:
         self.last_entry[run_id] = last
 
     def _nothing_left(self, agent):
+        if self.running.get(agent) in self.waiting:
+            return
         left = [*self.queues[agent], *([self.running[agent]] if agent in self.running else [])]
         if left:
             self.blame(f"{agent} is told that nothing is queued, but {left} are")

@@ -21,11 +21,23 @@ from owlclaw_ray.adapters.store.dialects import Sqlite
 from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation, Limits, ModelChoice
+from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalStatus, Decision
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.domain.tool import RECALL, Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.domain.tool import (
+    DANGEROUS,
+    RECALL,
+    Effect,
+    Permission,
+    ToolCall,
+    ToolDefinition,
+    ToolError,
+    ToolOrigin,
+    ToolResult,
+)
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.directory import Directory, Placement
@@ -37,6 +49,7 @@ from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.errors import (
     AgentBusyError,
+    AlreadyDecidedError,
     IdempotencyConflictError,
     ModelRefusedError,
     ModelUnavailableError,
@@ -46,8 +59,8 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CancelRun
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, ApprovalFilter, CancelRun
+from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutcome
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import InProcessRuntime, LocalHost, LocalPool, Wire, assemble, isolation_of
@@ -60,8 +73,9 @@ REFUSALS = (AgentBusyError, IdempotencyConflictError, NotFoundError, QueueFullEr
 _SPINNING = 2_000
 
 
-def _tool(name, permission, effect):
-    return ToolDefinition(name, name, {"type": "object"}, permission, effect)
+def _tool(name, permission, effect, *tags):
+    schema = {"type": "object"}
+    return ToolDefinition(name, name, schema, permission, effect, tags=frozenset(tags), origin=ToolOrigin.APPLICATION)
 
 
 TOOLS = (
@@ -69,6 +83,8 @@ TOOLS = (
     _tool("probe", Permission.READONLY, Effect.ONCE),
     _tool("put", Permission.WRITE, Effect.IDEMPOTENT),
     _tool("act", Permission.WRITE, Effect.ONCE),
+    _tool("risk", Permission.WRITE, Effect.ONCE, DANGEROUS),
+    _tool("peek", Permission.READONLY, Effect.PURE, DANGEROUS),
     _tool(RECALL, Permission.READONLY, Effect.PURE),
 )
 
@@ -263,6 +279,9 @@ class Tools:
 
     async def run(self, invocation):
         world = self._world
+        if invocation.stage is Stage.CHECK:
+            world.checks += 1
+            return ToolOutcome(ToolResult(invocation.call_id), 0, checked=CheckedCall(invocation.arguments, "{}"))
         if invocation.tool != RECALL:
             world.witness.calls(self._epochs[invocation.agent], invocation)
         call = PendingTool(invocation, asyncio.get_running_loop().create_future())
@@ -305,13 +324,25 @@ class Pool(LocalPool):
 class Definitions:
     """`solo`, which has an actor to itself, and `crew`, which share; some with memories to preload."""
 
-    def __init__(self):
+    def __init__(self, expires=86_400.0):
         self.readable = asyncio.Event()
         self.readable.set()
         limits = Limits(tool_calls=6, turns=5, run_timeout=20.0, model_timeout=8.0, queued_runs=4)
         model = ModelChoice(("test",))
         self._all = {
-            name: AgentDefinition(name, "1", "", "Be calm.", "- look", "", model, limits, isolation, governance=rules)
+            name: AgentDefinition(
+                name,
+                "1",
+                "",
+                "Be calm.",
+                "- look",
+                "",
+                model,
+                limits,
+                isolation,
+                permissions=PermissionPolicy(expires=expires),
+                governance=rules,
+            )
             for name, isolation, rules in (
                 ("solo", Isolation.DEDICATED, Governance()),
                 ("crew", Isolation.SHARED, Governance(budgets=BUDGETS)),
@@ -376,6 +407,28 @@ class Node:
 
     def cancel(self, run_id):
         self._call(self.runtime.cancel(DEFAULT_TENANT, run_id))
+
+    async def decide(self, pick, decision):
+        """Have a person decide about one of the calls that wait."""
+        waiting = await self._store.approvals(ApprovalFilter(DEFAULT_TENANT, status=ApprovalStatus.PENDING))
+        if waiting:
+            request = waiting[pick % len(waiting)].request
+            self._ask(self.runtime.decide(DEFAULT_TENANT, request.approval_id, ApprovalDecision(decision)))
+
+    def expire(self):
+        """Have the approvals end whose time is over."""
+        self._ask(self.runtime.expiry.tick())
+
+    def _ask(self, request):
+        task = asyncio.create_task(request)
+        self.clients.add(task)
+        task.add_done_callback(self._told)
+
+    def _told(self, task):
+        self.clients.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, StoreUnavailableError | AlreadyDecidedError):
+            self.world.witness.blame(f"who decides gets {error!r}")
 
     def _call(self, request):
         task = asyncio.create_task(request)
@@ -445,6 +498,7 @@ class World:
         self.database = database
         self.clock, self.ids, self.witness = ExactClock(), SequentialIds(), Witness(WRITES)
         self.models, self.tools = Models(), []
+        self.checks = 0
         self.definitions, self.placement = definitions or Definitions(), placement
         self.acknowledged = set()
         self.nodes = [Node(self, store) for store in stores]
@@ -500,9 +554,11 @@ class World:
             await self.clock.settle()
             await self.answer_all()
             await self.clock.settle()
+            await self.nodes[0].decide(0, Decision.ALLOW_ONCE)
+            await self.clock.settle()
             busy = any(node.clients for node in self.nodes) or self.models.pending or self.tools
             if not busy and not self.database.tables(
-                "SELECT 1 FROM runs WHERE status IN ('queued', 'running') LIMIT 1"
+                "SELECT 1 FROM runs WHERE status IN ('queued', 'running', 'waiting') LIMIT 1"
             ):
                 return True
             await self.clock.advance(1.5)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.governance import Governance, Hidden, Risk, ToolLimit, Visibility
+from owlclaw_ray.domain.permission import Approver
 from owlclaw_ray.engine.entries import visibility_record
 from owlclaw_ray.governance.visibility import LONGEST, Panel
 from owlclaw_ray.ports.visibility import VisibilityFacts
@@ -144,14 +145,20 @@ async def test_a_tool_for_certain_roles_is_hidden_from_others():
         (("confirm",), True),
     ],
 )
-async def test_tools_of_high_and_critical_risk_need_confirmation(tags, hidden):
-    assert bool(await Rules(None, tool("shop.pay", *tags)).reasons()) == hidden
-    assert await Rules(Governance(confirmed=("shop.*",)), tool("shop.pay", *tags)).reasons() == {}
+async def test_tools_of_high_and_critical_risk_are_hidden_unconfirmed_where_nobody_can_be_asked(tags, hidden):
+    pay, nobody = tool("shop.pay", *tags), Approver.NOBODY
+
+    assert bool(await Rules(None, pay, approver=nobody).reasons()) == hidden
+    assert await Rules(Governance(confirmed=("shop.*",)), pay, approver=nobody).reasons() == {}
+    assert await Rules(None, pay).reasons() == {}
+    assert bool(Governance().unconfirmed(pay)) == hidden
+    assert Governance(confirmed=("shop.*",)).unconfirmed(pay) == ""
 
 
 async def test_a_definition_can_change_the_risk_of_tools():
     risks = {"shop.pay": Risk.MEDIUM, "shop.*": Risk.CRITICAL}
-    governed = Rules(Governance(risks=risks), tool("shop.pay", "risk:high"), tool("shop.look"), tool("look"))
+    tools = tool("shop.pay", "risk:high"), tool("shop.look"), tool("look")
+    governed = Rules(Governance(risks=risks), *tools, approver=Approver.NOBODY)
 
     assert await governed.reasons() == {
         "shop.look": ("risk", "its risk is critical, and nobody confirmed it (governance.confirmed in agent.yaml)")

@@ -1,10 +1,12 @@
 """A definition and its rules, without an engine around them."""
 
 from collections import Counter
+from dataclasses import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, ModelChoice
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.governance import CallOutcome, Governance
+from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -65,10 +67,11 @@ class Till:
 class Rules:
     """The rules of one agent's runs, one after another, on a clock that a test moves."""
 
-    def __init__(self, governance=None, *tools, clock=None, till=None):
+    def __init__(self, governance=None, *tools, clock=None, till=None, approver=Approver.PEOPLE):
         self.clock = clock or ManualClock()
         self.tools = {each.name: each for each in tools}
-        self.definition = definition(governance or Governance())
+        policy = PermissionPolicy(approver=approver)
+        self.definition = replace(definition(governance or Governance()), permissions=policy)
         self._governor = DefinitionGovernor(tools, self.clock)
         self.state, self.outcomes = AgentState(), []
         self.till = till or Till()

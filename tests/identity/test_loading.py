@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import Isolation, Limits, ModelChoice, ToolChoice
+from owlclaw_ray.domain.permission import PermissionPolicy, PermissionRules
 from owlclaw_ray.engine.prompt import system_prompt
 from owlclaw_ray.engine.sanitise import sanitise
 from owlclaw_ray.errors import DefinitionError
@@ -45,6 +48,26 @@ def test_a_model_of_its_own_does_not_take_the_default_fallback(tmp_path):
     assert found.model.chain == ("mine",)
     found = load_definition(write_definition(tmp_path / "watch", agent="fallback: []\n"), DEFAULTS)
     assert found.model.chain == ("default-model",)
+
+
+def test_the_rules_of_a_definition_stand_before_those_of_the_settings(tmp_path):
+    policy = PermissionPolicy(inherited=PermissionRules(deny=("x.*",)), expires=60.0)
+    folder = write_definition(tmp_path / "watch", agent="permissions: {ask: [mail.*], allow: ['tag:mail']}\n")
+
+    found = load_definition(folder, replace(DEFAULTS, permissions=policy))
+
+    assert found.permissions == replace(policy, own=PermissionRules(allow=("tag:mail",), ask=("mail.*",)))
+    assert load_definition(write_definition(tmp_path / "other"), DEFAULTS).permissions == PermissionPolicy()
+    assert found.version != load_definition(folder, DEFAULTS).version
+
+
+def test_wrong_rules_are_named_with_their_file(tmp_path):
+    folder = write_definition(tmp_path / "watch", agent="permissions:\n  alow: [x]\n  deny: ['role:boss']\n")
+
+    unknown, wrong = sorted(problems_of(folder))
+
+    assert unknown.startswith("watch/agent.yaml:2: permissions.alow: there is no such key")
+    assert wrong.startswith("watch/agent.yaml:3: permissions.deny")
 
 
 def test_chinese_identity_with_byte_order_mark_and_crlf_works(tmp_path):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
@@ -21,18 +22,31 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
 from owlclaw_ray.errors import (
     AgentBusyError,
+    AlreadyDecidedError,
     DefinitionError,
     IdempotencyConflictError,
     NotFoundError,
     Problem,
     QueueFullError,
+    ToolArgumentsError,
     UnknownAgentError,
 )
-from owlclaw_ray.ids import ArtifactId, MemoryId, RandomIds, RecordId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import (
+    ApprovalId,
+    ArtifactId,
+    MemoryId,
+    RandomIds,
+    RecordId,
+    RunId,
+    ScheduleId,
+    TenantId,
+    ToolCallId,
+)
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
 from owlclaw_ray.ports.store import (
     AgentRecord,
+    ApprovalFilter,
     ChainBreak,
     LedgerChain,
     LedgerFilter,
@@ -40,6 +54,7 @@ from owlclaw_ray.ports.store import (
     RunAccepted,
     RunFilter,
 )
+from owlclaw_ray.tools.arguments import argument_problems
 
 DEFINITIONS = ("assistant", "broken", "patient")
 BROKEN = Problem("agents/broken/SOUL.md", "is missing", "write who the agent is")
@@ -58,6 +73,7 @@ class MemoryRuntime:
         self._keys: dict[str, tuple[str, RunAccepted]] = {}
         self._memories: dict[AgentRef, list[Memory]] = {}
         self._ledger: list[ChainedRecord] = []
+        self._approvals: dict[ApprovalId, Approval] = {}
         self._changed = asyncio.Condition()
         self.artifacts = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.full_at: int | None = None
@@ -202,6 +218,62 @@ class MemoryRuntime:
 
     async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
         return LedgerVerification((LedgerChain("test", len(self._ledger), "1"),), self.breaks)
+
+    def request_approval(self, agent: str = "assistant", **fields: object) -> Approval:
+        """Have a call of an agent wait for a decision."""
+        number, now = len(self._approvals) + 1, self._clock.now()
+        request = ApprovalRequest(
+            ApprovalId(f"apr_{number}"),
+            AgentRef.parse(agent),
+            RunId(f"run_{number}"),
+            ToolCallId("c1"),
+            "mail.send",
+            "Send a mail.",
+            "write",
+            ("dangerous",),
+            "dangerous tools ask",
+            {"to": "张三", "text": "行情\u2028"},
+            '{"to":"李四"}',
+            {"type": "object", "properties": {"to": {"type": "string"}, "text": {"type": "string"}}},
+            '{"to":"张三"}',
+            now,
+            now + timedelta(hours=24),
+            "/work",
+            ({"hook": "app.check", "stage": "before", "verdict": "changed"},),
+            "agent",
+            "run_0",
+        )
+        approval = Approval(replace(request, **fields))
+        self._approvals[approval.request.approval_id] = approval
+        return approval
+
+    async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
+        found = [
+            approval
+            for approval in reversed(self._approvals.values())
+            if (where.agent is None or approval.request.agent == where.agent)
+            and (where.run_id is None or approval.request.run_id == where.run_id)
+            and (where.status is None or approval.status is where.status)
+        ]
+        return found[: where.limit]
+
+    async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
+        if approval_id not in self._approvals:
+            raise NotFoundError("approval", approval_id)
+        return self._approvals[approval_id]
+
+    async def decide(self, tenant: TenantId, approval_id: ApprovalId, decision: ApprovalDecision) -> Approval:
+        approval = await self.approval(tenant, approval_id)
+        problems = argument_problems(approval.request.input_schema, decision.arguments or {})
+        if problems:
+            raise ToolArgumentsError(approval.request.tool, problems)
+        if approval.status is ApprovalStatus.PENDING:
+            status = ApprovalStatus.ALLOWED if decision.allows else ApprovalStatus.DENIED
+            approval = replace(approval, status=status, decision=decision, decided_at=self._clock.now())
+            self._approvals[approval_id] = approval
+        if approval.decision != decision:
+            raise AlreadyDecidedError(approval_id, approval.status.value)
+        return approval
 
     async def health(self) -> Health:
         return self.healthy

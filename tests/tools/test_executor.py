@@ -138,6 +138,7 @@ def test_the_context_says_whose_call_it_is(app, executor):
         "call_id": "call_1",
         "idempotency_key": "key_1",
         "trigger": "api",
+        "approved": False,
     }
 
 

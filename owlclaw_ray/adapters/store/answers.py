@@ -33,10 +33,11 @@ class CancelAnswer:
     """A cancel's outcome."""
 
     run: Run
+    waited: bool = False
 
     def complete(self, texts: Texts) -> CancelOutcome:
         """Return the outcome."""
-        return CancelOutcome(replace(self.run, trigger=texts.triggers[self.run.run_id]))
+        return CancelOutcome(replace(self.run, trigger=texts.triggers[self.run.run_id]), self.waited)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import assert_never
 from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 
-from owlclaw_ray.adapters.store import budgeting, cancelling, running, scheduling, submitting
+from owlclaw_ray.adapters.store import approving, budgeting, cancelling, running, scheduling, submitting
 from owlclaw_ray.adapters.store.answers import (
     ActivateAnswer,
     Answer,
@@ -34,12 +34,15 @@ from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,
+    AwaitApprovals,
     CancelRun,
     CancelSchedule,
     ClaimRun,
     Command,
     CommandFailed,
     CreateSchedule,
+    DecideApproval,
+    ExpireApproval,
     FinishRun,
     FireSchedule,
     LedgerAppended,
@@ -136,6 +139,12 @@ def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR091
             return running.finish(store, command)
         case ActivateAgent():
             return running.activate(store, command)
+        case AwaitApprovals():
+            return approving.await_approvals(store, command)
+        case DecideApproval():
+            return approving.decide(store, command)
+        case ExpireApproval():
+            return approving.expire(store, command)
         case ReleaseAgent():
             return running.release(store, command)
         case CancelRun():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from owlclaw_ray.adapters.store.answers import CancelAnswer
+from owlclaw_ray.adapters.store.approving import withdraw
 from owlclaw_ray.adapters.store.codec import agent_of, dump, from_micros, to_micros
 from owlclaw_ray.adapters.store.needs import end_record_id
 from owlclaw_ray.adapters.store.working_set import RunRow, WorkingSet
@@ -25,7 +26,10 @@ def cancel_run(store: WorkingSet, command: CancelRun) -> CancelOutcome | CancelA
     elif not run.status.final and not run.cancel_requested:
         run.cancel_requested = True
         store.changed_run(run)
-    return CancelAnswer(run.snapshot())
+    waited = run.status is RunStatus.WAITING
+    if waited:
+        withdraw(store, run, to_micros(command.at))
+    return CancelAnswer(run.snapshot(), waited)
 
 
 def _end_queued(store: WorkingSet, run: RunRow, at: int) -> None:

@@ -26,7 +26,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.schema import Table
 
-from owlclaw_ray.adapters.store.schema import QUEUED, RUNNING, active_run, runs, runs_seq
+from owlclaw_ray.adapters.store.schema import QUEUED, RUNNING, WAITING, active_run, runs, runs_seq
 
 
 class Dialect(Protocol):
@@ -116,7 +116,11 @@ class Sqlite:
         queued = runs.alias("queued")
         heads = (
             select(queued.c.seq)
-            .where(queued.c.agent == each.c.value, queued.c.status == QUEUED, queued.c.status.in_([QUEUED, RUNNING]))
+            .where(
+                queued.c.agent == each.c.value,
+                queued.c.status == QUEUED,
+                queued.c.status.in_([QUEUED, RUNNING, WAITING]),
+            )
             .order_by(queued.c.rank, queued.c.seq)
             .limit(bindparam("depth", type_=BigInteger))
         )

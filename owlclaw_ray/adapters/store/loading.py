@@ -12,21 +12,24 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, null, select
 
+from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.adapters.store.codec import agent_of, dump
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.needs import Needs
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, schedule_of
 from owlclaw_ray.adapters.store.schema import (
-    RUNNING,
     active_run,
     active_schedule,
     agents,
+    approvals,
+    begun_run,
     budget_reservations,
     budgets,
     idempotency_keys,
     journal,
     ledger,
     mergeable_run,
+    pending_approval,
     runs,
     schedules,
     ticks,
@@ -74,7 +77,7 @@ class Loader:
         )
         brief = select(*_RUN_COLUMNS, _last_entry.label("last_entry"), null().label("trigger"))
         self._runs = brief.where(among(runs.c.run_id, "ids"))
-        self._running = brief.where(among(runs.c.agent, "ids"), runs.c.status == RUNNING, active_run)
+        self._running = brief.where(among(runs.c.agent, "ids"), begun_run)
         whole = (*_RUN_COLUMNS, _last_entry.label("last_entry"), runs.c.trigger)
         self._queued = dialect.queue_heads(whole)
         self._queue_lengths = dialect.queue_lengths()
@@ -118,6 +121,9 @@ class Loader:
             .where(among(journal.c.run_id, "ids"), journal.c.kind == EntryKind.TOOL_FINISHED.value)
             .group_by(journal.c.run_id)
         )
+        self._places = select(approvals.c.agent, approvals.c.run_id).where(among(approvals.c.approval_id, "ids"))
+        self._approvals = select(*APPROVAL_COLUMNS).where(among(approvals.c.approval_id, "ids"))
+        self._pending = select(*APPROVAL_COLUMNS).where(among(approvals.c.run_id, "ids"), pending_approval)
         self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
         self._open_accounts = (
             dialect.insert(budgets)
@@ -142,6 +148,7 @@ class Loader:
             self._take_runs(store, self._many(connection, self._runs, needs.runs))
         if needs.takes or needs.looks:
             self._load_queues(connection, needs, store)
+        self._load_approvals(connection, needs, store)
         if needs.merges:
             self._load_mergeable(connection, needs, store)
         if needs.counted:
@@ -176,6 +183,10 @@ class Loader:
             keys.update(row[0] for row in self._many(connection, self._agents_of_runs, needs.cancelled))
         if needs.fired:
             keys.update(row[0] for row in self._many(connection, self._agents_of_schedules, needs.fired))
+        if needs.settled:
+            for agent, run_id in self._many(connection, self._places, needs.settled):
+                keys.add(agent)
+                needs.runs.add(run_id)
         if keys:
             for row in self._many(connection, self._agents, keys):
                 store.agents[row[0]] = AgentRow(*row)
@@ -205,12 +216,19 @@ class Loader:
         resumed = set()
         for run in self._take_runs(store, self._many(connection, self._running, asked)):
             store.agents[run.agent].running = run
-            if needs.claims.get(run.agent, set()) - {run.claimed_epoch}:
+            if run.status is RunStatus.WAITING or needs.claims.get(run.agent, set()) - {run.claimed_epoch}:
                 run.recorded_calls = 0
                 resumed.add(run.run_id)
         if resumed:
             for run_id, number in self._many(connection, self._recorded_calls, resumed):
                 store.runs[run_id].recorded_calls = number
+
+    def _load_approvals(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        waiting = [run.run_id for run in store.runs.values() if run.status is RunStatus.WAITING]
+        for statement, ids in ((self._approvals, needs.approvals), (self._pending, waiting)):
+            if ids:
+                found = map(approval_of, self._many(connection, statement, ids))
+                store.approvals.update((each.request.approval_id, each) for each in found)
 
     def _load_mergeable(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
         ids = self._dialect.ids

@@ -16,11 +16,14 @@ from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,
+    AwaitApprovals,
     CancelRun,
     CancelSchedule,
     ClaimRun,
     Command,
     CreateSchedule,
+    DecideApproval,
+    ExpireApproval,
     FinishRun,
     FireSchedule,
     ReleaseAgent,
@@ -65,6 +68,9 @@ class Needs:
     firings: set[str] = field(default_factory=set)
     limited: set[str] = field(default_factory=set)
     """Agents whose active schedules are to be counted."""
+    approvals: set[str] = field(default_factory=set)
+    settled: set[str] = field(default_factory=set)
+    """Approvals to settle: their agents and runs are known only from the store."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 
@@ -181,6 +187,14 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901, PLR0912 - one 
             needs.record(command.ledger)
             if isinstance(command, FinishRun):
                 needs.finish(command)
+        case AwaitApprovals():
+            needs.agents.add(agent_key(command.agent))
+            needs.runs.add(command.run_id)
+            needs.approvals.update(each.approval_id for each in command.requests)
+            needs.record(command.ledger)
+        case DecideApproval() | ExpireApproval():
+            needs.approvals.add(command.approval_id)
+            needs.settled.add(command.approval_id)
         case ActivateAgent():
             needs.activate(command)
         case ReleaseAgent():

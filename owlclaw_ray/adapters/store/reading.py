@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select, tuple_
+from sqlalchemy import Connection, Select, case, func, select, tuple_
 
+from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.adapters.store.codec import (
     agent_key,
     agent_of,
@@ -25,25 +26,37 @@ from owlclaw_ray.adapters.store.queue_order import priority_of
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
 from owlclaw_ray.adapters.store.schema import (
     QUEUED,
-    RUNNING,
+    WAITING,
     active_run,
     active_schedule,
     agents,
+    approvals,
+    begun_run,
     journal,
     ledger,
     ledger_heads,
+    pending_approval,
     runs,
     schedules,
     ticks,
 )
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.governance.ledger_chain import ChainHead, verify
-from owlclaw_ray.ids import RunId, ScheduleId, TenantId
-from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerChain, LedgerFilter, LedgerPlace, RunFilter
+from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ports.store import (
+    AgentRecord,
+    ApprovalFilter,
+    ChainBreak,
+    LedgerChain,
+    LedgerFilter,
+    LedgerPlace,
+    RunFilter,
+)
 
 _PAGE = 500
 _queued_runs = (
@@ -54,10 +67,7 @@ _queued_runs = (
     .scalar_subquery()
 )
 _running_run = (
-    select(func.max(runs.c.run_id))
-    .where(runs.c.agent == agents.c.agent, runs.c.status == RUNNING, active_run)
-    .correlate(agents)
-    .scalar_subquery()
+    select(func.max(runs.c.run_id)).where(runs.c.agent == agents.c.agent, begun_run).correlate(agents).scalar_subquery()
 )
 _agents = select(agents, _queued_runs.label("queued_runs"), _running_run.label("running_run"))
 
@@ -108,7 +118,15 @@ def read_agents(connection: Connection, tenant: TenantId, limit: int) -> Sequenc
 
 def read_agents_with_work(connection: Connection, limit: int) -> Sequence[AgentRef]:
     """As RunStore.agents_with_work."""
-    found = select(runs.c.agent).where(active_run).group_by(runs.c.agent).order_by(func.min(runs.c.seq)).limit(limit)
+    waits = func.max(case((runs.c.status == WAITING, 1), else_=0))
+    found = (
+        select(runs.c.agent)
+        .where(active_run)
+        .group_by(runs.c.agent)
+        .having(waits == 0)
+        .order_by(func.min(runs.c.seq))
+        .limit(limit)
+    )
     return [agent_of(key) for key in connection.execute(found).scalars()]
 
 
@@ -143,6 +161,37 @@ def read_ticks(connection: Connection, schedule_id: ScheduleId) -> Sequence[Tick
     """As ScheduleStore.ticks."""
     found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == schedule_id).order_by(ticks.c.due_at, ticks.c.firing_id)
     return [tick_of(row) for row in connection.execute(found)]
+
+
+def read_approval(connection: Connection, tenant: TenantId, approval_id: ApprovalId) -> Approval | None:
+    """As ApprovalStore.approval."""
+    found = select(*APPROVAL_COLUMNS).where(approvals.c.approval_id == approval_id, approvals.c.tenant == tenant)
+    row = connection.execute(found).one_or_none()
+    return None if row is None else approval_of(row)
+
+
+def read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[Approval]:
+    """As ApprovalStore.approvals."""
+    found = select(*APPROVAL_COLUMNS).where(approvals.c.tenant == where.tenant)
+    if where.agent is not None:
+        found = found.where(approvals.c.agent == agent_key(where.agent))
+    if where.run_id is not None:
+        found = found.where(approvals.c.run_id == where.run_id)
+    if where.status is not None:
+        found = found.where(approvals.c.status == where.status.value)
+    found = found.order_by(approvals.c.requested_at.desc(), approvals.c.approval_id.desc()).limit(where.limit)
+    return [approval_of(row) for row in connection.execute(found)]
+
+
+def read_expired_approvals(connection: Connection, now: datetime, limit: int) -> Sequence[Approval]:
+    """As ApprovalStore.expired_approvals."""
+    found = (
+        select(*APPROVAL_COLUMNS)
+        .where(pending_approval, approvals.c.expires_at <= to_micros(now))
+        .order_by(approvals.c.expires_at)
+        .limit(limit)
+    )
+    return [approval_of(row) for row in connection.execute(found)]
 
 
 def read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[ChainedRecord]:

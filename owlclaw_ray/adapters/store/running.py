@@ -6,7 +6,7 @@ from datetime import datetime
 
 from owlclaw_ray.adapters.store.answers import ActivateAnswer, Answer, ClaimAnswer, FinishAnswer
 from owlclaw_ray.adapters.store.codec import agent_key, dump, load_state, to_micros
-from owlclaw_ray.adapters.store.working_set import AgentRow, RunRow, WorkingSet
+from owlclaw_ray.adapters.store.working_set import WAITED, AgentRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import Run, RunStatus
@@ -16,6 +16,7 @@ from owlclaw_ray.ports.store import (
     AgentActivated,
     Appended,
     AppendJournal,
+    AwaitApprovals,
     ClaimRun,
     FinishRun,
     NothingQueued,
@@ -51,7 +52,9 @@ def release(store: WorkingSet, command: ReleaseAgent) -> Released | StaleEpoch:
         agent.activation_id = None
         agent.state = dump(command.state)
         store.changed_agent(agent)
-    return Released(pending=bool(agent.queue) or agent.running is not None)
+    if agent.running is not None:
+        return Released(pending=agent.running.status is RunStatus.RUNNING)
+    return Released(pending=bool(agent.queue))
 
 
 def claim(store: WorkingSet, command: ClaimRun) -> Answer:
@@ -107,11 +110,9 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
 def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed | ClaimAnswer | None:
     run = agent.running
     if run is not None:
-        if run.claimed_epoch != agent.epoch:
-            run.claimed_epoch = agent.epoch
-            store.changed_run(run)
-            data = {"epoch": agent.epoch, "recorded_tool_calls": run.recorded_calls}
-            store.note(run, EntryKind.RUN_RESUMED, to_micros(at), data)
+        if run.status is RunStatus.WAITING:
+            return None
+        _take_up(store, run, agent.epoch, to_micros(at))
         return ClaimAnswer(run.snapshot(), run.last_entry)
     if not agent.queue:
         return None
@@ -122,6 +123,18 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
     store.changed_run(run)
     store.note(run, EntryKind.RUN_STARTED, run.started_at, {"epoch": agent.epoch})
     return _fresh(run.snapshot(), agent.epoch, run.last_entry)
+
+
+def _take_up(store: WorkingSet, run: RunRow, epoch: int, at: int) -> None:
+    if run.claimed_epoch == epoch:
+        return
+    if run.claimed_epoch == WAITED:
+        store.note(run, EntryKind.RUN_CONTINUED, at, {"epoch": epoch})
+    else:
+        data = {"epoch": epoch, "recorded_tool_calls": run.recorded_calls}
+        store.note(run, EntryKind.RUN_RESUMED, at, data)
+    run.claimed_epoch = epoch
+    store.changed_run(run)
 
 
 def _fresh(run: Run, epoch: int, last_entry: int) -> RunClaimed:
@@ -153,7 +166,9 @@ def _stale(ref: AgentRef, agent: AgentRow | None) -> StaleEpoch:
     return StaleEpoch(ref, 0 if agent is None else agent.epoch)
 
 
-def run_of(store: WorkingSet, command: AppendJournal | FinishRun | ReserveBudget | SettleBudget) -> RunRow:
+def run_of(
+    store: WorkingSet, command: AppendJournal | FinishRun | AwaitApprovals | ReserveBudget | SettleBudget
+) -> RunRow:
     """Return the run of a command; raises ValueError if its agent has no such run."""
     run = store.runs.get(command.run_id)
     if run is None or run.agent != agent_key(command.agent):

@@ -29,10 +29,12 @@ metadata = MetaData()
 NAME = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that is compared byte by byte on every database."""
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
-ACTIVE = text("status IN ('queued', 'running')")
+ACTIVE = text("status IN ('queued', 'running', 'waiting')")
+PENDING = text("status = 'pending'")
 MERGEABLE = text("status = 'queued' AND merge_key IS NOT NULL")
 QUEUED: ColumnClause[str] = literal_column("'queued'")
 RUNNING: ColumnClause[str] = literal_column("'running'")
+WAITING: ColumnClause[str] = literal_column("'waiting'")
 """As literals: a plan made for a parameter cannot use a partial index."""
 
 agents = Table(
@@ -163,6 +165,26 @@ ticks = Table(
     Index("ticks_by_run", "run_id"),
 )
 
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("approval_id", NAME, primary_key=True),
+    Column("tenant", NAME, nullable=False),
+    Column("agent", NAME, nullable=False),
+    Column("run_id", NAME, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("requested_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("decision", Text),
+    Column("decided_at", BigInteger),
+    Index("approvals_pending", "expires_at", sqlite_where=PENDING, postgresql_where=PENDING),
+    Index("approvals_by_run", "run_id"),
+    Index("approvals_by_agent", "agent", "requested_at"),
+    Index("approvals_by_tenant", "tenant", "requested_at"),
+    Index("approvals_by_status", "tenant", "status", "requested_at"),
+)
+
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
@@ -203,9 +225,13 @@ probes = Table(
 )
 """Where each store writes to see whether it can."""
 
-active_run = runs.c.status.in_([QUEUED, RUNNING])
+active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
 mergeable_run = (runs.c.status == QUEUED) & runs.c.merge_key.is_not(None)
 """Spelt as in the index runs_mergeable, which serves it."""
+begun_run = runs.c.status.in_([RUNNING, WAITING]) & active_run
+"""The run at the head of an agent, of which there is one at most."""
+pending_approval = approvals.c.status == literal_column("'pending'")
+"""Spelt as in the index approvals_pending, which serves it."""
 active_schedule = schedules.c.status == literal_column("'active'")
 """Spelt as in the index schedules_due, which serves it."""

@@ -14,14 +14,24 @@ from owlclaw_ray.adapters.store.applying import Applier
 from owlclaw_ray.adapters.store.databases import Database
 from owlclaw_ray.adapters.store.failures import FAILURES, Failure, explain, failure_of
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
-from owlclaw_ray.ids import RunId, ScheduleId, TenantId
-from owlclaw_ray.ports.store import AgentRecord, ChainBreak, Command, LedgerChain, LedgerFilter, Outcome, RunFilter
+from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ports.store import (
+    AgentRecord,
+    ApprovalFilter,
+    ChainBreak,
+    Command,
+    LedgerChain,
+    LedgerFilter,
+    Outcome,
+    RunFilter,
+)
 
 _RACES = 5
 _WRITABLE_SECONDS = 1.0
@@ -126,6 +136,18 @@ class SqlStore:
     async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
         """As ScheduleStore.ticks."""
         return await self._read(reading.read_ticks, schedule_id)
+
+    async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval | None:
+        """As ApprovalStore.approval."""
+        return await self._read(reading.read_approval, tenant, approval_id)
+
+    async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
+        """As ApprovalStore.approvals."""
+        return await self._read(reading.read_approvals, where)
+
+    async def expired_approvals(self, now: datetime, limit: int = 500) -> Sequence[Approval]:
+        """As ApprovalStore.expired_approvals."""
+        return await self._read(reading.read_expired_approvals, now, limit)
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """As LedgerStore.ledger."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeAlias
 
+from owlclaw_ray.adapters.store.approving import withdraw
 from owlclaw_ray.adapters.store.codec import (
     agent_key,
     agent_of,
@@ -105,6 +106,8 @@ def _interrupt(store: WorkingSet, agent: AgentRow, run: RunRow, command: SubmitR
     if running is not None and not running.cancel_requested:
         running.cancel_requested, running.interrupted_by = True, run.run_id
         store.changed_run(running)
+        if running.status is RunStatus.WAITING:
+            withdraw(store, running, to_micros(command.at))
         _tell_ledger(store, run, command, {"what": "interrupted", "run_id": running.run_id})
 
 

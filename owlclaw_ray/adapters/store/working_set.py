@@ -24,12 +24,16 @@ from owlclaw_ray.adapters.store.codec import (
     to_micros,
 )
 from owlclaw_ray.adapters.store.queue_order import priority_of
+from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RunId
+
+WAITED = 0
+"""The epoch, which no activation has, of a running run that has just ceased to wait for approvals."""
 
 UNREAD_TRIGGER = Trigger(TriggerKind.API)
 """Stands in a run whose trigger was not loaded; it is replaced before the outcome leaves the store."""
@@ -92,6 +96,7 @@ class AgentRow:
     state: str
     queue: deque[RunRow] = field(default_factory=deque)
     running: RunRow | None = None
+    """The run that it has begun, be it that this waits for approvals."""
     queued: int | None = None
     active_schedules: int = 0
 
@@ -167,6 +172,8 @@ class Changes:
     """Reservations that are no more."""
     reserved_at: int = 0
     """When something was reserved last."""
+    new_approvals: dict[str, Approval] = field(default_factory=dict)
+    approvals: dict[str, Approval] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -183,6 +190,8 @@ class WorkingSet:
     """Firing ids that are in the store already."""
     fired_runs: dict[str, list[str]] = field(default_factory=dict)
     """Runs, by schedule, that were active when the batch began or were queued in it."""
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    """Those that commands name, and all pending ones of runs that wait."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
     accounts: dict[str, AccountRow] = field(default_factory=dict)
@@ -293,6 +302,24 @@ class WorkingSet:
         self.changes.schedules[schedule.schedule_id] = schedule
         if schedule.status is not ScheduleStatus.ACTIVE:
             self._agent_of(schedule).active_schedules -= 1
+
+    def add_approval(self, approval: Approval) -> None:
+        """Store a new pending approval."""
+        approval_id = approval.request.approval_id
+        self.approvals[approval_id] = self.changes.new_approvals[approval_id] = approval
+
+    def change_approval(self, approval: Approval) -> None:
+        """Put this in the place of an approval that was pending."""
+        approval_id = approval.request.approval_id
+        new = self.changes.new_approvals
+        changed = new if approval_id in new else self.changes.approvals
+        self.approvals[approval_id] = changed[approval_id] = approval
+
+    def pending_approvals_of(self, run: RunRow) -> list[Approval]:
+        """Return what a waiting run waits for, by id."""
+        of_run = (each for each in self.approvals.values() if each.request.run_id == run.run_id)
+        pending = (each for each in of_run if each.status is ApprovalStatus.PENDING)
+        return sorted(pending, key=lambda each: each.request.approval_id)
 
     def active_runs_of(self, schedule: Schedule) -> tuple[RunId, ...]:
         """Return the runs of a schedule's firings that are not over, oldest first."""

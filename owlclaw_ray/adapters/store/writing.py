@@ -10,12 +10,14 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from sqlalchemy.sql.schema import Table
 
+from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_row, settled_row
 from owlclaw_ray.adapters.store.codec import agent_key, agent_of, dump, optional_micros, to_micros
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_row, tick_row
 from owlclaw_ray.adapters.store.schema import (
     NAME,
     agents,
+    approvals,
     blobs,
     budget_reservations,
     budgets,
@@ -153,6 +155,8 @@ class Writer:
         self._sweep_accounts = delete(budgets).where(
             budgets.c.account.in_(dialect.unlocked(select(budgets.c.account).where(past).limit(_SWEEP)))
         )
+        self._new_approvals = inserting(approvals, [column.name for column in APPROVAL_COLUMNS])
+        self._approvals = updating(approvals, ("status", "decision", "decided_at"), "approval_id")
         self._read_heads = dialect.locking(
             select(ledger_heads)
             .where(dialect.among(ledger_heads.c.tenant, "tenants"), ledger_heads.c.writer == name)
@@ -187,6 +191,7 @@ class Writer:
         if changes.keys:
             self._write_keys(connection, changes)
         self._write_schedules(connection, changes)
+        self._write_approvals(connection, changes)
         if changes.accounts:
             self._write_budgets(connection, changes)
 
@@ -221,6 +226,10 @@ class Writer:
             ],
         )
         self._ticks.run(connection, [tick_row(tick) for tick in changes.ticks])
+
+    def _write_approvals(self, connection: Connection, changes: Changes) -> None:
+        self._new_approvals.run(connection, [approval_row(each) for each in changes.new_approvals.values()])
+        self._approvals.run(connection, [settled_row(each) for each in changes.approvals.values()])
 
     def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
         tenants = {record.tenant for record in records}

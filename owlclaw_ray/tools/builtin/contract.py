@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.tools.builtin.arguments import Arguments, input_schema, parse
@@ -85,6 +85,7 @@ class Declaration:
             tool_class=self.tool_class,
             tags=frozenset({"builtin"}),
             metadata={INLINE_LIMIT: self.inline_bytes} if self.inline_bytes != INLINE_BYTES else {},
+            origin=ToolOrigin.BUILT_IN,
         )
 
 

@@ -11,11 +11,13 @@ import os
 import pwd
 import unicodedata
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from owlclaw_ray.errors import ApprovalNeededError
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.failure import ToolFailureError
 
@@ -31,15 +33,13 @@ class Concern(Enum):
     """Why a person should be asked, or nobody can allow it."""
 
     OUTSIDE = "outside"
-    """The path is below none of the folders that are allowed for this access."""
+    """The path is below none of the folders that are allowed for this access. A setting can allow it, a person cannot."""
     SENSITIVE = "sensitive"
-    """The path is, or is below, something that holds secrets."""
+    """The path is, or is below, something that holds secrets. A person can allow it."""
     OWN_FILES = "own_files"
     """It is the runtime's own. Nobody can allow it."""
     LINKED = "linked"
     """The file that would be written has another name elsewhere. Nobody can allow it."""
-    DANGEROUS = "dangerous"
-    NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class PathPolicy:
 
     def __init__(self, options: CodeOptions, homes: Sequence[Path]) -> None:
         """`homes` are the folders that `~` may mean; paths that a model writes mean the first."""
+        self.consent = False
         self._home = homes[0]
         self.project = _real(Path(options.project))
         write = (options.project, *options.write_roots)
@@ -81,6 +82,12 @@ class PathPolicy:
         of_the_system = Path(pwd.getpwuid(os.getuid()).pw_dir)
         return cls(options, [Path(environment.get("HOME") or of_the_system), of_the_system])
 
+    def with_consent(self) -> PathPolicy:
+        """Return the policy for a call that a person allowed."""
+        allowing = copy(self)
+        allowing.consent = True
+        return allowing
+
     def target(self, written: str, access: Access) -> Target:
         """Return where a path leads and what speaks against it; relative paths start at the project, `~` at home.
 
@@ -103,9 +110,15 @@ class PathPolicy:
         return Target(path, frozenset(concerns), pattern)
 
     def permitted(self, written: str, access: Access) -> Path:
-        """Return where a path leads; raises ToolFailureError (`denied`) that says which setting would allow it, if one would."""
+        """Return where a path leads.
+
+        Raises ToolFailureError (`denied`) that says which setting would allow it, if one would, and ApprovalNeededError if only
+        a person can.
+        """
         target = self.target(written, access)
-        if target.concerns:
+        if target.concerns == {Concern.SENSITIVE} and not self.consent:
+            raise ApprovalNeededError(str(target.path), self._why(target, access))
+        if target.concerns - {Concern.SENSITIVE}:
             raise ToolFailureError(
                 "denied",
                 f"{access.value} access to {written!r} is not allowed: {self._why(target, access)}",

@@ -11,14 +11,15 @@ from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.errors import ApprovalNeededError
+from owlclaw_ray.ports.tools import Stage, ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments, as_model
 from owlclaw_ray.tools.code import arguments as models
 from owlclaw_ray.tools.code.edit_file import edit_file
 from owlclaw_ray.tools.code.list_dir import list_dir
 from owlclaw_ray.tools.code.matching import Matcher, PythonMatcher, Ripgrep
 from owlclaw_ray.tools.code.options import CodeOptions
-from owlclaw_ray.tools.code.path_policy import PathPolicy
+from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
 from owlclaw_ray.tools.code.read_file import read_file
 from owlclaw_ray.tools.code.run_command import Commands
 from owlclaw_ray.tools.code.search import search
@@ -28,6 +29,7 @@ from owlclaw_ray.tools.large_output import INLINE_LIMIT
 from owlclaw_ray.tools.process import ProgramLimits
 from owlclaw_ray.tools.programs import GRACE_SECONDS, less_grace
 from owlclaw_ray.tools.signature import schema_of_model
+from owlclaw_ray.tools.target import CallTarget
 
 _READ_RESULT_BYTES = 64 * 1024
 
@@ -36,11 +38,11 @@ _READ_RESULT_BYTES = 64 * 1024
 class _CodeTool:
     definition: ToolDefinition
     arguments: Arguments
-    perform: Callable[[Any, ToolInvocation], JsonObject]
+    perform: Callable[[Any, PathPolicy, ToolInvocation], JsonObject]
 
 
 class CodeTools:
-    """Works on the files of one project. Implements ToolAdapter."""
+    """Works on the files of one project. Implements ToolAdapter and TargetsCalls."""
 
     source: ClassVar[str] = "the code tools"
 
@@ -59,35 +61,59 @@ class CodeTools:
         """See ToolAdapter.run."""
         tool = self._tools[invocation.tool]
         (arguments,) = tool.arguments.read(invocation.tool, invocation.arguments).positional
-        return tool.perform(arguments, invocation)
+        if invocation.stage is Stage.APPROVED:
+            self._check_target(invocation)
+            return tool.perform(arguments, self.policy.with_consent(), invocation)
+        try:
+            return tool.perform(arguments, self.policy, invocation)
+        except ApprovalNeededError as error:
+            raise ApprovalNeededError(self.target(invocation).scope, error.reason) from error
+
+    def target(self, invocation: ToolInvocation) -> CallTarget:
+        """See TargetsCalls.target: the file or folder that the path leads to, or a program and the folder that it runs in."""
+        tool = self._tools[invocation.tool]
+        arguments: Any
+        (arguments,) = tool.arguments.read(invocation.tool, invocation.arguments).positional
+        policy = self.policy.with_consent()
+        if isinstance(arguments, models.RunCommand):
+            cwd = str(policy.permitted(arguments.cwd, Access.WRITE))
+            return CallTarget(f"{arguments.argv[0]} in {cwd}", cwd)
+        writes = tool.definition.permission is Permission.WRITE
+        return CallTarget(str(policy.permitted(arguments.path, Access.WRITE if writes else Access.READ)))
+
+    def _check_target(self, invocation: ToolInvocation) -> None:
+        """Raise ApprovalNeededError if an approved call would act on something else by now: a link may lead elsewhere."""
+        scope = self.target(invocation).scope
+        if invocation.approved_target not in {"", scope}:
+            raise ApprovalNeededError(scope, f"what was approved is {invocation.approved_target}")
 
     def _made(self) -> tuple[_CodeTool, ...]:
-        policy, most = self.policy, self._options.file_bytes
+        most = self._options.file_bytes
         return (
             _tool(
                 "read_file",
                 "Read a text file by lines. Goes on at next_start_line when the result is truncated.",
                 models.ReadFile,
-                lambda arguments, _: read_file(arguments, policy),
+                lambda arguments, policy, _: read_file(arguments, policy),
                 metadata={INLINE_LIMIT: _READ_RESULT_BYTES},
             ),
             _tool(
                 "list_dir",
                 "List a folder.",
                 models.ListDir,
-                lambda arguments, _: list_dir(arguments, policy),
+                lambda arguments, policy, _: list_dir(arguments, policy),
             ),
             _tool(
                 "search",
                 "Find lines in text files. Returns path, line number and text of each.",
                 models.Search,
-                lambda arguments, invocation: search(arguments, policy, self._matcher(invocation), most),
+                lambda arguments, policy, invocation: search(arguments, policy, self._matcher(invocation), most),
             ),
             _tool(
                 "write_file",
                 "Write a whole new file. To change a part of one that exists, use code.edit_file.",
                 models.WriteFile,
-                lambda arguments, _: write_file(arguments, policy, most),
+                lambda arguments, policy, _: write_file(arguments, policy, most),
                 writes=True,
             ),
             _tool(
@@ -95,14 +121,14 @@ class CodeTools:
                 "Change a text file: give either edits (exact old text and its replacement) or unified_diff. "
                 "All of it is applied, or nothing.",
                 models.EditFile,
-                lambda arguments, _: edit_file(arguments, policy, most),
+                lambda arguments, policy, _: edit_file(arguments, policy, most),
                 writes=True,
             ),
             _tool(
                 "run_command",
                 "Run a program without a shell, and wait for its end. Returns exit code, stdout and stderr.",
                 models.RunCommand,
-                lambda arguments, invocation: self._commands(invocation).run(arguments, policy),
+                lambda arguments, policy, invocation: self._commands(invocation).run(arguments, policy),
                 writes=True,
                 tags=frozenset({"dangerous"}),
                 timeout=self._options.command_seconds + GRACE_SECONDS,
@@ -124,7 +150,7 @@ def _tool(
     name: str,
     description: str,
     model: type[BaseModel],
-    perform: Callable[[Any, ToolInvocation], JsonObject],
+    perform: Callable[[Any, PathPolicy, ToolInvocation], JsonObject],
     *,
     writes: bool = False,
     tags: frozenset[str] = frozenset(),

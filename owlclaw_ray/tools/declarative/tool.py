@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -12,19 +13,20 @@ from pydantic import ValidationError
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolResult
 from owlclaw_ray.ports.tools import ToolInvocation
-from owlclaw_ray.tools.arguments import Arguments, as_object
+from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.declarative.file import ToolFile, WrittenResult
 from owlclaw_ray.tools.declarative.template import filled_arguments, shell_command, with_defaults
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.process import Program, ProgramEnd, ProgramLimits, run_program
 from owlclaw_ray.tools.programs import GRACE_SECONDS, check_end, less_grace
+from owlclaw_ray.tools.target import CallTarget, target_of
 
 _SHOWN_CHARACTERS = 500
 _logger = logging.getLogger(__name__)
 
 
 class DeclarativeTool:
-    """Implements ToolAdapter for the one tool of a file."""
+    """Implements ToolAdapter and TargetsCalls for the one tool of a file."""
 
     def __init__(
         self,
@@ -78,6 +80,12 @@ class DeclarativeTool:
         self._log(end, invocation)
         check_end(invocation.tool, end, limits)
         return self._result(end, invocation)
+
+    def target(self, invocation: ToolInvocation) -> CallTarget:
+        """See TargetsCalls.target: all arguments, in the folder of its program."""
+        arguments = decode_arguments(invocation.tool, invocation.arguments)
+        self._arguments.read_object(invocation.tool, arguments)
+        return replace(target_of(None, arguments), cwd=str(self._folder))
 
     def _argv(self, arguments: JsonObject) -> Sequence[str]:
         written = self._written

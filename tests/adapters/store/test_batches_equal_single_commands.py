@@ -15,15 +15,18 @@ from owlclaw_ray.adapters.store.migrating import migrate
 from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalRequest, Decision
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
+from owlclaw_ray.ids import ApprovalId, RunId, ToolCallId
 from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,
+    AwaitApprovals,
     BudgetAlert,
     BudgetCharge,
     BudgetClaim,
@@ -31,6 +34,8 @@ from owlclaw_ray.ports.store import (
     CancelSchedule,
     ClaimRun,
     CreateSchedule,
+    DecideApproval,
+    ExpireApproval,
     FinishRun,
     FireSchedule,
     IdempotencyClaim,
@@ -43,6 +48,23 @@ from tests.adapters.store.emptying import emptied
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 AGENTS = [AgentRef.parse("trader"), AgentRef.parse("trader:AAPL"), AgentRef.parse("trader", "张三/x")]
+REQUEST = ApprovalRequest(
+    ApprovalId("apr"),
+    AGENTS[0],
+    RunId("run"),
+    ToolCallId("c"),
+    "send",
+    "",
+    "write",
+    (),
+    "",
+    {},
+    "",
+    {},
+    "{}",
+    START,
+    START,
+)
 times = st.integers(0, 5).map(lambda minutes: START + timedelta(minutes=minutes))
 agents = st.sampled_from(AGENTS)
 epochs = st.sampled_from([1] * 8 + [2, 3])
@@ -122,6 +144,27 @@ def finishes(draw):
 
 
 @st.composite
+def waits(draw):
+    run_id, agent = draw(runs())
+    numbers = draw(st.sampled_from([(0,), (0,), (0, 1)]))
+    requests = tuple(
+        replace(REQUEST, approval_id=f"apr_{run_id}_{number}", agent=agent, run_id=run_id, expires_at=draw(times))
+        for number in numbers
+    )
+    return AwaitApprovals(run_id, agent, draw(epochs), draw(entry_lists()), requests, draw(record_lists()), draw(blobs))
+
+
+@st.composite
+def approval_decisions(draw):
+    run_id, agent = draw(runs())
+    approval_id, tenant = f"apr_{run_id}_{draw(st.sampled_from([0, 0, 1]))}", agent.tenant
+    if draw(st.integers(0, 2)) == 0:
+        return ExpireApproval(tenant, approval_id, draw(times))
+    decision = ApprovalDecision(draw(st.sampled_from(Decision)), draw(texts))
+    return DecideApproval(tenant, approval_id, decision, START - timedelta(minutes=draw(st.integers(-6, 1))))
+
+
+@st.composite
 def creations(draw):
     number = draw(st.integers(0, 5))
     kind, limit = draw(st.sampled_from(ScheduleKind)), draw(st.integers(1, 2))
@@ -176,6 +219,10 @@ commands = st.one_of(
     appends(),
     finishes(),
     finishes(),
+    waits(),
+    waits(),
+    approval_decisions(),
+    approval_decisions(),
     st.builds(ReleaseAgent, agent=agents, epoch=epochs, state=states, at=times),
     st.builds(
         CancelRun, tenant=agents.map(lambda agent: agent.tenant), run_id=runs().map(lambda run: run[0]), at=times

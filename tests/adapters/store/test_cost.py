@@ -9,23 +9,27 @@ from sqlalchemy import event
 
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
-from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId
 from owlclaw_ray.ports.store import (
     AppendJournal,
     AppendLedger,
+    ApprovalFilter,
     CancelRun,
     CancelSchedule,
     ClaimRun,
     CreateSchedule,
+    ExpireApproval,
     LedgerFilter,
     LedgerPlace,
     ReleaseAgent,
     RunFilter,
 )
+from owlclaw_ray.testing.store_approval_contract import deciding, request, waiting
 from owlclaw_ray.testing.store_budget_contract import reservation, settlement
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, entries, submission
 from owlclaw_ray.testing.store_ledger_contract import record
@@ -150,6 +154,33 @@ async def test_queries_read_no_whole_tables(sqlite_store):
     assert [
         each for each in sorting if "RIGHT PART OF ORDER BY" not in each[0]
     ] == []  # records of the same microsecond
+
+
+async def test_approvals_are_asked_decided_and_read_without_reading_whole_tables(sqlite_store):
+    requests = [replace(request(name), run_id=RunId("run_1")) for name in ("a", "b", "c")]
+    with statements_of(sqlite_store) as seen:
+        for command in (
+            submission("run_1"),
+            activation("act_1"),
+            ClaimRun(AGENT, 1, NOW),
+            waiting(*requests),
+            deciding("a"),
+            ExpireApproval(AGENT.tenant, ApprovalId("apr_b"), NOW + timedelta(days=2)),
+            CancelRun(AGENT.tenant, RunId("run_1"), NOW),
+        ):
+            await sqlite_store.apply([command])
+        await sqlite_store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        await sqlite_store.expired_approvals(NOW)
+        for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": ApprovalStatus.PENDING}):
+            await sqlite_store.approvals(ApprovalFilter(AGENT.tenant, **where))
+
+    plans = await plans_of(sqlite_store, seen)
+
+    assert whole_tables(plans) == []
+    assert [each for each in plans if "runs_by" in each[0]] == []
+    assert {"approvals_pending", "approvals_by_status"} <= {
+        word for detail, _ in plans for word in detail.split() if word.startswith("approvals_")
+    }
 
 
 async def test_looking_for_work_reads_only_what_is_active(sqlite_store):

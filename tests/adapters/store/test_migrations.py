@@ -11,8 +11,11 @@ from sqlalchemy import inspect, text
 from owlclaw_ray.adapters.store import migrations
 from owlclaw_ray.adapters.store.migrating import migrate
 from owlclaw_ray.adapters.store.schema import metadata
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.ports.store import ApprovalFilter
 from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority
-from owlclaw_ray.testing.store_commands import activation, submission
+from owlclaw_ray.testing.store_approval_contract import waits
+from owlclaw_ray.testing.store_commands import AGENT, activation, claimed, submission
 
 
 def differences(connection):
@@ -30,7 +33,12 @@ def partial_indexes(connection):
 
 async def test_the_migrations_lead_to_the_schema(store):
     assert await store._database.read(differences) == []
-    assert await store._database.read(partial_indexes) == {"runs_active", "runs_mergeable", "schedules_due"}
+    assert await store._database.read(partial_indexes) == {
+        "approvals_pending",
+        "runs_active",
+        "runs_mergeable",
+        "schedules_due",
+    }
 
 
 def downgrade(connection, revision):
@@ -48,3 +56,15 @@ async def test_runs_that_waited_before_priorities_existed_keep_their_order(store
     await store.apply([with_priority(-1, "run_3"), with_priority(1, "run_4")])
 
     assert await ids_in_order(store) == ["run_4", "run_0", "run_1", "run_2", "run_3"]
+
+
+async def test_runs_that_wait_are_taken_up_as_interrupted_ones_by_a_version_without_approvals(store):
+    await waits(store)
+
+    await store._database.write(downgrade, "0002")
+    await store._database.write(migrate)
+    await store.apply([activation("act_2")])
+
+    resumed = await claimed(store, 2)
+    assert (resumed.run.run_id, resumed.journal[-1].kind) == ("run_1", EntryKind.RUN_RESUMED)
+    assert await store.approvals(ApprovalFilter(AGENT.tenant)) == []

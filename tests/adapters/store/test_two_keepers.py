@@ -11,12 +11,17 @@ import pytest
 
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
+from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import (
     AgentActivated,
     AlreadyFired,
     AppendLedger,
+    ApprovalClosed,
+    ApprovalSettled,
+    CancelRun,
     ClaimRun,
     CreateSchedule,
     NothingQueued,
@@ -24,9 +29,11 @@ from owlclaw_ray.ports.store import (
     RunClaimed,
     RunFilter,
     RunFinished,
+    RunWaiting,
     ScheduleFired,
     StaleEpoch,
 )
+from owlclaw_ray.testing.store_approval_contract import ALLOW, DENY, deciding, request, waiting
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, one, submission
 from owlclaw_ray.testing.store_ledger_contract import record
 from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
@@ -159,3 +166,45 @@ async def test_keepers_that_share_a_name_by_mistake_still_write_one_chain(postgr
     assert await twins[0].verify_ledger(AGENT.tenant) == []
     for twin in twins:
         await twin.close()
+
+
+async def waits_for(keepers, *names):
+    await keepers[0].apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
+    assert await one(keepers[0], waiting(*(request(name) for name in names))) == RunWaiting()
+
+
+async def test_racing_decisions_of_one_run_let_it_go_on_once(keepers):
+    names = [f"call_{at}" for at in range(8)]
+    await waits_for(keepers, *names)
+
+    outcomes = await asyncio.gather(*(one(keepers[at % 2], deciding(name)) for at, name in enumerate(names)))
+
+    assert all(isinstance(each, ApprovalSettled) for each in outcomes)
+    assert [each.resumes for each in outcomes].count(True) == 1
+    claims = await asyncio.gather(*(one(keeper, ClaimRun(AGENT, 1, NOW)) for keeper in keepers))
+    assert claims[0] == claims[1]
+    kinds = [entry.kind for entry in claims[0].journal]
+    assert (kinds.count(EntryKind.APPROVAL_DECIDED), kinds.count(EntryKind.RUN_CONTINUED)) == (8, 1)
+
+
+async def test_racing_decisions_about_one_call_agree_on_the_first(keepers):
+    await waits_for(keepers, "a")
+
+    outcomes = await asyncio.gather(
+        *(one(keepers[at % 2], deciding("a", ALLOW if at % 3 else DENY)) for at in range(8))
+    )
+
+    approvals = {each.approval.status for each in outcomes}
+    assert len(approvals) == 1
+    assert {type(each) for each in outcomes} == {ApprovalSettled, ApprovalClosed}
+
+
+async def test_a_decision_races_with_a_cancellation_and_the_run_goes_on_either_way(keepers):
+    await waits_for(keepers, "a")
+
+    await asyncio.gather(one(keepers[0], deciding("a")), one(keepers[1], CancelRun(AGENT.tenant, RunId("run_1"), NOW)))
+
+    claimed = await one(keepers[0], ClaimRun(AGENT, 1, NOW))
+    assert isinstance(claimed, RunClaimed)
+    assert claimed.run.cancel_requested
+    assert not await keepers[0].verify_ledger(AGENT.tenant)

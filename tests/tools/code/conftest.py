@@ -9,7 +9,7 @@ from owlclaw_ray import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, ToolCallId
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.ports.tools import Stage, ToolInvocation
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.code.toolset import CodeTools
@@ -54,9 +54,19 @@ class Project:
             self._made = {key: CodeTools(self.options, self.environ)}
         return self._made[key]
 
-    def result(self, tool, timeout=20.0, **arguments):
+    def outcome(self, tool, timeout=20.0, stage=Stage.RUN, target="", **arguments):
         executor = LocalExecutor(ToolSources([self.tools]), ManualClock())
-        return executor.run_one(invocation(f"code.{tool}", arguments, timeout)).result
+        call = replace(invocation(f"code.{tool}", arguments, timeout), stage=stage, approved_target=target)
+        return executor.run_one(call)
+
+    def check(self, tool, **arguments):
+        return self.outcome(tool, stage=Stage.CHECK, **arguments)
+
+    def approved(self, tool, target="", **arguments):
+        return self.outcome(tool, stage=Stage.APPROVED, target=target, **arguments)
+
+    def result(self, tool, timeout=20.0, **arguments):
+        return self.outcome(tool, timeout, **arguments).result
 
     def call(self, tool, **arguments):
         result = self.result(tool, **arguments)

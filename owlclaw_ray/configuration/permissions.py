@@ -1,0 +1,41 @@
+"""Permission rules, as owlclaw.yaml and agent.yaml write them (T7)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from owlclaw_ray.domain.permission import PermissionRules
+from owlclaw_ray.domain.tool import Permission
+
+_NAME = re.compile(r"[\w.*?\[\]-]+")
+
+
+def _selector(text: str) -> str:
+    kind, colon, value = text.partition(":")
+    permissions = [each.value for each in Permission]
+    if colon and kind == "permission" and value not in permissions:
+        raise ValueError(f"is {text!r}: permission: must be followed by one of {', '.join(permissions)}")
+    if (colon and kind not in {"tag", "permission"}) or not (value if colon else _NAME.fullmatch(text)):
+        raise ValueError(f"is {text!r}: write a tool's name, a pattern such as code.*, tag:<tag> or permission:write")
+    return text
+
+
+Selector = Annotated[str, AfterValidator(_selector)]
+
+
+class PermissionSettings(BaseModel):
+    """Selectors of the tools whose calls run, ask, or do not run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: tuple[Selector, ...] = ()
+    ask: tuple[Selector, ...] = ()
+    deny: tuple[Selector, ...] = ()
+
+    @property
+    def rules(self) -> PermissionRules:
+        """What is written here, for the engine."""
+        return PermissionRules(self.allow, self.ask, self.deny)

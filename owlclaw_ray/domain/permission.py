@@ -1,0 +1,49 @@
+"""Permission policies: which tool calls run, which ask, which do not run (T7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from owlclaw_ray.domain.pickling import fast_pickle
+
+
+class Verdict(Enum):
+    """What a policy says of a call before anybody is asked."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+class Approver(Enum):
+    """Who answers where the verdict is ASK."""
+
+    PEOPLE = "people"
+    """The run waits for a decision over HTTP or the command line."""
+    NOBODY = "nobody"
+    """Nobody is there to decide: asking is denied at once."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class PermissionRules:
+    """Selectors of tools: a name or a pattern with `*`, `tag:<tag>`, or `permission:<readonly|write>`."""
+
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class PermissionPolicy:
+    """What the tool calls of an agent may do without asking."""
+
+    own: PermissionRules = field(default_factory=PermissionRules)
+    """Of agent.yaml: before the others, except for their `deny`."""
+    inherited: PermissionRules = field(default_factory=PermissionRules)
+    """Of owlclaw.yaml."""
+    approver: Approver = Approver.PEOPLE
+    expires: float = 86_400.0
+    """Seconds that a person has to decide."""

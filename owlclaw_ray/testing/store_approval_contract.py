@@ -1,0 +1,323 @@
+"""What every Store promises about approvals, as tests."""
+# ruff: noqa: D102 - the names of the tests are the contract
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import BusyPolicy
+from owlclaw_ray.ids import ApprovalId, RunId, TenantId, ToolCallId
+from owlclaw_ray.ports.store import (
+    AgentActivated,
+    Appended,
+    ApprovalClosed,
+    ApprovalFilter,
+    ApprovalSettled,
+    AwaitApprovals,
+    CancelOutcome,
+    CancelRun,
+    ClaimRun,
+    CommandFailed,
+    DecideApproval,
+    ExpireApproval,
+    LedgerFilter,
+    NoSuchApproval,
+    NothingQueued,
+    ReleaseAgent,
+    Released,
+    RunWaiting,
+    StaleEpoch,
+    Store,
+)
+from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
+
+ALLOW = ApprovalDecision(Decision.ALLOW_ONCE, "好", "张三")
+DENY = ApprovalDecision(Decision.DENY)
+LATER = NOW + timedelta(hours=1)
+
+
+def request(name: str = "a", agent: AgentRef = AGENT, hours: int = 24) -> ApprovalRequest:
+    """Return a request of run_1 for that call, which expires after so many hours."""
+    return ApprovalRequest(
+        ApprovalId(f"apr_{name}"),
+        agent,
+        RunId("run_1"),
+        ToolCallId(name),
+        "mail.send",
+        "Send a mail.",
+        "write",
+        ("dangerous", "network"),
+        "dangerous tools ask",
+        {"to": "张三\x00", "n": [1, None]},
+        '{"to": 1}',
+        {"type": "object"},
+        '{"to":"张三"}',
+        NOW,
+        NOW + timedelta(hours=hours),
+        "/work",
+        ({"hook": "app.check", "verdict": "allowed"},),
+        "api",
+        "run_0",
+    )
+
+
+def waiting(*requests: ApprovalRequest, epoch: int = 1) -> AwaitApprovals:
+    """Return the command that has run_1 wait for these, its journal having two entries."""
+    facts = entries(3, EntryKind.APPROVAL_REQUESTED, EntryKind.RUN_WAITING)
+    return AwaitApprovals(RunId("run_1"), AGENT, epoch, facts, requests or (request(),))
+
+
+def deciding(name: str = "a", decision: ApprovalDecision = ALLOW) -> DecideApproval:
+    """Return a decision."""
+    return DecideApproval(AGENT.tenant, ApprovalId(f"apr_{name}"), decision, LATER)
+
+
+async def waits(store: Store, *requests: ApprovalRequest) -> None:
+    """Have run_1 wait, with run_2 queued behind it."""
+    await store.apply([submission("run_1"), submission("run_2"), activation("act_1")])
+    await claimed(store)
+    assert await one(store, waiting(*requests)) == RunWaiting()
+
+
+class ApprovalContract:
+    """Approvals, and runs that wait for them."""
+
+    async def test_a_request_is_stored_with_the_waiting_of_its_run(self, store: Store) -> None:
+        await waits(store)
+
+        run = await store.run(AGENT.tenant, RunId("run_1"))
+        found = await store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        assert run is not None
+        assert run.status is RunStatus.WAITING
+        assert found == Approval(request())
+        assert await store.approval(TenantId("other"), ApprovalId("apr_a")) is None
+        agent = await store.agent(AGENT)
+        assert agent is not None
+        assert (agent.running_run, agent.queued_runs) == ("run_1", 1)
+
+    async def test_asking_again_changes_nothing_even_after_the_decision(self, store: Store) -> None:
+        await waits(store)
+        assert await one(store, waiting()) == RunWaiting()
+        await one(store, deciding())
+
+        assert await one(store, waiting()) == RunWaiting()
+
+        run = await store.run(AGENT.tenant, RunId("run_1"))
+        assert run is not None
+        assert run.status is RunStatus.RUNNING
+        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 5
+
+    async def test_a_stale_activation_cannot_have_its_run_wait(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+        await claimed(store)
+        await one(store, activation("act_2"))
+
+        assert await one(store, waiting()) == StaleEpoch(AGENT, 2)
+        assert await store.approvals(ApprovalFilter(AGENT.tenant)) == []
+
+    async def test_a_run_that_nobody_executes_cannot_wait(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+
+        assert isinstance(await one(store, waiting()), CommandFailed)
+
+    async def test_a_run_that_is_to_end_does_not_wait(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+        await claimed(store)
+        await one(store, CancelRun(AGENT.tenant, RunId("run_1"), NOW))
+
+        outcomes = [await one(store, waiting()), await one(store, waiting())]
+
+        assert outcomes == [Appended(cancel_requested=True)] * 2
+        assert await store.approvals(ApprovalFilter(AGENT.tenant)) == []
+        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 4
+
+    async def test_a_run_that_waits_is_given_to_nobody_and_nothing_goes_before_it(self, store: Store) -> None:
+        await waits(store)
+
+        assert await one(store, ClaimRun(AGENT, 1, NOW)) == NothingQueued()
+        again = await one(store, activation("act_2"))
+        assert isinstance(again, AgentActivated)
+        assert await one(store, ClaimRun(AGENT, 2, NOW)) == NothingQueued()
+        assert await store.agents_with_work() == []
+
+    async def test_an_agent_whose_run_waits_is_released_for_good(self, store: Store) -> None:
+        await waits(store)
+        state = (await self._state(store)).state
+
+        assert await one(store, ReleaseAgent(AGENT, 1, state, NOW)) == Released(pending=False)
+
+    async def test_a_decision_lets_the_run_go_on_where_it_stood(self, store: Store) -> None:
+        await waits(store)
+
+        settled = await one(store, deciding())
+
+        assert settled == ApprovalSettled(Approval(request(), ApprovalStatus.ALLOWED, ALLOW, LATER), True)
+        assert await store.agents_with_work() == [AGENT]
+        assert await store.approvals(ApprovalFilter(AGENT.tenant, status=ApprovalStatus.PENDING)) == []
+        run = await claimed(store)
+        assert run.run.run_id == "run_1"
+        assert [entry.kind for entry in run.journal][-4:] == [
+            EntryKind.APPROVAL_REQUESTED,
+            EntryKind.RUN_WAITING,
+            EntryKind.APPROVAL_DECIDED,
+            EntryKind.RUN_CONTINUED,
+        ]
+        decided = run.journal[-2]
+        assert (decided.at, decided.data["decision"], decided.data["by"]) == (LATER, "allow_once", "张三")
+        assert run.journal[-1].data == {"epoch": 1}
+        assert await claimed(store) == run
+        await one(store, ending("run_1", 7))
+        assert (await claimed(store)).run.run_id == "run_2"
+
+    async def test_another_activation_takes_up_the_decided_run(self, store: Store) -> None:
+        await waits(store)
+        await one(store, deciding())
+        await one(store, activation("act_2"))
+
+        run = await claimed(store, 2)
+
+        assert run.journal[-1].kind is EntryKind.RUN_CONTINUED
+        assert run.journal[-1].data == {"epoch": 2}
+        await one(store, activation("act_3"))
+        assert (await claimed(store, 3)).journal[-1].kind is EntryKind.RUN_RESUMED
+
+    async def test_a_run_goes_on_with_the_last_of_its_decisions(self, store: Store) -> None:
+        await waits(store, request("a"), request("b"))
+
+        first, second = await one(store, deciding("b")), await one(store, deciding("a", DENY))
+
+        assert isinstance(first, ApprovalSettled)
+        assert isinstance(second, ApprovalSettled)
+        assert (first.resumes, second.resumes) == (False, True)
+        assert second.approval.status is ApprovalStatus.DENIED
+
+    async def test_the_same_decision_again_has_the_same_outcome_and_another_is_refused(self, store: Store) -> None:
+        await waits(store)
+        settled = await one(store, deciding())
+
+        assert await one(store, deciding()) == settled
+        await claimed(store)
+        again = await one(store, deciding())
+        other = await one(store, deciding(decision=replace(ALLOW, arguments={"to": "李四"})))
+
+        assert isinstance(settled, ApprovalSettled)
+        assert again == replace(settled, resumes=False)
+        assert other == ApprovalClosed(settled.approval)
+        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 6
+
+    async def test_decisions_of_one_batch_are_taken_in_its_order(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+        await claimed(store)
+
+        outcomes = await store.apply([waiting(), deciding(), deciding(decision=DENY), ClaimRun(AGENT, 1, LATER)])
+
+        assert isinstance(outcomes[1], ApprovalSettled)
+        assert outcomes[2] == ApprovalClosed(outcomes[1].approval)
+        found = await store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        assert found == outcomes[1].approval
+        assert (await claimed(store)).run.status is RunStatus.RUNNING
+
+    async def test_arguments_that_an_approver_changed_are_kept(self, store: Store) -> None:
+        await waits(store)
+        changed = replace(ALLOW, arguments={"to": "李四", "n": [1, {"深": None}]})
+
+        await one(store, deciding(decision=changed))
+
+        found = await store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        assert found is not None
+        assert found.decision == changed
+        assert (await claimed(store)).journal[-2].data["arguments"] == changed.arguments
+
+    async def test_there_are_no_approvals_but_the_tenants_own(self, store: Store) -> None:
+        await waits(store)
+
+        assert await one(store, deciding("none")) == NoSuchApproval()
+        assert await one(store, replace(deciding(), tenant=TenantId("other"))) == NoSuchApproval()
+        assert await one(store, ExpireApproval(TenantId("other"), ApprovalId("apr_a"), NOW)) == NoSuchApproval()
+        assert await store.approvals(ApprovalFilter(TenantId("other"))) == []
+
+    async def test_approvals_expire_at_their_time_and_not_before(self, store: Store) -> None:
+        await waits(store, request("a", hours=1), request("b"))
+        soon = LATER - timedelta(microseconds=1)
+        assert await store.expired_approvals(soon) == []
+        assert await one(store, ExpireApproval(AGENT.tenant, ApprovalId("apr_a"), soon)) == ApprovalClosed(
+            Approval(request("a", hours=1))
+        )
+
+        [over] = await store.expired_approvals(LATER)
+        settled = await one(store, ExpireApproval(AGENT.tenant, over.request.approval_id, LATER))
+
+        assert isinstance(settled, ApprovalSettled)
+        assert settled.approval.status is ApprovalStatus.EXPIRED
+        assert settled.approval.decision == ApprovalDecision(Decision.DENY, "expired")
+        assert not settled.resumes
+        assert await store.expired_approvals(LATER) == []
+
+    async def test_a_decision_that_comes_too_late_is_an_expiry(self, store: Store) -> None:
+        await waits(store, request(hours=1))
+
+        outcome = await one(store, deciding())
+
+        assert isinstance(outcome, ApprovalClosed)
+        assert outcome.approval.status is ApprovalStatus.EXPIRED
+        assert (await claimed(store)).journal[-2].data["status"] == "expired"
+
+    async def test_cancelling_a_run_that_waits_withdraws_what_it_asked(self, store: Store) -> None:
+        await waits(store)
+
+        outcome = await one(store, CancelRun(AGENT.tenant, RunId("run_1"), LATER))
+
+        assert isinstance(outcome, CancelOutcome)
+        assert outcome.waited
+        found = await store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        assert found == Approval(request(), ApprovalStatus.WITHDRAWN, None, LATER)
+        assert isinstance(await one(store, deciding()), ApprovalClosed)
+        run = await claimed(store)
+        assert (run.run.run_id, run.run.cancel_requested) == ("run_1", True)
+
+    async def test_an_interrupt_ends_the_waiting_too(self, store: Store) -> None:
+        await waits(store)
+
+        await one(store, replace(submission("run_3"), busy=BusyPolicy.INTERRUPT))
+
+        run = await claimed(store)
+        assert (run.run.run_id, run.run.interrupted_by) == ("run_1", "run_3")
+        [found] = await store.approvals(ApprovalFilter(AGENT.tenant))
+        assert found.status is ApprovalStatus.WITHDRAWN
+
+    async def test_approvals_are_found_by_agent_run_and_status(self, store: Store) -> None:
+        await waits(store, request("a"), replace(request("b"), requested_at=NOW + timedelta(seconds=1)))
+        await one(store, deciding("a"))
+
+        async def found(**fields: object) -> list[str]:
+            approvals = await store.approvals(ApprovalFilter(AGENT.tenant, **fields))  # type: ignore[arg-type]
+            return [each.request.approval_id for each in approvals]
+
+        assert await found() == ["apr_b", "apr_a"]
+        assert await found(agent=AGENT, run_id=RunId("run_1"), limit=1) == ["apr_b"]
+        assert await found(status=ApprovalStatus.ALLOWED) == ["apr_a"]
+        assert await found(agent=AgentRef.parse("trader")) == []
+        assert await found(run_id=RunId("run_2")) == []
+
+    async def test_each_end_of_an_approval_is_in_the_ledger(self, store: Store) -> None:
+        await waits(store, request("a"), request("b"))
+        await one(store, deciding("a"))
+        await one(store, deciding("a"))
+        await one(store, CancelRun(AGENT.tenant, RunId("run_1"), LATER))
+
+        records = await store.ledger(LedgerFilter(AGENT.tenant, kind=LedgerKind.APPROVAL))
+
+        told = [(each.record.data["approval_id"], each.record.data["status"]) for each in records]
+        assert told == [("apr_a", "allowed"), ("apr_b", "withdrawn")]
+        assert await store.verify_ledger(AGENT.tenant) == []
+
+    async def _state(self, store: Store) -> AgentActivated:
+        outcome = await one(store, activation("act_1"))
+        assert isinstance(outcome, AgentActivated)
+        return outcome

@@ -1,0 +1,159 @@
+"""`owlclaw approvals list | show | allow | deny`: calls that wait for a person."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Annotated, get_args
+
+import orjson
+import typer
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.json import JsonObject
+from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
+from serve.cli.output import console, plain, print_json, table, when
+
+ApprovalArgument = Annotated[str, typer.Argument(help="The approval.", metavar="APPROVAL_ID")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; the model is told if it is denied.")]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    approvals = typer.Typer(
+        name="approvals", help="See and decide about tool calls that wait for a person.", no_args_is_help=True
+    )
+    approvals.command("list")(list_approvals)
+    approvals.command()(show)
+    approvals.command()(allow)
+    approvals.command()(deny)
+    cli.add_typer(approvals)
+
+
+def list_approvals(
+    agent: Annotated[str | None, typer.Option("--agent", help="Only this agent's.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Only this run's.")] = None,
+    status: Annotated[str, typer.Option("--status", help="Only those that stand like this; `all` for every one.")] = (
+        "pending"
+    ),
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="At most so many.")] = 100,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """List calls that wait for a decision, newest first."""
+    with connect(url, folder) as client:
+        found = client.approvals(agent, run, _status(status), limit)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["approval_id"], each["status"], each["agent"], each["tool"], each["target"], when(each["expires_at"]))
+        for each in found
+    ]
+    table(("APPROVAL", "STATUS", "AGENT", "TOOL", "TARGET", "EXPIRES"), rows, empty="nothing waits for a decision")
+
+
+def show(
+    approval_id: ApprovalArgument,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a call with all that it takes to judge it."""
+    with connect(url, folder) as client:
+        _print(client.approval(approval_id), as_json=as_json)
+
+
+def allow(
+    approval_id: ApprovalArgument,
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", help="Other arguments for the call, all of them, as a JSON object.")
+    ] = None,
+    reason: ReasonOption = "",
+    *,
+    session: Annotated[
+        bool,
+        typer.Option(
+            "--session", help="Also later calls of this tool on this target, while the agent stays in memory."
+        ),
+    ] = False,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a call run."""
+    changed = None if arguments is None else _object(arguments)
+    with connect(url, folder) as client:
+        settled = client.decide(
+            approval_id,
+            "allow_for_session" if session else "allow_once",
+            reason=reason,
+            by=getpass.getuser(),
+            arguments=changed,
+        )
+    _print(settled, as_json=as_json)
+
+
+def deny(
+    approval_id: ApprovalArgument,
+    reason: ReasonOption = "",
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Do not let a call run; the agent goes on without it."""
+    with connect(url, folder) as client:
+        settled = client.decide(approval_id, "deny", reason=reason, by=getpass.getuser())
+    _print(settled, as_json=as_json)
+
+
+def _print(approval: wire.Approval, *, as_json: bool) -> None:
+    if as_json:
+        print_json(approval)
+        return
+    target = console()
+    target.print(f"{approval['approval_id']} · {approval['status']} · {plain(approval['tool'])}", style="bold")
+    for name, value in _lines(approval):
+        target.print(f"  {name:<12}{plain(value)}", soft_wrap=True)
+
+
+def _lines(approval: wire.Approval) -> list[tuple[str, str]]:
+    tags = ", ".join(approval["tags"])
+    lines = [
+        ("agent", f"{approval['agent']} (role {approval['role']})"),
+        ("run", f"{approval['run_id']}, by {approval['trigger']} {approval['source']}".rstrip()),
+        ("does", approval["description"]),
+        ("permission", f"{approval['permission']}{f', {tags}' if tags else ''}"),
+        ("asks because", approval["reason"]),
+        ("arguments", orjson.dumps(approval["arguments"]).decode()),
+        ("target", approval["target"]),
+        ("directory", approval["cwd"]),
+        *(("hook", f"{each['hook']} {each['verdict']}") for each in approval["hooks"]),
+        ("expires", when(approval["expires_at"])),
+    ]
+    decision = approval["decision"]
+    if decision is not None:
+        lines.append(("decided", f"{decision['decision']} by {decision['by'] or 'nobody'}: {decision['reason']}"))
+        if decision["arguments"] is not None:
+            lines.append(("with", orjson.dumps(decision["arguments"]).decode()))
+    return [(name, value) for name, value in lines if value]
+
+
+def _status(text: str) -> wire.ApprovalStatus | None:
+    known: dict[str, wire.ApprovalStatus] = {each: each for each in get_args(wire.ApprovalStatus)}
+    if text == "all" or text in known:
+        return known.get(text)
+    raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}, all", param_hint="--status")
+
+
+def _object(text: str) -> JsonObject:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise typer.BadParameter(f"this is no JSON: {error}", param_hint="--arguments") from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter("this is no JSON object", param_hint="--arguments")
+    return value

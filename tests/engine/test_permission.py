@@ -1,0 +1,95 @@
+"""What a policy says of a tool's calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from owlclaw_ray.domain.permission import PermissionPolicy, PermissionRules, Verdict
+from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition, ToolOrigin
+from owlclaw_ray.engine.permission import SessionGrants, judge
+from owlclaw_ray.tools.builtin import BuiltInTools
+
+
+def tool(name="mail.send", permission="write", *tags, origin="external"):
+    definition = ToolDefinition(name, "", {}, Permission(permission), Effect.ONCE, tags=frozenset(tags))
+    return ToolDefinition(**{**{f: getattr(definition, f) for f in definition.__slots__}, "origin": ToolOrigin(origin)})
+
+
+def verdict(tool, own=None, inherited=None):
+    return judge(PermissionPolicy(PermissionRules(**(own or {})), PermissionRules(**(inherited or {}))), tool)[0]
+
+
+@pytest.mark.parametrize(
+    ("permission", "tags", "origin", "expected"),
+    [
+        ("readonly", (), "external", Verdict.ALLOW),
+        ("write", (), "external", Verdict.ASK),
+        ("readonly", ("network",), "external", Verdict.ASK),
+        ("readonly", ("sensitive",), "external", Verdict.ASK),
+        ("readonly", ("dangerous",), "external", Verdict.ASK),
+        ("write", (), "application", Verdict.ALLOW),
+        ("write", ("network", "filesystem"), "application", Verdict.ALLOW),
+        ("write", ("dangerous",), "application", Verdict.ASK),
+        ("readonly", ("dangerous",), "application", Verdict.ASK),
+        ("readonly", ("network",), "built_in", Verdict.ALLOW),
+    ],
+)
+def test_by_default_a_tool_is_judged_by_where_it_comes_from_and_what_it_does(permission, tags, origin, expected):
+    """tool-registry: readonly is allowed; writes, dangerous and network tools and sensitive reads ask."""
+    assert verdict(tool("x.y", permission, *tags, origin=origin)) is expected
+
+
+def test_the_built_in_tools_never_ask_by_default():
+    assert {verdict(each) for each in BuiltInTools.definitions()} == {Verdict.ALLOW}
+
+
+def test_a_tool_of_unknown_origin_counts_as_external():
+    assert ToolDefinition("x.y", "", {}, Permission.WRITE, Effect.ONCE).origin is ToolOrigin.EXTERNAL
+
+
+@pytest.mark.parametrize("selector", ["mail.send", "mail.*", "*", "tag:network", "permission:write"])
+def test_rules_choose_tools_by_name_pattern_tag_and_permission(selector):
+    """tool-registry: permissions match by canonical name pattern and tags."""
+    chosen = tool("mail.send", "write", "network")
+    other = tool("code.read", "readonly")
+
+    assert verdict(chosen, {"allow": (selector,)}) is Verdict.ALLOW
+    assert verdict(chosen, {"deny": (selector,)}) is Verdict.DENY
+    assert verdict(other, {"ask": (selector,)}) is (Verdict.ASK if selector == "*" else Verdict.ALLOW)
+
+
+def test_the_most_specific_rule_of_a_file_decides_and_of_equals_the_stricter():
+    chosen = tool("mail.send", "write", "network")
+
+    assert verdict(chosen, {"allow": ("mail.send",), "ask": ("mail.*", "tag:network")}) is Verdict.ALLOW
+    assert verdict(chosen, {"allow": ("mail.*",), "ask": ("*",)}) is Verdict.ALLOW
+    assert verdict(chosen, {"allow": ("*",), "ask": ("mail.*",)}) is Verdict.ASK
+    assert verdict(chosen, {"allow": ("tag:network",), "ask": ("permission:write",)}) is Verdict.ALLOW
+    assert verdict(chosen, {"allow": ("mail.send",), "ask": ("mail.send",)}) is Verdict.ASK
+
+
+def test_the_agents_rules_go_before_the_settings_but_no_denial_is_undone():
+    chosen = tool()
+
+    assert verdict(chosen, {"ask": ("*",)}, {"allow": ("mail.send",)}) is Verdict.ASK
+    assert verdict(chosen, {"allow": ("*",)}, {"ask": ("mail.send",)}) is Verdict.ALLOW
+    assert verdict(chosen, {}, {"allow": ("mail.*",)}) is Verdict.ALLOW
+    assert verdict(chosen, {"allow": ("mail.send",)}, {"deny": ("*",)}) is Verdict.DENY
+    assert verdict(chosen, {"deny": ("*",)}, {"allow": ("mail.send",)}) is Verdict.DENY
+
+
+def test_the_reason_names_the_rule():
+    policy = PermissionPolicy(PermissionRules(ask=("mail.*",)))
+
+    assert judge(policy, tool()) == (Verdict.ASK, "permissions.ask has 'mail.*'")
+    assert judge(PermissionPolicy(), tool()) == (Verdict.ASK, "external tools that write ask")
+
+
+def test_what_was_allowed_for_one_target_is_not_allowed_for_another():
+    """tool-registry: a tool is never allowed for any target by its name alone."""
+    grants = SessionGrants()
+    grants.add("mail.send", "ada")
+
+    assert grants.covers("mail.send", "ada")
+    assert not grants.covers("mail.send", "bob")
+    assert not grants.covers("mail.read", "ada")
