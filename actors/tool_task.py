@@ -9,10 +9,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from actors.beginnings import AttemptId, Beginnings
 from actors.packing import pack, unpack
 from actors.plan import WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
@@ -20,6 +23,7 @@ from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.fair_queue import FairQueue
 from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 
@@ -29,17 +33,23 @@ _TASKS_AT_ONCE = 2
 _MOST_IN_A_TASK = 64
 _WARM_HOLD = 0.2
 
+MOST_STARTS = 10
+"""Workers that may die around a call before it begins: after that it counts as what workers cannot begin."""
+
 _SLOTS = {ToolClass.ALONE: "tool_slots", ToolClass.QUICK: "quick_slots"}
 """The resource that a task takes one of while it runs. Quick calls have their own, so that slow ones never delay them."""
 
 
 @ray.remote(num_cpus=0, max_retries=0)
 def run_tools(packed_calls: bytes) -> bytes:
-    """Execute the calls (a WorkerPlan and invocations) in order, each within its own time limit; one outcome a call."""
+    """Execute the calls in order, each within its own time limit; one outcome a call.
+
+    They come as (a WorkerPlan, invocations, the attempt's id): None for several calls, whose beginning is not noted.
+    """
     from actors.tool_worker import execute
 
-    plan, invocations = unpack(packed_calls)
-    return pack(execute(plan, invocations))
+    plan, invocations, attempt = unpack(packed_calls)
+    return pack(execute(plan, invocations, attempt))
 
 
 @ray.remote(num_cpus=0, max_retries=0)
@@ -68,18 +78,56 @@ def warm_workers(plan: WorkerPlan, tool_slots: int, quick_slots: int) -> None:
 
 
 class WorkerDiedError(Exception):
-    """The process that ran the calls is gone: each of them happened, or not."""
+    """The process that was to run the calls is gone: each of them happened, or not."""
+
+
+class ToolTasks(Protocol):
+    """Where the tasks run that carry tool calls."""
+
+    async def run(self, tool_class: ToolClass, packed_calls: bytes) -> bytes:
+        """Return what `run_tools` returns. Cancelling the wait kills the task.
+
+        Raises WorkerDiedError, or RayTaskError for what `run_tools` raises.
+        """
+        ...
+
+
+class RayTasks:
+    """Implements `ToolTasks` with Ray."""
+
+    async def run(self, tool_class: ToolClass, packed_calls: bytes) -> bytes:
+        """See ToolTasks.run."""
+        reference = _RUN[tool_class].remote(packed_calls)
+        try:
+            outcomes: bytes = await reference
+        except asyncio.CancelledError:
+            ray.cancel(reference, force=True)
+            raise
+        except RayTaskError:
+            raise
+        except RayError as error:
+            raise WorkerDiedError(type(error).__name__) from error
+        return outcomes
 
 
 class TaskToolRunner:
     """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own.
 
     Of those others at most `slots` are with Ray at once, at most half of them of one agent: the rest waits here, where agents
-    take turns. Time limits count from when a call runs.
+    take turns. Time limits count from when a call begins to run; how long it waits for that is the run's concern.
     """
 
-    def __init__(self, plan: WorkerPlan, clock: Clock, slots: int) -> None:
-        self._plan, self._clock = plan, clock
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        clock: Clock,
+        slots: int,
+        *,
+        tasks: ToolTasks | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
+        self._beginnings = Beginnings(Path(plan.data_dir), clock)
         self._turns: FairQueue[AgentRef] = FairQueue(slots, each=max(1, slots // 2))
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
             self._run_quick, most=_MOST_IN_A_TASK, at_once=_TASKS_AT_ONCE, recalls=True
@@ -94,50 +142,69 @@ class TaskToolRunner:
 
     async def _run_quick(self, invocations: Sequence[ToolInvocation]) -> Sequence[ToolOutcome]:
         try:
-            return await self._task(invocations)
+            return await self._task(invocations, None)
         except WorkerDiedError as error:
             logger.warning("a tool worker died with %d quick calls; each is run again: %s", len(invocations), error)
             return await asyncio.gather(*(self._alone(each) for each in invocations))
 
     async def _alone(self, invocation: ToolInvocation) -> ToolOutcome:
-        started = self._clock.monotonic()
-        try:
-            return (await self._task([invocation]))[0]
-        except WorkerDiedError as error:
-            logger.warning("the worker of %s died: %s", invocation.tool, error)
-        elapsed = self._clock.monotonic() - started
-        if elapsed >= invocation.timeout or invocation.effect is Effect.ONCE:
-            return self._lost(invocation, elapsed)
-        try:
-            return (await self._task([invocation]))[0]
-        except WorkerDiedError:
-            return self._lost(invocation, self._clock.monotonic() - started)
+        """Run the call in a task of its own: until it begins in one, and once more if it can bear that."""
+        lost_before = False
+        for _ in range(MOST_STARTS):
+            answer = await self._attempt(invocation)
+            if isinstance(answer, ToolOutcome):
+                return answer
+            if answer is None:
+                continue
+            if lost_before or answer >= invocation.timeout or invocation.effect is Effect.ONCE:
+                return _lost(invocation, answer)
+            lost_before = True
+        message = f"{invocation.tool} did not run: {MOST_STARTS} tool workers died before it began."
+        return ToolOutcome(
+            ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0
+        )
 
-    async def _task(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
-        reference = _RUN[invocations[0].tool_class].remote(pack((self._plan, invocations)))
+    async def _attempt(self, invocation: ToolInvocation) -> ToolOutcome | float | None:
+        """Return the call's outcome; if its worker died, how many seconds ago it began there, or None if it did not."""
+        attempt = AttemptId(self._ids.make("try"))
+        began: float | None = 0.0
         try:
-            outcomes: list[ToolOutcome] = unpack(await reference)
-        except asyncio.CancelledError:
-            ray.cancel(reference, force=True)
-            raise
+            return (await self._task([invocation], attempt))[0]
+        except WorkerDiedError as error:
+            began = self._beginnings.revoke(attempt)
+            logger.warning(
+                "the worker of %s died %s: %s",
+                invocation.tool,
+                "before it began" if began is None else f"{began:.1f} s after it began",
+                error,
+            )
+            return began
+        finally:
+            if began is not None:
+                self._beginnings.forget(attempt)
+
+    async def _task(self, invocations: Sequence[ToolInvocation], attempt: AttemptId | None) -> list[ToolOutcome]:
+        try:
+            packed = await self._tasks.run(invocations[0].tool_class, pack((self._plan, invocations, attempt)))
         except RayTaskError as error:
             return [_failed(each, error.cause) for each in invocations]
-        except RayError as error:
-            raise WorkerDiedError(type(error).__name__) from error
+        outcomes: list[ToolOutcome] = unpack(packed)
         return outcomes
 
-    def _lost(self, invocation: ToolInvocation, elapsed: float) -> ToolOutcome:
-        may_have_acted = " It may or may not have acted: check before you repeat it."
-        if elapsed >= invocation.timeout:
-            message = f"{invocation.tool} did not stop at its limit of {invocation.timeout:g} s and was killed."
-            type_ = "timeout"
-        else:
-            message = f"the process of {invocation.tool} died."
-            type_ = "uncertain" if invocation.effect is Effect.ONCE else "execution_failed"
-        if invocation.effect is Effect.ONCE:
-            message += may_have_acted
-        error = ToolError(type_, message, retryable=invocation.effect is not Effect.ONCE)
-        return ToolOutcome(ToolResult(invocation.call_id, error=error), round(elapsed * 1_000))
+
+def _lost(invocation: ToolInvocation, elapsed: float) -> ToolOutcome:
+    """Return the outcome of a call whose worker died so many seconds after it began there."""
+    may_have_acted = " It may or may not have acted: check before you repeat it."
+    if elapsed >= invocation.timeout:
+        message = f"{invocation.tool} did not stop at its limit of {invocation.timeout:g} s and was killed."
+        type_ = "timeout"
+    else:
+        message = f"the process of {invocation.tool} died."
+        type_ = "uncertain" if invocation.effect is Effect.ONCE else "execution_failed"
+    if invocation.effect is Effect.ONCE:
+        message += may_have_acted
+    error = ToolError(type_, message, retryable=invocation.effect is not Effect.ONCE)
+    return ToolOutcome(ToolResult(invocation.call_id, error=error), round(elapsed * 1_000))
 
 
 def _failed(invocation: ToolInvocation, cause: BaseException) -> ToolOutcome:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from actors.beginnings import AttemptId, Beginnings
 from actors.logs import configure
 from actors.plan import WorkerPlan
 from actors.remote import KEEPER, Named
@@ -80,20 +81,25 @@ class _Worker:
     plan: WorkerPlan
     executor: LocalExecutor
     memory: LanceMemory
+    beginnings: Beginnings
     silent: IO[str]
 
 
 _WORKERS: dict[WorkerPlan, _Worker] = {}
 
 
-def execute(plan: WorkerPlan, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
-    """Execute the calls in this process, in order, each within its own time limit.
+def execute(
+    plan: WorkerPlan, invocations: Sequence[ToolInvocation], attempt: AttemptId | None = None
+) -> list[ToolOutcome]:
+    """Execute the calls in this process, in order, each within its own time limit; first note that the attempt begins.
 
     What does not stop (a loop in C, a blocked system call) is ended together with the process by a watchdog that needs no
     interpreter lock; the caller then sees the worker die.
     """
     worker = _worker(plan)
     outcomes = []
+    if attempt is not None:
+        worker.beginnings.begin(attempt)
     try:
         for each in invocations:
             faulthandler.dump_traceback_later(each.timeout + KILL_AFTER, exit=True, file=worker.silent)
@@ -122,10 +128,12 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     memory = LanceMemory(Path(plan.data_dir), _embedder(plan.embedder), clock)
     schedules = KeeperSchedules(Named(KEEPER, plan.namespace))
     builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
+    beginnings = Beginnings(Path(plan.data_dir), clock)
+    beginnings.clear()
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     tools = tools_of(builtins, app.sources(), plan.host_tools, os.environ)  # noqa: TID251 - programs get what is allowed of it
     executor = LocalExecutor(tools, clock, ArtifactFolder(Path(plan.data_dir)), app.registry.hooks)
-    return _Worker(plan, executor, memory, silent)
+    return _Worker(plan, executor, memory, beginnings, silent)
 
 
 def _embedder(choice: str) -> Embedder | None:

@@ -91,9 +91,10 @@ class ToolRunner(Protocol):
         """Execute the call, as far as its stage, and return its outcome; failures of the tool are outcomes too, never exceptions.
 
         Arguments are validated against the tool's schema before its handler runs (`invalid_arguments`). The call has
-        `invocation.timeout` seconds; what does not stop then is killed and the outcome is a `timeout` error. When the
-        worker dies, a pure or idempotent call is run again once; a `once` call gives an `uncertain` error. Cancelling
-        the awaiting task stops the tool within a second.
+        `invocation.timeout` seconds from when it begins to run; what does not stop then is killed and the outcome is a
+        `timeout` error. When the worker dies, a pure or idempotent call is run again once; a `once` call gives an
+        `uncertain` error. A call that had not begun is run again whatever its effect. Cancelling the awaiting task
+        stops the tool within a second.
         """
         ...
 

@@ -1,0 +1,203 @@
+"""What becomes of tool calls whose workers die, over tasks that a test steers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from actors.beginnings import AttemptRevokedError, Beginnings
+from actors.packing import pack, unpack
+from actors.plan import WorkerPlan
+from actors.tool_task import MOST_STARTS, TaskToolRunner, WorkerDiedError
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
+from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.testing.ids import SequentialIds
+
+LIMIT = 30.0
+
+
+def call(effect, tool_class=ToolClass.ALONE, number=1):
+    return ToolInvocation(
+        call_id=f"call_{number}",
+        tool="trial.act",
+        arguments="{}",
+        agent=AgentRef.parse("watch"),
+        run_id="run_1",
+        trigger=TriggerKind.API,
+        effect=effect,
+        tool_class=tool_class,
+        timeout=LIMIT,
+        idempotency_key=f"run_1-{number}",
+    )
+
+
+class SteeredTasks:
+    """Tool tasks that each do the next thing on a list; the last one for ever."""
+
+    def __init__(self, folder, *deeds):
+        self.clock = ManualClock()
+        self.beginnings = Beginnings(folder, self.clock)
+        self.deeds = list(deeds)
+        self.attempts = []
+
+    async def run(self, tool_class, packed_calls):
+        _, invocations, attempt = unpack(packed_calls)
+        self.attempts.append(attempt)
+        deed = self.deeds.pop(0) if len(self.deeds) > 1 else self.deeds[0]
+        return await deed(self, invocations, attempt)
+
+    def begin(self, attempt):
+        if attempt is not None:
+            self.beginnings.begin(attempt)
+            now = self.clock.now().timestamp()
+            os.utime(self.beginnings._folder / attempt, (now, now))
+
+
+async def succeed(tasks, invocations, attempt):
+    tasks.begin(attempt)
+    return pack([ToolOutcome(ToolResult(each.call_id, "done"), 1) for each in invocations])
+
+
+async def die_waiting_for_a_slot(tasks, invocations, attempt):
+    await tasks.clock.advance(10 * LIMIT)
+    raise WorkerDiedError("LocalRayletDiedError")
+
+
+async def die_at_once(tasks, invocations, attempt):
+    await tasks.clock.advance(10 * LIMIT)
+    tasks.begin(attempt)
+    await tasks.clock.advance(1)
+    raise WorkerDiedError("WorkerCrashedError")
+
+
+async def be_killed_at_the_limit(tasks, invocations, attempt):
+    tasks.begin(attempt)
+    await tasks.clock.advance(LIMIT + 2)
+    raise WorkerDiedError("WorkerCrashedError")
+
+
+async def lose_the_answer(tasks, invocations, attempt):
+    await succeed(tasks, invocations, attempt)
+    raise WorkerDiedError("WorkerCrashedError")
+
+
+async def never_end(tasks, invocations, attempt):
+    tasks.begin(attempt)
+    await asyncio.Event().wait()
+
+
+async def outcome_of(tasks, folder, invocation):
+    runner = TaskToolRunner(
+        WorkerPlan("", "", str(folder), "none", "trial"), tasks.clock, 4, tasks=tasks, ids=SequentialIds()
+    )
+    return (await runner.run(invocation)).result
+
+
+@pytest.mark.parametrize("effect", list(Effect))
+async def test_a_call_that_never_began_runs_again_however_long_it_waited_and_whatever_its_effect(tmp_path, effect):
+    tasks = SteeredTasks(tmp_path, die_waiting_for_a_slot, die_waiting_for_a_slot, succeed)
+
+    result = await outcome_of(tasks, tmp_path, call(effect))
+
+    assert (result.content, result.error) == ("done", None)
+    assert len(tasks.attempts) == 3
+
+
+async def test_a_worker_that_comes_back_from_the_dead_does_not_run_a_call_that_was_given_to_another(tmp_path):
+    tasks = SteeredTasks(tmp_path, die_waiting_for_a_slot, succeed)
+
+    await outcome_of(tasks, tmp_path, call(Effect.ONCE))
+
+    with pytest.raises(AttemptRevokedError):
+        tasks.begin(tasks.attempts[0])
+
+
+async def test_a_call_that_no_worker_begins_fails_and_may_be_repeated(tmp_path):
+    tasks = SteeredTasks(tmp_path, die_waiting_for_a_slot)
+
+    result = await outcome_of(tasks, tmp_path, call(Effect.ONCE))
+
+    assert (result.error.type, result.error.retryable) == ("execution_failed", True)
+    assert "did not run" in result.error.message
+    assert len(tasks.attempts) == MOST_STARTS
+
+
+@pytest.mark.parametrize("deed", [die_at_once, lose_the_answer])
+async def test_a_once_call_whose_worker_dies_after_its_beginning_is_uncertain(tmp_path, deed):
+    tasks = SteeredTasks(tmp_path, deed, succeed)
+
+    result = await outcome_of(tasks, tmp_path, call(Effect.ONCE))
+
+    assert (result.error.type, result.error.retryable) == ("uncertain", False)
+    assert len(tasks.attempts) == 1
+
+
+async def test_the_wait_for_a_slot_is_no_part_of_a_calls_time_limit(tmp_path):
+    tasks = SteeredTasks(tmp_path, die_at_once, succeed)
+
+    result = await outcome_of(tasks, tmp_path, call(Effect.IDEMPOTENT))
+
+    assert result.content == "done"
+
+
+async def test_a_call_runs_again_once_after_its_beginning(tmp_path):
+    tasks = SteeredTasks(tmp_path, die_at_once, die_waiting_for_a_slot, die_at_once, succeed)
+
+    result = await outcome_of(tasks, tmp_path, call(Effect.PURE))
+
+    assert result.error.type == "execution_failed"
+    assert len(tasks.attempts) == 3
+
+
+@pytest.mark.parametrize("effect", list(Effect))
+async def test_a_call_that_was_killed_at_its_limit_is_a_timeout(tmp_path, effect):
+    tasks = SteeredTasks(tmp_path, die_waiting_for_a_slot, be_killed_at_the_limit, succeed)
+
+    result = await outcome_of(tasks, tmp_path, call(effect))
+
+    assert result.error.type == "timeout"
+    assert len(tasks.attempts) == 2
+
+
+async def test_quick_calls_whose_worker_died_are_run_again_one_by_one(tmp_path):
+    tasks = SteeredTasks(tmp_path, die_waiting_for_a_slot, succeed)
+    plan = WorkerPlan("", "", str(tmp_path), "none", "trial")
+    runner = TaskToolRunner(plan, tasks.clock, 4, tasks=tasks, ids=SequentialIds())
+
+    outcomes = await asyncio.gather(
+        *(runner.run(call(Effect.IDEMPOTENT, ToolClass.QUICK, number)) for number in range(3))
+    )
+
+    assert [each.result.content for each in outcomes] == ["done"] * 3
+    assert tasks.attempts[0] is None
+    assert len(set(tasks.attempts)) == 4
+
+
+async def test_calls_that_are_over_leave_no_file_behind(tmp_path):
+    tasks = SteeredTasks(tmp_path, succeed, die_at_once, succeed, never_end)
+    for effect in (Effect.ONCE, Effect.PURE):
+        await outcome_of(tasks, tmp_path, call(effect))
+    endless = asyncio.create_task(outcome_of(tasks, tmp_path, call(Effect.ONCE)))
+    while len(tasks.attempts) < 4:
+        await asyncio.sleep(0)
+
+    endless.cancel()
+    await asyncio.wait([endless])
+
+    assert list(tasks.beginnings._folder.iterdir()) == []
+
+
+async def test_files_of_attempts_whose_hosts_died_are_removed_in_the_end(tmp_path):
+    tasks = SteeredTasks(tmp_path, succeed)
+    tasks.begin("try_1")
+    await tasks.clock.advance(31 * 86_400)
+    tasks.begin("try_2")
+
+    tasks.beginnings.clear()
+
+    assert [path.name for path in tasks.beginnings._folder.iterdir()] == ["try_2"]
