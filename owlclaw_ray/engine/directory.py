@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.engine.host_pool import Host, HostGoneError, HostPool
 from owlclaw_ray.engine.seating import Seat, Seating
+from owlclaw_ray.engine.waiting_line import WaitingLine
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.clock import Clock
@@ -27,7 +27,7 @@ IDLE_TOLD = 1_000
 """How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
 _RESPAWN_PAUSE = 0.5
 _TURN = 3
-"""Heartbeats that an agent keeps a host of its own while others wait for one."""
+"""Heartbeats that agents keep a host while others wait for one."""
 _EVERYBODY = 1_000_000
 """Agents with work that a takeover looks at. Those of a dead host may have waited for less long than all others."""
 
@@ -67,7 +67,7 @@ class Directory:
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock = placement, clock
         self._seating = Seating(placement.agents_per_actor)
-        self._waiting: dict[Isolation, dict[AgentRef, None]] = {isolation: {} for isolation in Isolation}
+        self._line = WaitingLine()
         self._returning: set[AgentRef] = set()
         self._spawning = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,20 +99,21 @@ class Directory:
         """
         if self._closed:
             return {}
-        homes: dict[AgentRef, str] = {}
-        at_home: dict[str, tuple[Seat, list[AgentRef]]] = {}
+        seated = dict(self._admit())
         full: set[Isolation] = set()
         for agent in dict.fromkeys(agents):
             seat = self._seat_for(agent, full)
             if seat is not None:
-                homes[agent] = seat.host.host_id
-                at_home.setdefault(seat.host.host_id, (seat, []))[1].append(agent)
+                seated[agent] = seat
+        at_home: dict[str, tuple[Seat, list[AgentRef]]] = {}
+        for agent, seat in seated.items():
+            at_home.setdefault(seat.host.host_id, (seat, []))[1].append(agent)
         for seat, residents in at_home.values():
             self._spawn_task(self._deliver(seat, residents))
         if full:
             self._refill()
             self._make_room()
-        return homes
+        return {agent: seat.host.host_id for agent, seat in seated.items()}
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """Tell the agent's host to end the run; return whether it was there."""
@@ -155,6 +156,7 @@ class Directory:
         await self._tidy()
 
     async def _tidy(self) -> None:
+        self._line.beat()
         await self._seat_waiting()
         self._refill()
         self._make_room()
@@ -190,7 +192,8 @@ class Directory:
 
     async def _vacate(self, seat: Seat, agents: Sequence[AgentRef], leave: _Leaving) -> None:
         """Have agents leave their host; those that are woken meanwhile wait for it."""
-        if seat.leaving:
+        agents = [agent for agent in agents if agent not in seat.leaving]
+        if not agents:
             return
         seat.leaving.update(agents)
         gone: tuple[AgentRef, ...] = ()
@@ -199,17 +202,38 @@ class Directory:
         except HostGoneError:
             self._bury(seat)
         finally:
-            seat.leaving.clear()
+            seat.leaving.difference_update(agents)
         self._seating.left(seat, gone)
         returning = self._returning.intersection(agents)
         self._returning -= returning
         await self.wake(tuple(returning))
-        await self._seat_waiting()
+
+    async def _empty(self, seat: Seat) -> None:
+        """Take a host from its agents, because others wait for it; those with work wait for their next turn themselves."""
+        seat.closing, seat.checks = True, 0
+        try:
+            await self._vacate(seat, tuple(seat.idle), seat.host.release)
+            await asyncio.gather(*(self._pass_on(seat, agent) for agent in tuple(seat.agents)))
+        finally:
+            seat.closing = False
 
     async def _pass_on(self, seat: Seat, agent: AgentRef) -> None:
-        """Take its host from an agent that others wait behind; it waits for its next turn itself."""
         await self._vacate(seat, [agent], seat.host.hand_over)
         await self.wake([agent])
+
+    def _admit(self) -> Iterator[tuple[AgentRef, Seat]]:
+        """Seat those who wait, as far as there are places.
+
+        A spare host is for whoever has waited longest of all. Whoever waits behind may still find a place on a shared one.
+        """
+        while seated := next(filter(None, map(self._seat_front, self._line.fronts())), None):
+            self._line.leave(seated[0])
+            yield seated
+
+    def _seat_front(self, front: tuple[AgentRef, Isolation]) -> tuple[AgentRef, Seat] | None:
+        agent, isolation = front
+        seat = self._seating.seat_of(agent) or self._seating.place(agent, isolation)
+        return None if seat is None else (agent, seat)
 
     def _seat_for(self, agent: AgentRef, full: set[Isolation]) -> Seat | None:
         """Return the agent's host, a new one if it has none; None if it has to wait for one, or for its release from another.
@@ -225,10 +249,9 @@ class Directory:
             seat = None if isolation in full else self._seating.place(agent, isolation)
             if seat is None:
                 full.add(isolation)
-                self._waiting[isolation][agent] = None
+                self._line.join(agent, isolation)
                 return None
-        for waiting in self._waiting.values():
-            waiting.pop(agent, None)
+        self._line.leave(agent)
         return seat
 
     async def _deliver(self, seat: Seat, agents: Sequence[AgentRef]) -> None:
@@ -248,24 +271,32 @@ class Directory:
             seat.coming.difference_update(agents)
 
     async def _seat_waiting(self) -> None:
-        """Seat as many of the waiting as there are places, in the order of their coming."""
-        for isolation, waiting in self._waiting.items():
-            if waiting:
-                await self.wake(tuple(islice(waiting, self._seating.places(isolation))))
+        await self.wake(())
 
     def _make_room(self) -> None:
         """For agents that wait though no host can be made any more: passivate the idle, or else take turns."""
         if self._closed or self._room() > 0:
             return
-        for isolation, waiting in self._waiting.items():
+        for isolation in Isolation:
+            waiting = self._line.number(isolation)
             if not waiting:
                 continue
-            idle = self._seating.least_missed(isolation, len(waiting))
+            idle = self._seating.least_missed(isolation, waiting)
             for seat, agents in idle:
                 self._spawn_task(self._vacate(seat, agents, seat.host.release))
             if not idle:
-                for seat, agent in self._seating.longest_served(len(waiting), least_checks=_TURN):
-                    self._spawn_task(self._pass_on(seat, agent))
+                self._take_turns(isolation)
+
+    def _take_turns(self, isolation: Isolation) -> None:
+        """Have as many hosts emptied as would do for those who wait, beside those that soon will be."""
+        needed = self._hosts_for(isolation) - self._seating.closing(most_checks=_TURN)
+        if needed <= 0:
+            return
+        seats = self._seating.turns_over(isolation, least_checks=_TURN)
+        if not seats and isolation is Isolation.DEDICATED and self._line.beats_waited(isolation) >= _TURN:
+            seats = self._seating.last_resort(least_checks=_TURN)
+        for seat in seats[:needed]:
+            self._spawn_task(self._empty(seat))
 
     def _bury(self, seat: Seat) -> None:
         """Forget a dead host and look for its agents' work at once."""
@@ -285,14 +316,14 @@ class Directory:
         if self._swept and not any(self._pressed(seat) for seat in self._seating):
             ahead = self._placement.warm * self._pool.nodes
         spare = len(self._seating.spare())
-        wanted = self._hosts_wanted() + ahead - spare - self._spawning
+        wanted = sum(map(self._hosts_for, Isolation)) + ahead - spare - self._spawning
         for _ in range(min(wanted, self._room())):
             self._spawning += 1
             self._spawn_task(self._spawn())
 
     def _shrink(self) -> None:
         """End one of the spare hosts that are more than the warm pool, to give its memory back."""
-        if any(self._waiting.values()) or not self._swept or self._closed:
+        if self._line or not self._swept or self._closed:
             return
         spare = self._seating.spare()
         pressed = [seat for seat in spare if self._pressed(seat)]
@@ -300,10 +331,10 @@ class Directory:
         if surplus and self._seating.remove(surplus[-1]):
             self._spawn_task(self._pool.kill(surplus[-1].host))
 
-    def _hosts_wanted(self) -> int:
-        """Return how many hosts the agents that wait would fill."""
-        shared = len(self._waiting[Isolation.SHARED])
-        return len(self._waiting[Isolation.DEDICATED]) + -(-shared // self._placement.agents_per_actor)
+    def _hosts_for(self, isolation: Isolation) -> int:
+        """Return how many hosts the agents would fill that wait for a place of that kind."""
+        each = self._placement.agents_per_actor if isolation is Isolation.SHARED else 1
+        return -(-self._line.number(isolation) // each)
 
     def _room(self) -> int:
         return self._placement.most * self._pool.nodes - len(self._seating) - self._spawning

@@ -29,6 +29,8 @@ class Seat:
     checks: int = 0
     """Checks since its present agents began to come."""
     being_checked: bool = False
+    closing: bool = False
+    """Being emptied, because others wait for its place: nobody is seated here until it is spare."""
 
 
 class Seating:
@@ -72,7 +74,7 @@ class Seating:
         if seat is None:
             return None
         if seat.isolation is None:
-            seat.isolation, seat.checks = isolation, 0
+            seat.isolation, seat.checks, seat.closing = isolation, 0, False
         seat.agents.add(agent)
         seat.coming.add(agent)
         self._where[agent] = seat
@@ -105,18 +107,6 @@ class Seating:
         if not seat.agents:
             seat.isolation = None
 
-    def places(self, isolation: Isolation) -> int:
-        """Return how many more agents of that kind could be seated now."""
-        spare = len(self.spare())
-        if isolation is Isolation.DEDICATED:
-            return spare
-        begun = (
-            max(0, self._capacity - len(seat.agents))  # a host that others filled may hold more
-            for seat in self._seats.values()
-            if seat.isolation is isolation
-        )
-        return sum(begun) + spare * self._capacity
-
     def spare(self) -> list[Seat]:
         """Return the hosts without agents."""
         return [seat for seat in self._seats.values() if seat.isolation is None]
@@ -141,15 +131,43 @@ class Seating:
         resting.sort(key=lambda seat: (len(seat.agents), -min(seat.idle.values())))
         return [(seat, list(seat.idle)) for seat in resting[:number]]
 
-    def longest_served(self, number: int, *, least_checks: int) -> list[tuple[Seat, AgentRef]]:
-        """Return agents with a host of their own whose turn is over if others wait: those who had it for longest."""
-        served = [
-            seat
-            for seat in self._seats.values()
-            if seat.isolation is Isolation.DEDICATED and seat.checks >= least_checks and not seat.leaving
-        ]
-        served.sort(key=lambda seat: -seat.checks)
-        return [(seat, next(iter(seat.agents))) for seat in served[:number] if seat.agents]
+    def turns_over(self, waiting: Isolation, *, least_checks: int) -> list[Seat]:
+        """Return hosts to empty for agents of that kind that wait, the first ones first: their own agents had so many checks.
+
+        For a host of one's own: shared hosts whose agents find places on others, the smallest first; then, as for a place on
+        a shared host, hosts of single agents, the longest served first.
+        """
+        single = [seat for seat in self._served(least_checks) if seat.isolation is Isolation.DEDICATED]
+        single.sort(key=lambda seat: -seat.checks)
+        if waiting is Isolation.SHARED:
+            return single
+        return self._shared_by_size(least_checks)[: self._dispensable()] + single
+
+    def last_resort(self, *, least_checks: int) -> list[Seat]:
+        """Return the shared host to empty for an agent that wants one of its own, where no such agent has a turn that ends."""
+        if any(seat.isolation is Isolation.DEDICATED for seat in self._open()):
+            return []
+        return self._shared_by_size(least_checks)[:1]
+
+    def closing(self, *, most_checks: int) -> int:
+        """Return how many hosts are being emptied, not counting those that take longer than so many checks."""
+        return sum(seat.closing and seat.checks <= most_checks for seat in self._seats.values())
+
+    def _open(self) -> list[Seat]:
+        """Return the hosts with agents that stay."""
+        return [seat for seat in self._seats.values() if seat.agents and not seat.closing]
+
+    def _served(self, least_checks: int) -> list[Seat]:
+        return [seat for seat in self._open() if seat.checks >= least_checks and not seat.leaving]
+
+    def _shared_by_size(self, least_checks: int) -> list[Seat]:
+        shared = [seat for seat in self._served(least_checks) if seat.isolation is Isolation.SHARED]
+        return sorted(shared, key=lambda seat: len(seat.agents))
+
+    def _dispensable(self) -> int:
+        """Return how many shared hosts the others could replace."""
+        free = (self._capacity - len(seat.agents) for seat in self._open() if seat.isolation is Isolation.SHARED)
+        return sum(max(0, places) for places in free) // self._capacity
 
     def _longest_idle(self, number: int) -> list[tuple[Seat, list[AgentRef]]]:
         idle = sorted(
@@ -169,7 +187,7 @@ class Seating:
     def _free(self, isolation: Isolation) -> Seat | None:
         spare = self.spare()
         if isolation is Isolation.SHARED:
-            shared = [seat for seat in self._seats.values() if seat.isolation is isolation]
+            shared = [seat for seat in self._open() if seat.isolation is isolation]
             begun = [seat for seat in shared if len(seat.agents) < self._capacity]
             if begun:
                 served = {seat.host.node_id for seat in shared}

@@ -26,6 +26,9 @@ class SteeredHost:
         self.idle = {}
         self.woken = []
         self.frozen = False
+        self.run_ends = asyncio.Event()
+        self.run_ends.set()
+        self.handing_over = 0
         self.dead = asyncio.Event()
 
     async def _reached(self):
@@ -59,6 +62,9 @@ class SteeredHost:
 
     async def hand_over(self, agents):
         await self._reached()
+        self.handing_over += len(agents)
+        await self.run_ends.wait()
+        self.handing_over -= len(agents)
         for agent in agents:
             self.agents.pop(agent, None)
         return tuple(agents)
@@ -115,7 +121,7 @@ async def directory_over(pool, *, isolation=Isolation.DEDICATED, work=None, **pl
     made = Directory(
         pool=pool,
         store=work or Work(),
-        isolation_of=lambda name: isolation,
+        isolation_of=lambda name: isolation.get(name) if isinstance(isolation, dict) else isolation,
         placement=Placement(**{"warm": 0, "heartbeat": 1.0, "sweep": 1.0, **placement}),
         clock=ManualClock(),
     )
@@ -135,8 +141,22 @@ async def settled(condition):
             await asyncio.sleep(0)
 
 
-def refs(number, start=0):
-    return [AgentRef.parse(f"watch:{each}") for each in range(start, start + number)]
+def refs(number, start=0, name="watch"):
+    return [AgentRef.parse(f"{name}:{each}") for each in range(start, start + number)]
+
+
+MIXED = {"solo": Isolation.DEDICATED, "crew": Isolation.SHARED}
+
+
+async def beats(directory, number=1):
+    """Let heartbeats pass, and everything that they begin."""
+    for _ in range(number):
+        await directory.heartbeat()
+        await directory._clock.settle()
+
+
+async def seated(pool, *agents):
+    await settled(lambda: all(hosts_of(pool, agent) for agent in agents))
 
 
 def hosts_of(pool, agent):
@@ -367,3 +387,107 @@ async def test_agents_with_hosts_of_their_own_take_turns_when_none_is_idle(agent
 
     assert last.status is RunStatus.QUEUED
     assert {outcome.status for outcome in outcomes} == {RunStatus.COMPLETED}
+
+
+async def test_shared_agents_that_are_never_idle_make_room_for_an_agent_with_a_host_of_its_own():
+    pool, crew, [solo] = SteeredPool(), refs(3, name="crew"), refs(1, name="solo")
+    async with directory_over(pool, isolation=MIXED, agents_per_actor=2, most=2) as directory:
+        await directory.wake(crew)
+        await seated(pool, *crew)
+        pool.hosts[hosts_of(pool, crew[0])[0]].agents.pop(crew[0])
+        await beats(directory)
+        await directory.wake([solo])
+
+        await beats(directory, 4)
+
+        assert hosts_of(pool, solo) != hosts_of(pool, crew[1]) == hosts_of(pool, crew[2]) != []
+
+
+async def test_where_all_shared_hosts_are_full_the_agents_of_one_take_turns_with_an_agent_of_the_other_kind():
+    pool, crew, [solo] = SteeredPool(), refs(4, name="crew"), refs(1, name="solo")
+    async with directory_over(pool, isolation=MIXED, agents_per_actor=2, most=2) as directory:
+        await directory.wake(crew)
+        await seated(pool, *crew)
+        await directory.wake([solo])
+
+        await beats(directory, 4)
+        sitting = [agent for agent in crew if hosts_of(pool, agent)]
+        assert hosts_of(pool, solo)
+        assert len(sitting) == 2
+
+        await beats(directory, 4)
+        assert all(hosts_of(pool, agent) for agent in crew)
+
+
+async def test_an_agent_is_seated_before_those_that_came_later_whatever_their_kind():
+    pool, [first, second, third] = SteeredPool(), refs(3, name="solo")
+    [shared] = refs(1, name="crew")
+    async with directory_over(pool, isolation=MIXED, most=1) as directory:
+        await directory.wake([first])
+        await seated(pool, first)
+        for agent in (second, shared, third):
+            await directory.wake([agent])
+        order = []
+        for _ in range(4):
+            [host] = pool.hosts.values()
+            order += host.agents
+            await directory.wake(list(host.agents))
+            await beats(directory, 3)
+
+    assert order == [first, second, shared, third]
+
+
+async def test_an_agent_that_is_woken_while_it_gives_its_host_away_waits_behind_the_others():
+    pool, [solo] = SteeredPool(), refs(1, name="solo")
+    [shared] = refs(1, name="crew")
+    async with directory_over(pool, isolation=MIXED, most=1) as directory:
+        await directory.wake([solo])
+        await seated(pool, solo)
+        [host] = pool.hosts.values()
+        host.run_ends.clear()
+        await directory.wake([shared])
+        await beats(directory, 4)
+
+        await directory.wake([solo])
+        host.run_ends.set()
+        await directory._clock.settle()
+
+        assert list(host.agents) == [shared]
+
+
+async def test_nobody_is_seated_on_a_host_that_is_being_emptied():
+    pool, crew, [solo] = SteeredPool(), refs(4, name="crew"), refs(1, name="solo")
+    async with directory_over(pool, isolation=MIXED, agents_per_actor=3, most=2) as directory:
+        await directory.wake(crew)
+        await seated(pool, *crew)
+        full, small = (pool.hosts[hosts_of(pool, agent)[0]] for agent in (crew[0], crew[3]))
+        small.run_ends.clear()
+        await directory.wake([solo])
+        await beats(directory, 3)
+
+        [late] = refs(1, start=4, name="crew")
+        await directory.wake([late])
+        await beats(directory)
+        assert hosts_of(pool, late) == []
+
+        full.agents.pop(crew[0])
+        await beats(directory, 2)
+        assert hosts_of(pool, late) == [full.host_id]
+
+
+async def test_one_host_is_emptied_for_one_agent_however_long_its_run_takes_to_end_unless_it_takes_too_long():
+    pool, others = SteeredPool(), refs(6, name="solo")
+    [late] = refs(1, start=6, name="solo")
+    async with directory_over(pool, isolation=MIXED, most=6) as directory:
+        await directory.wake(others)
+        await seated(pool, *others)
+        for host in pool.hosts.values():
+            host.run_ends.clear()
+        await beats(directory, 3)
+        await directory.wake([late])
+
+        await beats(directory, 3)
+        assert sum(host.handing_over for host in pool.hosts.values()) == 1
+
+        await beats(directory, 3)
+        assert sum(host.handing_over for host in pool.hosts.values()) == 2
