@@ -16,6 +16,7 @@ from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.remote import ROOT, find
 from actors.vigil import LOOK_EVERY, Vigil
+from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.governance.redaction import Redactor, named_secrets
@@ -102,7 +103,7 @@ class KeeperActor:
 
     async def _watch_over_root(self) -> None:
         """The root watches over this and all other parts of the node; somebody has to watch over the root."""
-        vigil = Vigil()
+        vigil = Vigil(SystemClock())
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray._private.state import actors as actor_table  # ray.util.state asks the dashboard, which may not run
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -84,6 +85,14 @@ async def whereabouts(actor: ActorHandle[Any]) -> Whereabouts:
     """Return where the actor is, from its own event loop: whoever gets an answer knows that it is not stuck."""
     found: Whereabouts = await ask(actor, "__ray_call__", _own_whereabouts)
     return found
+
+
+async def registered(actor: ActorHandle[Any]) -> Whereabouts | None:
+    """Return where Ray started the actor's present process, which may be stuck, even before it could do anything; None if it has none."""
+    entry = await asyncio.to_thread(actor_table, actor_id=actor._actor_id.hex())  # noqa: SLF001 - it has no public name
+    if not entry or entry["State"] == "DEAD" or not entry["Pid"]:
+        return None
+    return Whereabouts(entry["Address"]["NodeID"], entry["Pid"])
 
 
 def _own_whereabouts(_actor: object) -> Whereabouts:

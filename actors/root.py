@@ -35,11 +35,11 @@ from actors.remote import (
     kill,
     make,
     restarted,
-    whereabouts,
 )
 from actors.scheduler import SchedulerActor
 from actors.tool_task import warm_workers
 from actors.vigil import LOOK_EVERY, Vigil
+from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
@@ -61,7 +61,7 @@ class RootActor:
         self._ids = RandomIds()
         self._hosts: dict[str, ActorHandle[Any]] = {}
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
-        self._vigil = Vigil()
+        self._vigil = Vigil(SystemClock())
         self._parts = {
             KEEPER: self._part(KEEPER, KeeperActor),
             **{name: self._part(name, kind, movable=True) for name, kind in _SHARED_PARTS.items()},
@@ -74,9 +74,8 @@ class RootActor:
         host_id, actor = self._ahead.pop() if self._ahead else self._host()
         self._hosts[host_id] = actor
         try:
-            async with asyncio.timeout(_BIRTH_SECONDS):
-                self._vigil.note(host_id, await whereabouts(actor))
-        except (TimeoutError, RuntimeUnavailableError) as error:
+            await self._vigil.await_birth(host_id, actor, _BIRTH_SECONDS)
+        except RuntimeUnavailableError as error:
             await self.end_host(host_id)
             raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
         return host_id, actor
@@ -89,8 +88,10 @@ class RootActor:
         """Kill an agent actor, even one that hears nothing any more, and give up its handle; harmless for a dead one."""
         actor = self._hosts.pop(host_id, None)
         if actor is not None:
-            kill(actor)
-            self._vigil.kill(host_id)
+            try:
+                await self._vigil.end(host_id, actor)
+            finally:
+                kill(actor)
 
     async def warm_tools(self) -> None:
         """Have every tool slot import what calls need."""

@@ -2,60 +2,107 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psutil
 from ray.actor import ActorHandle
 
-from actors.remote import Whereabouts, here, whereabouts
+from actors.remote import Whereabouts, here, registered, whereabouts
+from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.ports.clock import Clock
 
 LOOK_EVERY = 2.0
 _PATIENCE = 8.0
 """Seconds that an actor may take for a sign of life."""
 _MOST_MISSES = 2
 """How often in a row it may give none before it is killed."""
+_MOST_MISSES_AT_BIRTH = 8
+"""The same for a process that was never heard from: one of a busy machine may take a minute to begin."""
+
+Find = Callable[[ActorHandle[Any]], Awaitable[Whereabouts | None]]
 
 logger = logging.getLogger(__name__)
 
 
 class Vigil:
-    """Knows the processes behind names, and kills those that a stopped process or a blocked loop keeps from answering."""
+    """Knows the processes of this node behind names, and kills those that a stopped process or a blocked loop keeps from answering.
 
-    def __init__(self) -> None:
-        self._processes: dict[str, psutil.Process] = {}
+    `answer` is asked of the actor itself, `register` of Ray, which knows a process before it can answer.
+    """
+
+    def __init__(
+        self, clock: Clock, node_id: str = "", answer: Find = whereabouts, register: Find = registered
+    ) -> None:
+        self._clock, self._node_id = clock, node_id or here()
+        self._answer, self._register = answer, register
+        self._heard: dict[str, psutil.Process] = {}
         self._missed: Counter[str] = Counter()
 
-    def note(self, name: str, where: Whereabouts) -> None:
-        """Remember the process behind a name, if it is one of this machine."""
-        known = self._processes.get(name)
-        if where.node_id == here() and (known is None or known.pid != where.pid):
-            self._processes[name] = psutil.Process(where.pid)
-
     async def look(self, name: str, actor: ActorHandle[Any]) -> None:
-        """Ask for a sign of life; kill the process that gave none twice in a row. The dead are Ray's own concern."""
+        """Ask for a sign of life; kill the process that gave none too often in a row. The dead are Ray's own concern."""
         try:
-            async with asyncio.timeout(_PATIENCE):
-                self.note(name, await whereabouts(actor))
+            async with deadline(self._clock, _PATIENCE):
+                self._note(name, await self._answer(actor))
         except RuntimeUnavailableError:
             self._missed[name] = 0
         except TimeoutError:
             self._missed[name] += 1
-            if self._missed[name] >= _MOST_MISSES and name in self._processes:
-                logger.warning("the %s has not answered %d times in a row; it is killed", name, _MOST_MISSES)
-                self.kill(name)
+            await self._judge(name, actor)
         else:
             self._missed[name] = 0
 
-    def kill(self, name: str) -> None:
-        """Kill the process behind a name; psutil makes sure that its number does not belong to another one by now."""
-        process = self._processes.pop(name, None)
+    async def await_birth(self, name: str, actor: ActorHandle[Any], seconds: float) -> None:
+        """Return at the first sign of life; raises RuntimeUnavailableError if none comes within that many seconds."""
+        try:
+            async with deadline(self._clock, seconds):
+                self._note(name, await self._answer(actor))
+        except TimeoutError as error:
+            raise RuntimeUnavailableError(f"{name} gave no sign of life within {seconds:g} s") from error
+
+    async def end(self, name: str, actor: ActorHandle[Any]) -> None:
+        """Kill the actor's process, however stuck it is; harmless for a dead one."""
+        process = await self._process_of(actor) or self._heard.get(name)
+        self._heard.pop(name, None)
+        del self._missed[name]
+        if process is not None:
+            _kill(process)
+
+    async def _judge(self, name: str, actor: ActorHandle[Any]) -> None:
+        process = await self._process_of(actor)
         if process is None:
             return
+        most = _MOST_MISSES if process == self._heard.get(name) else _MOST_MISSES_AT_BIRTH
+        if self._missed[name] >= most:
+            logger.warning("the %s has not answered %d times in a row; it is killed", name, self._missed[name])
+            self._missed[name] = 0
+            _kill(process)
+
+    async def _process_of(self, actor: ActorHandle[Any]) -> psutil.Process | None:
+        return self._here(await self._register(actor))
+
+    def _note(self, name: str, where: Whereabouts | None) -> None:
+        known = self._heard.get(name)
+        if where is not None and (known is None or known.pid != where.pid):
+            process = self._here(where)
+            if process is not None:
+                self._heard[name] = process
+
+    def _here(self, where: Whereabouts | None) -> psutil.Process | None:
+        if where is None or where.node_id != self._node_id:
+            return None
         try:
-            process.kill()
+            return psutil.Process(where.pid)
         except psutil.NoSuchProcess:
-            return
+            return None
+
+
+def _kill(process: psutil.Process) -> None:
+    """Kill a process; psutil makes sure that its number does not belong to another one by now."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
