@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from actors.agent import RemoteDefinitions
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.plan import RuntimePlan
@@ -29,6 +30,7 @@ class SchedulerActor:
             store=store,
             wake=self._wake,
             next_fire=next_fire,
+            definitions=RemoteDefinitions(plan.namespace, clock),
             clock=clock,
             catch_up=timedelta(seconds=plan.catch_up_seconds),
         )

@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentRef, Limits
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.errors import RetryableError
+from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.errors import OwlClawError, RetryableError
 from owlclaw_ray.ids import FiringId, RunId, derived_id
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.store import CommandStore, FireSchedule, ScheduleFired, ScheduleStore, SubmitRun
+from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.store import (
+    CommandFailed,
+    CommandStore,
+    FireSchedule,
+    Outcome,
+    ScheduleFired,
+    ScheduleStore,
+    SubmitRun,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +40,10 @@ LATE = timedelta(seconds=5)
 """A tick that fires later than this after its time is `caught_up`, not `fired`."""
 
 _MOST_MISSED = 10_000
+_POSTPONED = timedelta(hours=1)
+"""How long a schedule rests that cannot be planned or stored, so that it neither ends nor holds up the others."""
+_DEFINITION_SECONDS = 3.0
+"""How long a firing waits for its agent's definition; then the default limits hold."""
 
 
 class ScheduleEngineStore(CommandStore, ScheduleStore, Protocol):
@@ -69,6 +83,12 @@ def plan_firing(schedule: Schedule, now: datetime, next_fire: NextFire, catch_up
         return Firing(tuple(ticks), following, None)
     ticks.append(_tick(schedule, last, now, _lateness(last, now)))
     return Firing(tuple(ticks), following, _run(schedule, last, now))
+
+
+def postpone(schedule: Schedule, now: datetime, reason: str) -> Firing:
+    """Account for a due time that cannot fire, and try the schedule again later."""
+    assert schedule.next_fire_at is not None
+    return Firing((_skipped(schedule, [schedule.next_fire_at], now, reason),), now + _POSTPONED, None)
 
 
 def _missed(schedule: Schedule, due: datetime, now: datetime, next_fire: NextFire) -> tuple[list[datetime], datetime]:
@@ -116,8 +136,17 @@ def _run(schedule: Schedule, due: datetime, now: datetime) -> SubmitRun:
     return SubmitRun(_run_id(schedule, due), schedule.agent, trigger, now)
 
 
+def _command(schedule: Schedule, plan: Firing, queue_limit: int | None) -> FireSchedule:
+    run = None if plan.run is None else replace(plan.run, queue_limit=queue_limit)
+    assert schedule.next_fire_at is not None
+    return FireSchedule(schedule.schedule_id, schedule.next_fire_at, plan.ticks, plan.next_fire_at, run)
+
+
 class Scheduler:
-    """Fires what is due, and sleeps until the next due time or `poll` seconds, whichever is first."""
+    """Fires what is due, and sleeps until the next due time or `poll` seconds, whichever is first.
+
+    A firing that finds its agent's queue full is skipped, and its tick says so.
+    """
 
     def __init__(
         self,
@@ -125,11 +154,12 @@ class Scheduler:
         store: ScheduleEngineStore,
         wake: Callable[[Sequence[AgentRef]], Awaitable[object]],
         next_fire: NextFire,
+        definitions: Definitions,
         clock: Clock,
         catch_up: timedelta = timedelta(days=1),
         poll: float = 1.0,
     ) -> None:
-        self._store, self._wake, self._next_fire = store, wake, next_fire
+        self._store, self._wake, self._next_fire, self._definitions = store, wake, next_fire, definitions
         self._clock, self._catch_up, self._poll = clock, catch_up, poll
         self._task: asyncio.Task[None] | None = None
 
@@ -150,20 +180,48 @@ class Scheduler:
         due = await self._store.due_schedules(now)
         if not due:
             return 0
-        commands = []
-        for schedule in due:
-            try:
-                plan = plan_firing(schedule, now, self._next_fire, self._catch_up)
-            except Exception:
-                logger.exception("schedule %s of %s cannot fire", schedule.schedule_id, schedule.agent)
-                continue
-            expected = schedule.next_fire_at or now
-            commands.append(FireSchedule(schedule.schedule_id, expected, plan.ticks, plan.next_fire_at, plan.run))
-        outcomes = await self._store.apply(commands)
+        limits = await self._queue_limits({schedule.agent.definition for schedule in due})
+        plans = [self._plan(schedule, now) for schedule in due]
+        outcomes = await self._store.apply(
+            [
+                _command(schedule, plan, limits[schedule.agent.definition])
+                for schedule, plan in zip(due, plans, strict=True)
+            ]
+        )
+        await self._postpone_refused(due, outcomes, now)
         fired = [each.run.agent for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None]
         if fired:
             await self._wake(fired)
         return len(fired)
+
+    def _plan(self, schedule: Schedule, now: datetime) -> Firing:
+        try:
+            return plan_firing(schedule, now, self._next_fire, self._catch_up)
+        except Exception as error:
+            logger.exception("schedule %s of %s cannot fire", schedule.schedule_id, schedule.agent)
+            return postpone(schedule, now, f"it could not be planned: {type(error).__name__}: {error}")
+
+    async def _postpone_refused(self, due: Sequence[Schedule], outcomes: Sequence[Outcome], now: datetime) -> None:
+        postponed = []
+        for schedule, outcome in zip(due, outcomes, strict=True):
+            if isinstance(outcome, CommandFailed):
+                logger.error("schedule %s of %s cannot fire: %s", schedule.schedule_id, schedule.agent, outcome.message)
+                plan = postpone(schedule, now, f"its firing could not be stored: {outcome.message}")
+                postponed.append(_command(schedule, plan, None))
+        if postponed:
+            await self._store.apply(postponed)
+
+    async def _queue_limits(self, names: Iterable[str]) -> dict[str, int]:
+        names = tuple(names)
+        return dict(zip(names, await asyncio.gather(*map(self._queue_limit, names)), strict=True))
+
+    async def _queue_limit(self, name: str) -> int:
+        try:
+            async with deadline(self._clock, _DEFINITION_SECONDS):
+                return (await self._definitions.get(name)).limits.queued_runs
+        except (OwlClawError, TimeoutError) as error:
+            logger.warning("a schedule of %s fires under the default limits: %s", name, error)
+            return Limits().queued_runs
 
     async def _loop(self) -> None:
         while True:

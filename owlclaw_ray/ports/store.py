@@ -223,6 +223,7 @@ class FireSchedule:
     """Account for due times of a schedule and move it on: all of it, or, if a tick's firing_id is there already, nothing.
 
     Applies only while the schedule is active and its next_fire_at is `expected_due`. Outcome: ScheduleFired or AlreadyFired.
+    If the run is refused, because its agent's queue is full or its policy says so, its tick is stored as skipped, with the reason.
     """
 
     schedule_id: ScheduleId

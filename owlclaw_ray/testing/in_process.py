@@ -365,7 +365,9 @@ def assemble(
     )
     runtime.store, runtime.directory, runtime.pool = store, directory, pool
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
-    runtime.scheduler = Scheduler(store=grouped, wake=dispatcher.wake, next_fire=next_fire, clock=clock)
+    runtime.scheduler = Scheduler(
+        store=grouped, wake=dispatcher.wake, next_fire=next_fire, definitions=definitions, clock=clock
+    )
     return runtime
 
 

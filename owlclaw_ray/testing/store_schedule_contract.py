@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import FiringId, RunId, ScheduleId
 from owlclaw_ray.ports.store import (
     AlreadyFired,
@@ -118,6 +118,33 @@ class ScheduleContract:
         assert await store.next_due() is None
         [done] = await store.schedules(AGENT)
         assert (done.status, done.next_fire_at) == (ScheduleStatus.DONE, None)
+
+    async def test_a_firing_that_finds_its_agents_queue_full_is_skipped_and_says_why(self, store: Store) -> None:
+        await store.apply([CreateSchedule(schedule("sch_1"), 9), CreateSchedule(schedule("sch_2"), 9)])
+        following = DUE + timedelta(minutes=5)
+        first, second = (firing(each, DUE, following) for each in ("sch_1", "sch_2"))
+        assert second.run is not None
+        limited = replace(second, run=replace(second.run, queue_limit=1))
+
+        outcomes = await store.apply([first, limited])
+        resent = (await store.apply([limited]))[0]
+
+        [tick] = await store.ticks(ScheduleId("sch_2"))
+        assert (outcomes[1], resent) == (ScheduleFired(None), AlreadyFired())
+        assert (tick.outcome, tick.run_id) == (TickOutcome.SKIPPED, None)
+        assert tick.reason == "1 runs of the agent were queued, and no more may be (limits.queued_runs)"
+        assert await store.run(AGENT.tenant, RunId("run-sch_2-35")) is None
+        assert {each.next_fire_at for each in await store.schedules(AGENT)} == {following}
+
+    async def test_a_firing_for_idle_agents_alone_is_skipped_where_its_agent_is_busy(self, store: Store) -> None:
+        await store.apply([CreateSchedule(schedule("sch_1"), 9), CreateSchedule(schedule("sch_2"), 9)])
+        first, second = (firing(each, DUE, None) for each in ("sch_1", "sch_2"))
+        assert second.run is not None
+
+        await store.apply([first, replace(second, run=replace(second.run, busy=BusyPolicy.REJECT))])
+
+        [tick] = await store.ticks(ScheduleId("sch_2"))
+        assert (tick.outcome, tick.reason) == (TickOutcome.SKIPPED, "the agent was busy with run-sch_1-35")
 
     async def test_cancelling_names_the_runs_that_are_under_way(self, store: Store) -> None:
         await store.apply([CreateSchedule(schedule("sch_1"), 9), firing("sch_1", DUE, DUE + timedelta(minutes=5))])

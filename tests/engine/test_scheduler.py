@@ -1,13 +1,18 @@
+import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits, ModelChoice
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
-from owlclaw_ray.engine.scheduler import plan_firing
+from owlclaw_ray.engine.scheduler import Scheduler, plan_firing
+from owlclaw_ray.errors import UnknownAgentError
 from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ports.store import AlreadyFired, CommandFailed, RunAccepted, ScheduleFired
+from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.cron import next_fire
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -90,3 +95,123 @@ def test_every_due_time_ends_in_exactly_one_tick(minutes_late):
 
     assert sum(tick.count for tick in plan.ticks) == minutes_late + 1
     assert plan.next_fire_at == NOON + timedelta(minutes=minutes_late + 1)
+
+
+class Schedules:
+    """The store's schedules, as the engine sees them; firings of those in `refused` cannot be stored."""
+
+    def __init__(self, *schedules):
+        self.active = {schedule.schedule_id: schedule for schedule in schedules}
+        self.refused = set()
+        self.commands = []
+
+    async def due_schedules(self, now, limit=500):
+        due = [each for each in self.active.values() if each.next_fire_at is not None and each.next_fire_at <= now]
+        return sorted(due, key=lambda each: each.next_fire_at)[:limit]
+
+    async def next_due(self):
+        return min((each.next_fire_at for each in self.active.values() if each.next_fire_at), default=None)
+
+    async def apply(self, commands):
+        self.commands += commands
+        return [self._fire(command) for command in commands]
+
+    def _fire(self, command):
+        if command.run is not None and command.schedule_id in self.refused:
+            return CommandFailed("no")
+        schedule = self.active[command.schedule_id]
+        if schedule.next_fire_at != command.expected_due:
+            return AlreadyFired()
+        self.active[command.schedule_id] = replace(schedule, next_fire_at=command.next_fire_at)
+        return ScheduleFired(command.run and RunAccepted(command.run.run_id, 1, command.run.agent))
+
+
+class Definitions:
+    """One definition, unless another answer is wanted."""
+
+    def __init__(self):
+        self.answer = self.give
+
+    async def get(self, name):
+        return await self.answer(name)
+
+    async def give(self, name):
+        return AgentDefinition(name, "1", "", "", "", "", ModelChoice(("test",)), Limits(queued_runs=7))
+
+
+async def unknown(name):
+    raise UnknownAgentError(name)
+
+
+async def never(name):
+    await asyncio.Event().wait()
+
+
+def scheduler_over(store, definitions=None):
+    woken = []
+
+    async def wake(agents):
+        woken.extend(agents)
+
+    made = Scheduler(
+        store=store,
+        wake=wake,
+        next_fire=next_fire,
+        definitions=definitions or Definitions(),
+        clock=ManualClock(NOON),
+    )
+    return made, woken
+
+
+async def test_one_schedule_that_cannot_be_planned_is_skipped_with_its_reason_and_holds_up_nobody():
+    broken = replace(every_minute(NOON - DAY), cron_expression="nonsense")
+    store = Schedules(broken, once(NOON))
+    scheduler, woken = scheduler_over(store)
+
+    assert await scheduler.tick() == 1
+    assert await scheduler.tick() == 0
+
+    [tick] = store.commands[0].ticks
+    assert woken == [AgentRef.parse("watch")]
+    assert (tick.outcome, tick.reason.partition(":")[0]) == (TickOutcome.SKIPPED, "it could not be planned")
+    assert await store.next_due() == NOON + timedelta(hours=1)
+
+
+async def test_a_firing_that_the_store_refuses_is_skipped_with_its_reason_and_tried_again_later():
+    store = Schedules(once(NOON), every_minute(NOON))
+    store.refused = {"sch_1"}
+    scheduler, _ = scheduler_over(store)
+
+    assert await scheduler.tick() == 1
+    assert await scheduler.tick() == 0
+    store.refused.clear()
+    await scheduler._clock.advance(3_600)
+    assert await scheduler.tick() == 2
+
+    [refused, _, skipped] = store.commands[:3]
+    assert refused.schedule_id == skipped.schedule_id == "sch_1"
+    assert skipped.ticks[0].reason == "its firing could not be stored: no"
+
+
+async def test_a_firing_respects_the_queue_limit_of_its_agents_definition():
+    store = Schedules(once(NOON))
+    scheduler, _ = scheduler_over(store)
+
+    await scheduler.tick()
+
+    assert [command.run.queue_limit for command in store.commands] == [7]
+
+
+async def test_schedules_fire_under_the_default_limits_where_the_definition_is_not_to_be_had():
+    definitions, store = Definitions(), Schedules(once(NOON), every_minute(NOON))
+    scheduler, _ = scheduler_over(store, definitions)
+
+    definitions.answer = unknown
+    await scheduler.tick()
+    definitions.answer = never
+    await scheduler._clock.advance(60)
+    ticking = asyncio.create_task(scheduler.tick())
+    await scheduler._clock.advance(3)
+
+    assert await ticking == 1
+    assert [command.run.queue_limit for command in store.commands] == [Limits().queued_runs] * 3

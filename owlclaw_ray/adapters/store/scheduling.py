@@ -7,12 +7,14 @@ from dataclasses import replace
 from owlclaw_ray.adapters.store.codec import agent_key
 from owlclaw_ray.adapters.store.submitting import submit_run
 from owlclaw_ray.adapters.store.working_set import WorkingSet
-from owlclaw_ray.domain.schedule import ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.ports.store import (
+    AgentBusy,
     AlreadyFired,
     CancelSchedule,
     CreateSchedule,
     FireSchedule,
+    QueueFull,
     RunAccepted,
     ScheduleCancelled,
     ScheduleCreated,
@@ -63,13 +65,32 @@ def fire_schedule(store: WorkingSet, command: FireSchedule) -> ScheduleFired | A
         return AlreadyFired()
     if any(tick.firing_id in store.firings for tick in command.ticks):
         return AlreadyFired()
-    accepted = None if command.run is None else submit_run(store, command.run)
-    if accepted is not None and not isinstance(accepted, RunAccepted):
-        raise ValueError(f"the run of schedule {command.schedule_id} is refused: {accepted}")
-    store.changes.ticks += command.ticks
-    store.firings.update(tick.firing_id for tick in command.ticks)
-    fired = [tick.run_id for tick in command.ticks if tick.run_id is not None and tick.run_id in store.runs]
+    accepted, ticks = _submit(store, command)
+    store.changes.ticks += ticks
+    store.firings.update(tick.firing_id for tick in ticks)
+    fired = [tick.run_id for tick in ticks if tick.run_id is not None and tick.run_id in store.runs]
     store.fired_runs.setdefault(command.schedule_id, []).extend(fired)
     status = ScheduleStatus.ACTIVE if command.next_fire_at is not None else ScheduleStatus.DONE
     store.change_schedule(replace(schedule, status=status, next_fire_at=command.next_fire_at))
     return ScheduleFired(accepted)
+
+
+def _submit(store: WorkingSet, command: FireSchedule) -> tuple[RunAccepted | None, tuple[Tick, ...]]:
+    """Queue the run, if there is one and it is not refused; return the ticks, that of a refused run as skipped."""
+    run = command.run
+    if run is None:
+        return None, command.ticks
+    match submit_run(store, run):
+        case RunAccepted() as accepted:
+            return accepted, command.ticks
+        case QueueFull(limit):
+            reason = f"{limit} runs of the agent were queued, and no more may be (limits.queued_runs)"
+        case AgentBusy(busy_with):
+            reason = f"the agent was busy with {busy_with}"
+        case refused:
+            raise ValueError(f"the run of schedule {command.schedule_id} is refused: {refused}")
+    return None, tuple(_skipped(tick, reason) if tick.run_id == run.run_id else tick for tick in command.ticks)
+
+
+def _skipped(tick: Tick, reason: str) -> Tick:
+    return replace(tick, outcome=TickOutcome.SKIPPED, run_id=None, reason=reason)
