@@ -52,7 +52,9 @@ class DirectoryActor:
                 return await self._directory.start()
             except RuntimeUnavailableError as error:
                 logger.warning("the Directory waits for its root: %s", error)
-                await asyncio.sleep(_PAUSE)
+            except Exception:
+                logger.exception("the Directory cannot start; it tries again")
+            await self._clock.sleep(_PAUSE)
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """See Directory.wake."""

@@ -72,26 +72,29 @@ class RootActor:
     async def spawn_host(self) -> tuple[str, ActorHandle[Any]]:
         """Return a new agent actor as soon as it answers; raises RuntimeUnavailableError if it does not come to life."""
         host_id, actor = self._ahead.pop() if self._ahead else self._host()
-        self._hosts[host_id] = actor
         try:
             await self._vigil.await_birth(host_id, actor, _BIRTH_SECONDS)
         except RuntimeUnavailableError as error:
-            await self.end_host(host_id)
+            await self._end(host_id, actor)
             raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
+        self._hosts[host_id] = actor
         return host_id, actor
 
     async def hosts(self) -> Sequence[tuple[str, ActorHandle[Any]]]:
-        """Return all agent actors, dead ones included until somebody ends them."""
+        """Return all agent actors that have answered once, dead ones included until somebody ends them."""
         return tuple(self._hosts.items())
 
     async def end_host(self, host_id: str) -> None:
         """Kill an agent actor, even one that hears nothing any more, and give up its handle; harmless for a dead one."""
         actor = self._hosts.pop(host_id, None)
         if actor is not None:
-            try:
-                await self._vigil.end(host_id, actor)
-            finally:
-                kill(actor)
+            await self._end(host_id, actor)
+
+    async def _end(self, host_id: str, actor: ActorHandle[Any]) -> None:
+        try:
+            await self._vigil.end(host_id, actor)
+        finally:
+            kill(actor)
 
     async def warm_tools(self) -> None:
         """Have every tool slot import what calls need."""

@@ -69,6 +69,8 @@ class Directory:
         self._seating = Seating(placement.agents_per_actor)
         self._line = WaitingLine()
         self._returning: set[AgentRef] = set()
+        self._dismissed: set[str] = set()
+        """Hosts that are being ended."""
         self._spawning = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept = self._closed = False
@@ -78,9 +80,7 @@ class Directory:
 
         Spare hosts are made from the first sweep on: until then the processor belongs to those who are starting too.
         """
-        for host in await self._pool.living():
-            self._welcome(host)
-        await asyncio.gather(*(self._ask_who_is_there(seat) for seat in self._seating))
+        await self._take_in()
         self._spawn_task(self._attempt(self.take_over))
         self._spawn_task(self._every(self._placement.heartbeat, self._beat))
         self._spawn_task(self._every(self._placement.sweep, self.sweep))
@@ -109,7 +109,9 @@ class Directory:
         for agent, seat in seated.items():
             at_home.setdefault(seat.host.host_id, (seat, []))[1].append(agent)
         for seat, residents in at_home.values():
-            self._spawn_task(self._deliver(seat, residents))
+            new = [agent for agent in residents if agent in seat.coming]
+            seat.coming.update(new)
+            self._spawn_task(self._deliver(seat, new, [agent for agent in residents if agent not in seat.coming]))
         if full:
             self._refill()
             self._make_room()
@@ -144,10 +146,17 @@ class Directory:
         await self.wake(await self._store.agents_with_work(_EVERYBODY))
 
     async def sweep(self) -> None:
-        """Take over what nobody holds, and keep the warm pool full."""
+        """Take over what nobody holds, take in hosts of which nobody heard, and keep the warm pool full."""
         await self.wake(await self._store.agents_with_work())
         self._swept = True
+        await self._take_in()
         self._refill()
+
+    async def _take_in(self) -> None:
+        """Learn of hosts made by another Directory, or whose making or ending got no answer."""
+        seats = [self._welcome(host) for host in await self._pool.living()]
+        await asyncio.gather(*(self._ask_who_is_there(seat) for seat in seats if seat is not None))
+        await self._seat_waiting()
 
     async def _beat(self) -> None:
         """Do as `heartbeat`, without waiting for hosts that are slow to answer."""
@@ -181,7 +190,7 @@ class Directory:
             self._spawn_task(self._vacate(seat, overdue, seat.host.release))
 
     async def _ask_who_is_there(self, seat: Seat) -> None:
-        before = seat.agents - seat.coming - seat.leaving
+        before = seat.agents.difference(seat.coming, seat.leaving)
         try:
             hosted = await seat.host.hosted()
         except HostGoneError:
@@ -254,21 +263,26 @@ class Directory:
         self._line.leave(agent)
         return seat
 
-    async def _deliver(self, seat: Seat, agents: Sequence[AgentRef]) -> None:
-        """Wake the agents on their host, adopting those that it does not hold."""
-        new = [agent for agent in agents if agent in seat.coming]
-        old = [agent for agent in agents if agent not in seat.coming]
+    async def _deliver(self, seat: Seat, new: Sequence[AgentRef], old: Sequence[AgentRef]) -> None:
+        """Have the host adopt the new agents and wake the old ones; adopt also those of them that it does not hold."""
         try:
             if new:
                 await seat.host.adopt(new)
             strangers = await seat.host.wake(old) if old else ()
             if strangers:
-                await seat.host.adopt(strangers)
+                await self._adopt_strangers(seat, strangers)
         except HostGoneError:
             self._bury(seat)
-            await self.wake(agents)
+            await self.wake((*new, *old))
         finally:
-            seat.coming.difference_update(agents)
+            seat.arrived(new)
+
+    async def _adopt_strangers(self, seat: Seat, agents: Sequence[AgentRef]) -> None:
+        seat.coming.update(agents)
+        try:
+            await seat.host.adopt(agents)
+        finally:
+            seat.arrived(agents)
 
     async def _seat_waiting(self) -> None:
         await self.wake(())
@@ -303,7 +317,7 @@ class Directory:
         if self._closed or not self._seating.remove(seat):
             return
         logger.warning("host %s is gone; its %d agents are taken over", seat.host.host_id, len(seat.agents))
-        self._spawn_task(self._pool.kill(seat.host))
+        self._dismiss(seat.host)
         self._refill()
         if seat.agents:
             self._spawn_task(self._attempt(self.take_over))
@@ -329,7 +343,7 @@ class Directory:
         pressed = [seat for seat in spare if self._pressed(seat)]
         surplus = pressed or (spare if len(spare) > self._placement.warm * self._pool.nodes else [])
         if surplus and self._seating.remove(surplus[-1]):
-            self._spawn_task(self._pool.kill(surplus[-1].host))
+            self._dismiss(surplus[-1].host)
 
     def _hosts_for(self, isolation: Isolation) -> int:
         """Return how many hosts the agents would fill that wait for a place of that kind."""
@@ -357,8 +371,23 @@ class Directory:
             self._welcome(host)
             await self._seat_waiting()
 
-    def _welcome(self, host: Host) -> None:
-        self._spawn_task(self._mourn(self._seating.add(host)))
+    def _welcome(self, host: Host) -> Seat | None:
+        """Return the host's new seat; None if it is known, or being ended."""
+        if host.host_id in self._seating or host.host_id in self._dismissed:
+            return None
+        seat = self._seating.add(host)
+        self._spawn_task(self._mourn(seat))
+        return seat
+
+    def _dismiss(self, host: Host) -> None:
+        self._dismissed.add(host.host_id)
+        self._spawn_task(self._end(host))
+
+    async def _end(self, host: Host) -> None:
+        try:
+            await self._pool.kill(host)
+        finally:
+            self._dismissed.discard(host.host_id)
 
     async def _mourn(self, seat: Seat) -> None:
         await seat.host.ended()

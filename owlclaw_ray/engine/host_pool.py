@@ -73,11 +73,11 @@ class HostPool(Protocol):
         ...
 
     async def spawn(self) -> Host:
-        """Return a new host that answers; takes seconds."""
+        """Return a new host that answers; takes seconds. If the call fails, there may be one all the same: see `living`."""
         ...
 
     async def living(self) -> Sequence[Host]:
-        """Return the hosts that exist, those made by an earlier Directory included."""
+        """Return the hosts that exist and have answered once, those included that nobody was told of."""
         ...
 
     async def kill(self, host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,8 +19,8 @@ class Seat:
     isolation: Isolation | None = None
     """None for a spare one."""
     agents: set[AgentRef] = field(default_factory=set)
-    coming: set[AgentRef] = field(default_factory=set)
-    """Agents on their way to the host, which may not know them yet."""
+    coming: Counter[AgentRef] = field(default_factory=Counter)
+    """Agents on their way to the host, which may not know them yet, each with the messages under way that bring it."""
     idle: dict[AgentRef, float] = field(default_factory=dict)
     """Those of its agents that are idle longest, the longest first, with the seconds."""
     leaving: set[AgentRef] = field(default_factory=set)
@@ -31,6 +32,14 @@ class Seat:
     being_checked: bool = False
     closing: bool = False
     """Being emptied, because others wait for its place: nobody is seated here until it is spare."""
+
+    def arrived(self, agents: Iterable[AgentRef]) -> None:
+        """Note that one message has brought these agents; others may still be under way with them."""
+        for agent in agents:
+            if self.coming[agent] <= 1:
+                del self.coming[agent]
+            else:
+                self.coming[agent] -= 1
 
 
 class Seating:
@@ -46,6 +55,9 @@ class Seating:
 
     def __len__(self) -> int:
         return len(self._seats)
+
+    def __contains__(self, host_id: str) -> bool:
+        return host_id in self._seats
 
     def add(self, host: Host) -> Seat:
         """Return the new host's seat, which is spare."""
@@ -76,7 +88,7 @@ class Seating:
         if seat.isolation is None:
             seat.isolation, seat.checks, seat.closing = isolation, 0, False
         seat.agents.add(agent)
-        seat.coming.add(agent)
+        seat.coming[agent] = 0
         self._where[agent] = seat
         return seat
 
@@ -102,7 +114,7 @@ class Seating:
             if self._where.get(agent) is seat:
                 del self._where[agent]
             seat.agents.discard(agent)
-            seat.coming.discard(agent)
+            seat.coming.pop(agent, None)
             seat.idle.pop(agent, None)
         if not seat.agents:
             seat.isolation = None

@@ -11,6 +11,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.directory import Directory, Placement
 from owlclaw_ray.engine.host import HostStatus
 from owlclaw_ray.engine.host_pool import HostGoneError
+from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, says
@@ -29,6 +30,9 @@ class SteeredHost:
         self.run_ends = asyncio.Event()
         self.run_ends.set()
         self.handing_over = 0
+        self.adopts = asyncio.Event()
+        self.adopts.set()
+        self.answers_at_once = ()
         self.dead = asyncio.Event()
 
     async def _reached(self):
@@ -40,6 +44,9 @@ class SteeredHost:
 
     async def adopt(self, agents):
         await self._reached()
+        if set(agents) <= set(self.answers_at_once):
+            return
+        await self.adopts.wait()
         self.agents.update(dict.fromkeys(agents))
         self.woken += agents
 
@@ -91,17 +98,24 @@ class SteeredPool:
     def __init__(self, *hosts):
         self.hosts = {host.host_id: host for host in hosts}
         self.made = len(hosts)
+        self.lost_answers = self.lost_ends = 0
 
     async def spawn(self):
         self.made += 1
         host = SteeredHost(f"host-{self.made}")
         self.hosts[host.host_id] = host
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise RuntimeUnavailableError("spawn_host")
         return host
 
     async def living(self):
         return list(self.hosts.values())
 
     async def kill(self, host):
+        if self.lost_ends:
+            self.lost_ends -= 1
+            return
         self.hosts.pop(host.host_id, None)
         host.dead.set()
 
@@ -491,3 +505,63 @@ async def test_one_host_is_emptied_for_one_agent_however_long_its_run_takes_to_e
 
         await beats(directory, 3)
         assert sum(host.handing_over for host in pool.hosts.values()) == 2
+
+
+async def test_a_heartbeat_while_an_agent_is_adopted_again_does_not_lose_it():
+    pool, [agent] = SteeredPool(), refs(1)
+    async with directory_over(pool) as directory:
+        await directory.wake([agent])
+        await seated(pool, agent)
+        [host] = pool.hosts.values()
+        host.agents.clear()
+        host.adopts.clear()
+
+        await directory.wake([agent])
+        await beats(directory)
+        assert directory.hosts() == {host.host_id: 1}
+
+        host.adopts.set()
+        await seated(pool, agent)
+
+
+async def test_an_agent_that_is_woken_again_on_its_way_is_on_its_way_until_it_has_arrived():
+    host, [agent] = SteeredHost("host-1"), refs(1)
+    pool = SteeredPool(host)
+    async with directory_over(pool) as directory:
+        host.adopts.clear()
+        await directory.wake([agent])
+        await directory._clock.settle()
+        host.answers_at_once = {agent}
+
+        await directory.wake([agent])
+        await beats(directory)
+        assert directory.hosts() == {host.host_id: 1}
+
+        host.adopts.set()
+        await seated(pool, agent)
+
+
+async def test_a_host_whose_making_got_no_answer_is_used():
+    pool, [agent] = SteeredPool(), refs(1)
+    pool.lost_answers = 1
+    async with directory_over(pool, most=1) as directory:
+        await directory.wake([agent])
+        await settled(lambda: pool.hosts)
+
+        await directory.sweep()
+        await seated(pool, agent)
+
+        assert pool.made == 1
+
+
+async def test_a_host_whose_end_got_no_answer_is_ended_again():
+    pool = SteeredPool(SteeredHost("host-1"), SteeredHost("host-2"))
+    pool.lost_ends = 1
+    async with directory_over(pool, warm=1) as directory:
+        await directory.sweep()
+        await beats(directory)
+        assert len(pool.hosts) == 2
+
+        await directory.sweep()
+        await beats(directory, 2)
+        assert len(pool.hosts) == 1

@@ -1,0 +1,60 @@
+"""The beginning of the Directory's actor, over a pool that a test steers."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.directory import DirectoryActor
+from actors.plan import RuntimePlan, WorkerPlan
+from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
+from owlclaw_ray.identity.defaults import Defaults
+
+
+class Pool:
+    """Knows its hosts only after some failures."""
+
+    nodes = 1
+
+    def __init__(self, *failures):
+        self.failures = list(failures)
+
+    async def living(self):
+        if self.failures:
+            raise self.failures.pop(0)
+        return ()
+
+
+class Store:
+    async def agents_with_work(self, limit=10_000):
+        raise StoreUnavailableError("not yet")
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return RuntimePlan(
+        worker=WorkerPlan("", str(tmp_path), str(tmp_path), "none", "trial"),
+        agents_dir=str(tmp_path),
+        store_url="sqlite://",
+        defaults=Defaults(),
+        placement=Placement(warm=0),
+        tool_slots=1,
+        max_concurrent_models=1,
+        model_retry=RetryPolicy(),
+        catch_up_seconds=60,
+        drain_seconds=1,
+    )
+
+
+@pytest.mark.parametrize("failure", [RuntimeUnavailableError("no root"), OSError("the GCS hung up"), KeyError("Alive")])
+async def test_a_directory_starts_in_the_end_whatever_fails_at_first(plan, monkeypatch, failure):
+    monkeypatch.setattr("actors.directory.RootedPool", lambda *_: Pool(failure, failure))
+    monkeypatch.setattr("actors.directory.KeeperClient", lambda _: Store())
+    monkeypatch.setattr("actors.directory.configure", lambda _: None)
+    monkeypatch.setattr("actors.directory._PAUSE", 0.0)
+
+    directory = DirectoryActor(plan)
+
+    assert await directory.hosts() == {}
+    await directory.stop(0)
