@@ -13,7 +13,7 @@ from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.durable import CommandRefusedError, DurableStore
 from owlclaw_ray.engine.permission import SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunLoop, RunServices, being_cancelled, deadline_passed, end_without_loop
@@ -123,11 +123,18 @@ class Activation:
             self._task.cancel()
 
     async def release(self) -> bool:
-        """Give the agent up, its state saved. Return whether it has runs waiting, so that it should be activated again."""
+        """Give the agent up, its state saved. Return whether it has runs waiting, so that it should be activated again.
+
+        It is given up too if the store will never take its state: then that of its last run holds.
+        """
         if self.lost:
             return False
         now = self._services.clock.now()
-        outcome = await self._store.apply(ReleaseAgent(self.agent, self.epoch, self.state, now))
+        try:
+            outcome = await self._store.apply(ReleaseAgent(self.agent, self.epoch, self.state, now))
+        except CommandRefusedError as error:
+            logger.error("%s leaves its host without its state being saved: %s", self.agent, error)  # noqa: TRY400
+            outcome = None
         self.lost = True
         return isinstance(outcome, Released) and outcome.pending
 

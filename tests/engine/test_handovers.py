@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.directory import Placement
-from owlclaw_ray.ports.store import ActivateAgent, ReleaseAgent
+from owlclaw_ray.ports.store import ActivateAgent, CommandFailed, ReleaseAgent
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, says
 
@@ -90,3 +92,34 @@ async def test_an_agent_that_is_woken_while_it_is_passivated_runs_at_one_place(a
     assert run.status is RunStatus.COMPLETED
     assert record.epoch == 2
     assert len(model.requests) == 2
+
+
+class RefusingStore:
+    """A store that never takes one kind of command."""
+
+    def __init__(self, store, kind):
+        self.store, self.kind = store, kind
+
+    async def apply(self, commands):
+        taken = [command for command in commands if not isinstance(command, self.kind)]
+        outcomes = iter(await self.store.apply(taken) if taken else ())
+        return [CommandFailed("no") if isinstance(command, self.kind) else next(outcomes) for command in commands]
+
+
+@pytest.mark.parametrize("leave", ["hand_over", "release"])
+async def test_an_agent_whose_state_the_store_refuses_leaves_its_host_all_the_same_and_runs_again(
+    agents, tmp_path, leave
+):
+    agents.define()
+    async with in_process_runtime(
+        agents_dir=agents.folder, data_dir=tmp_path / "data", models=[Model(lambda _: says("ok"))]
+    ) as runtime:
+        await runtime.trigger("watch", "first")
+        [host] = [host for host in runtime.pool.hosts.values() if await host.hosted()]
+        host._wire._store = RefusingStore(host._wire._store, ReleaseAgent)
+
+        gone = await getattr(host, leave)([WATCH])
+
+        assert gone == (WATCH,)
+        assert await host.hosted() == ()
+        assert (await runtime.trigger("watch", "second")).status is RunStatus.COMPLETED
