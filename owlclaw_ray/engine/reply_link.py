@@ -40,6 +40,8 @@ class ReplyLink(Generic[Call]):
         self._callers: dict[CallId, asyncio.Future[ModelReply]] = {}
         self._unsent: dict[CallId, Call] = {}
         self._withdrawn: list[CallId] = []
+        self._undelivered: list[CallId] = []
+        """Withdrawals that could not be sent even by themselves: they leave with the next message."""
         self._posted: set[CallId] = set()
         self._box: BoxId | None = None
         self._poster: asyncio.Task[None] | None = None
@@ -81,7 +83,7 @@ class ReplyLink(Generic[Call]):
 
     async def _post_batch(self) -> None:
         batch = tuple(islice(self._unsent.items(), _MOST_IN_A_MESSAGE))
-        withdrawn, self._withdrawn = self._withdrawn, []
+        withdrawn, self._withdrawn, self._undelivered = self._undelivered + self._withdrawn, [], []
         for call_id, _ in batch:
             del self._unsent[call_id]
         try:
@@ -91,6 +93,10 @@ class ReplyLink(Generic[Call]):
             self._lose([call_id for call_id, _ in batch], error)
             raise
         except Exception as error:  # noqa: BLE001 - it goes to every caller of the batch
+            if batch:
+                self._withdrawn = withdrawn + self._withdrawn
+            else:
+                self._undelivered = withdrawn
             self._fail([call_id for call_id, _ in batch], error)
             return
         self._note(box)

@@ -16,6 +16,8 @@ class Far:
     def __init__(self, perform):
         self.perform = perform
         self.posts = []
+        self.refused = set()
+        """Calls, and withdrawals, that cannot be put into a message."""
         self.numbers = count()
         self.open = asyncio.Event()
         self.open.set()
@@ -32,6 +34,8 @@ class Far:
     async def post(self, calls, withdrawn):
         self.posts.append(([call for _, call in calls], list(withdrawn)))
         await self.open.wait()
+        if self.refused & {*withdrawn, *(call for _, call in calls)}:
+            raise TypeError("cannot pickle it")
         self.check()
         return await self.box.post(calls, withdrawn)
 
@@ -210,6 +214,39 @@ async def test_what_cannot_be_sent_fails_its_callers(far):
 
     with pytest.raises(TypeError, match="cannot pickle"):
         await ReplyLink(far).ask("a")
+
+
+async def test_withdrawals_that_left_with_calls_that_cannot_be_sent_arrive_without_them(far, provider):
+    link = ReplyLink(far)
+    [hasty] = await asked(link, "hasty")
+    far.refused = {"bad"}
+    far.open.clear()
+    [first] = await asked(link, "first")
+    hasty.cancel()
+    [bad] = await asked(link, "bad")
+    far.open.set()
+    await settle()
+
+    assert far.posts == [(["hasty"], []), (["first"], []), (["bad"], [0]), ([], [0])]
+    assert provider.stopped == ["hasty"]
+    with pytest.raises(TypeError):
+        await bad
+    assert not first.done()
+
+
+async def test_withdrawals_that_cannot_be_sent_at_all_wait_for_the_next_message(far, provider):
+    link = ReplyLink(far)
+    [hasty] = await asked(link, "hasty")
+    far.refused = {0}
+
+    hasty.cancel()
+    await settle()
+    assert far.posts[1:] == [([], [0])]
+
+    far.refused = set()
+    await asked(link, "next")
+    assert far.posts[2:] == [(["next"], [0])]
+    assert provider.stopped == ["hasty"]
 
 
 async def test_a_thousand_calls_at_once_are_all_answered_in_few_messages(far, provider):
