@@ -7,6 +7,7 @@ the call, and the host once the attempt is lost. One of them is first.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ _FOLDER = "attempts"
 _KEPT_SECONDS = 30 * 86_400.0
 """How long the file of an attempt stays whose host did not live to remove it: longer than any call takes."""
 
+logger = logging.getLogger(__name__)
+
 
 class AttemptRevokedError(Exception):
     """The host has given this attempt up: the call must not run."""
@@ -32,27 +35,34 @@ class Beginnings:
         self._folder, self._clock = data_dir / _FOLDER, clock
 
     def begin(self, attempt: AttemptId) -> None:
-        """Note that the attempt begins; raises AttemptRevokedError if it may not any more. For the worker."""
+        """Note that the attempt begins; raises AttemptRevokedError if it may not any more, OSError if the disk refuses. For the worker."""
         if not self._make(attempt):
             raise AttemptRevokedError(attempt)
 
     def revoke(self, attempt: AttemptId) -> float | None:
-        """Return how many seconds ago the attempt began; None if it never did, and from now on never will. For the host."""
-        if self._make(attempt):
-            return None
-        began = (self._folder / attempt).stat().st_mtime
+        """Return how many seconds ago the attempt began; None if it never did, and from now on never will. For the host.
+
+        Where the disk does not let it tell (it is full, for example), the attempt counts as begun just now.
+        """
+        try:
+            if self._make(attempt):
+                return None
+            began = (self._folder / attempt).stat().st_mtime
+        except OSError as error:
+            logger.warning("whether a tool call began is not to be known: %s", error)
+            return 0.0
         return max(0.0, self._clock.now().timestamp() - began)
 
     def forget(self, attempt: AttemptId) -> None:
         """Remove the file of an attempt that is over: it was answered, or `revoke` has said that it began."""
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             (self._folder / attempt).unlink()
 
     def clear(self) -> None:
         """Remove the files of attempts that nobody can ask for any more."""
         oldest = self._clock.now().timestamp() - _KEPT_SECONDS
         for path in self._folder.glob("*"):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 if path.stat().st_mtime < oldest:
                     path.unlink()
 

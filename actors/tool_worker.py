@@ -21,6 +21,7 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ports.memory import Embedder
@@ -97,9 +98,12 @@ def execute(
     interpreter lock; the caller then sees the worker die.
     """
     worker = _worker(plan)
+    try:
+        if attempt is not None:
+            worker.beginnings.begin(attempt)
+    except OSError as error:
+        return [_not_begun(each, error) for each in invocations]
     outcomes = []
-    if attempt is not None:
-        worker.beginnings.begin(attempt)
     try:
         for each in invocations:
             faulthandler.dump_traceback_later(each.timeout + KILL_AFTER, exit=True, file=worker.silent)
@@ -107,6 +111,11 @@ def execute(
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcomes
+
+
+def _not_begun(invocation: ToolInvocation, cause: OSError) -> ToolOutcome:
+    message = f"{invocation.tool} did not run: that it begins could not be noted: {cause}"
+    return ToolOutcome(ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0)
 
 
 def warm(plan: WorkerPlan) -> None:

@@ -11,6 +11,7 @@ from actors.beginnings import AttemptRevokedError, Beginnings
 from actors.packing import pack, unpack
 from actors.plan import WorkerPlan
 from actors.tool_task import MOST_STARTS, TaskToolRunner, WorkerDiedError
+from actors.tool_worker import execute
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
@@ -78,6 +79,10 @@ async def die_at_once(tasks, invocations, attempt):
 async def be_killed_at_the_limit(tasks, invocations, attempt):
     tasks.begin(attempt)
     await tasks.clock.advance(LIMIT + 2)
+    raise WorkerDiedError("WorkerCrashedError")
+
+
+async def die_where_nothing_can_be_noted(tasks, invocations, attempt):
     raise WorkerDiedError("WorkerCrashedError")
 
 
@@ -201,3 +206,22 @@ async def test_files_of_attempts_whose_hosts_died_are_removed_in_the_end(tmp_pat
     tasks.beginnings.clear()
 
     assert [path.name for path in tasks.beginnings._folder.iterdir()] == ["try_2"]
+
+
+async def test_a_call_counts_as_begun_where_the_disk_does_not_tell(tmp_path):
+    (tmp_path / "attempts").write_text("no folder")
+    tasks = SteeredTasks(tmp_path, die_where_nothing_can_be_noted, succeed)
+
+    result = await outcome_of(tasks, tmp_path, call(Effect.ONCE))
+
+    assert result.error.type == "uncertain"
+
+
+def test_a_worker_that_cannot_note_the_beginning_of_a_call_does_not_run_it(tmp_path):
+    (tmp_path / "attempts").write_text("no folder")
+    plan = WorkerPlan("", str(tmp_path), str(tmp_path), "none", "trial")
+
+    [outcome] = execute(plan, [call(Effect.ONCE)], "try_1")
+
+    assert outcome.result.error.message.startswith("trial.act did not run")
+    assert outcome.result.error.retryable
