@@ -14,16 +14,15 @@ from actors.gateway_link import GatewayLink
 from actors.model_gateway import ModelGatewayActor
 from actors.plan import WorkerPlan
 from actors.remote import GATEWAY, full_name, kill, make
-from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import Message, ModelRequest, Role
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.testing.openai_server import Answer, Hang, OpenAIServer
+from tests.model_requests import model_request
 
 pytestmark = pytest.mark.ray
 
 NAMESPACE = "pool-trial"
+FOREVER = 10**9
 
 
 @dataclass
@@ -39,17 +38,7 @@ class Provider:
 
 
 def request(question, timeout=60.0):
-    return ModelRequest(
-        request_id=f"req_{question}",
-        model=ModelChoice(("openai/test-model",)),
-        system="You are calm.",
-        messages=(Message(Role.USER, question),),
-        tools=b"[]",
-        timeout=timeout,
-        agent_id="trader",
-        run_id="run_1",
-        trigger=Trigger(TriggerKind.API),
-    )
+    return model_request("openai/test-model", question=question, timeout=timeout)
 
 
 @pytest.fixture
@@ -95,8 +84,9 @@ async def hanging(link):
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    while link._link._poster is not None:
-        await asyncio.sleep(0.01)
+    poster = link._link._poster
+    if poster is not None:
+        await poster
 
 
 def asks(process, server):
@@ -108,21 +98,30 @@ def asks(process, server):
         return False
 
 
+async def hangs(link, server):
+    """Begin a call, and return it when the server has it."""
+    call = asyncio.create_task(link.complete(request("hang")))
+    assert await asyncio.to_thread(server.wait_for_request)
+    return call
+
+
 async def grown(trial, server, link, hanging):
-    """Begin calls until a helper makes the last of them; return its process."""
-    helpers = []
-    while not any(asks(helper, server) for helper in helpers):
-        hanging.append(asyncio.create_task(link.complete(request("hang"))))
-        await asyncio.to_thread(server.wait_for_request)
-        await asyncio.sleep(0.2)
-        helpers = trial.processes("ModelWorkerActor")
-    return helpers[0]
+    """Have calls wait until the gateway has a helper, and the last of them made by it; return its process."""
+    hanging += [await hangs(link, server), await hangs(link, server)]
+    while True:
+        probe = await hangs(link, server)
+        for helper in trial.processes("ModelWorkerActor"):
+            if asks(helper, server):
+                hanging.append(probe)
+                return helper
+        probe.cancel()
+        assert await asyncio.to_thread(server.wait_for_disconnect)
 
 
 async def test_a_gateway_with_waiting_calls_gets_a_helper_whose_death_costs_no_attempt(
     trial, provider, server, link, hanging
 ):
-    provider.hangs["hang"] = 1_000
+    provider.hangs["hang"] = FOREVER
     helper = await grown(trial, server, link, hanging)
     assert len(trial.processes("ModelWorkerActor")) == 1
 
@@ -137,21 +136,22 @@ async def test_a_gateway_with_waiting_calls_gets_a_helper_whose_death_costs_no_a
 async def test_cancelling_a_call_closes_the_connection_of_the_helper_that_makes_it(
     trial, provider, server, link, hanging
 ):
-    provider.hangs["hang"] = 1_000
+    provider.hangs["hang"] = FOREVER
     helper = await grown(trial, server, link, hanging)
 
     hanging[-1].cancel()
 
     assert await asyncio.to_thread(server.wait_for_disconnect)
-    while asks(helper, server):
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(10):
+        while asks(helper, server):
+            await asyncio.sleep(0)
     assert not any(task.done() for task in hanging[:-1])
 
 
 async def test_helpers_end_with_their_gateway_and_its_successor_makes_the_calls_again(
     trial, provider, server, link, hanging
 ):
-    provider.hangs["hang"] = 1_000
+    provider.hangs["hang"] = FOREVER
     helper = await grown(trial, server, link, hanging)
     provider.hangs["hang"] = 0
 

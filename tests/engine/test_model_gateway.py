@@ -5,14 +5,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import FailedAttempt, Message, ModelReply, ModelRequest, Role
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
-from owlclaw_ray.ids import RequestId
 from owlclaw_ray.testing.clock import ManualClock
+from tests.model_requests import model_request
 
 DOWN = ModelUnavailableError("rate limited")
 REFUSED = ModelRefusedError("bad key")
@@ -60,20 +58,6 @@ class Provider:
         return ModelReply(answer, (), model)
 
 
-def ask(*chain: str, timeout: float = 60.0) -> ModelRequest:
-    return ModelRequest(
-        request_id=RequestId("req_1"),
-        model=ModelChoice(chain),
-        system="",
-        messages=(Message(Role.USER, "你好"),),
-        tools=b"[]",
-        timeout=timeout,
-        agent_id="trader",
-        run_id="run_1",
-        trigger=Trigger(TriggerKind.API),
-    )
-
-
 @pytest.fixture
 def clock():
     return ManualClock()
@@ -93,7 +77,7 @@ async def finish(clock, coroutine, seconds=1_000.0):
 async def test_the_first_model_answers_and_nothing_else_is_asked(clock):
     provider = Provider(clock, a=["hello"], b=["never"])
 
-    reply = await gateway(provider).complete(ask("a", "b"))
+    reply = await gateway(provider).complete(model_request("a", "b"))
 
     assert (reply.text, reply.model, reply.failed_attempts) == ("hello", "a", ())
     assert provider.asked == [("a", 0.0)]
@@ -102,7 +86,7 @@ async def test_the_first_model_answers_and_nothing_else_is_asked(clock):
 async def test_an_outage_is_retried_with_growing_waits(clock):
     provider = Provider(clock, a=[DOWN, DOWN, "back"])
 
-    task = await finish(clock, gateway(provider).complete(ask("a")))
+    task = await finish(clock, gateway(provider).complete(model_request("a")))
 
     assert task.result().text == "back"
     assert [when for _, when in provider.asked] == [0.0, 0.25, 0.75]
@@ -111,7 +95,7 @@ async def test_an_outage_is_retried_with_growing_waits(clock):
 async def test_failed_attempts_are_reported_with_the_reply(clock):
     provider = Provider(clock, a=[REFUSED], b=[DOWN, "yes"])
 
-    task = await finish(clock, gateway(provider).complete(ask("a", "b")))
+    task = await finish(clock, gateway(provider).complete(model_request("a", "b")))
 
     assert task.result().failed_attempts == (
         FailedAttempt("a", "bad key", retryable=False),
@@ -122,7 +106,7 @@ async def test_failed_attempts_are_reported_with_the_reply(clock):
 async def test_the_provider_s_wish_is_waited_for_but_not_over_the_cap(clock):
     provider = Provider(clock, a=[ModelUnavailableError("429", 7.0), ModelUnavailableError("429", 3_600.0), "yes"])
 
-    await finish(clock, gateway(provider).complete(ask("a")))
+    await finish(clock, gateway(provider).complete(model_request("a")))
 
     assert [when for _, when in provider.asked] == [0.0, 7.0, 27.0]
 
@@ -130,7 +114,7 @@ async def test_the_provider_s_wish_is_waited_for_but_not_over_the_cap(clock):
 async def test_after_its_last_attempt_the_next_model_is_asked_at_once(clock):
     provider = Provider(clock, a=[DOWN], b=["yes"])
 
-    task = await finish(clock, gateway(provider).complete(ask("a", "b")))
+    task = await finish(clock, gateway(provider).complete(model_request("a", "b")))
 
     assert task.result().model == "b"
     assert [model for model, _ in provider.asked] == ["a", "a", "a", "b"]
@@ -140,7 +124,7 @@ async def test_after_its_last_attempt_the_next_model_is_asked_at_once(clock):
 async def test_a_refusal_is_not_retried_but_falls_back(clock):
     provider = Provider(clock, a=[REFUSED], b=["yes"])
 
-    reply = await gateway(provider).complete(ask("a", "b"))
+    reply = await gateway(provider).complete(model_request("a", "b"))
 
     assert reply.model == "b"
     assert provider.asked == [("a", 0.0), ("b", 0.0)]
@@ -149,7 +133,7 @@ async def test_a_refusal_is_not_retried_but_falls_back(clock):
 async def test_an_exhausted_chain_names_every_model_and_why(clock):
     provider = Provider(clock, a=[DOWN], b=[REFUSED])
 
-    task = await finish(clock, gateway(provider).complete(ask("a", "b", "c")))
+    task = await finish(clock, gateway(provider).complete(model_request("a", "b", "c")))
 
     error = task.exception()
     assert isinstance(error, ModelUnavailableError)
@@ -160,18 +144,18 @@ async def test_a_chain_of_refusals_is_a_refusal(clock):
     provider = Provider(clock, a=[REFUSED])
 
     with pytest.raises(ModelRefusedError, match="no model answered: a: bad key; b: no client serves it"):
-        await gateway(provider).complete(ask("a", "b"))
+        await gateway(provider).complete(model_request("a", "b"))
 
 
 async def test_an_empty_chain_says_what_to_set(clock):
     with pytest.raises(ModelRefusedError, match=r"`model:` in its agent\.yaml"):
-        await gateway(Provider(clock)).complete(ask())
+        await gateway(Provider(clock)).complete(model_request())
 
 
 async def test_each_attempt_has_its_own_time_limit(clock):
     provider = Provider(clock, a=[100.0, 100.0, "yes"])
 
-    task = await finish(clock, gateway(provider).complete(ask("a", timeout=10)))
+    task = await finish(clock, gateway(provider).complete(model_request("a", timeout=10)))
 
     reply = task.result()
     assert [attempt.error for attempt in reply.failed_attempts] == ["did not answer within 10 s"] * 2
@@ -188,7 +172,7 @@ def test_property_12_a_model_call_that_takes_longer_than_its_limit_is_stopped_an
     provider = Provider(clock, a=[*takes, 1_000.0])
     slow = next((number for number, seconds in enumerate([*takes, 1_000.0]) if seconds < limit), attempts)
 
-    task = asyncio.run(finish(clock, gateway(provider).complete(ask("a", timeout=limit))))
+    task = asyncio.run(finish(clock, gateway(provider).complete(model_request("a", timeout=limit))))
 
     told = [f"did not answer within {limit} s"] * min(slow, attempts)
     assert provider.cancelled == len(told)
@@ -203,7 +187,7 @@ def test_property_12_a_model_call_that_takes_longer_than_its_limit_is_stopped_an
 async def test_a_reply_carries_the_duration_of_its_own_attempt(clock):
     provider = Provider(clock, a=[DOWN, 2.5])
 
-    task = await finish(clock, gateway(provider).complete(ask("a")))
+    task = await finish(clock, gateway(provider).complete(model_request("a")))
 
     assert task.result().duration_ms == 2_500
 
@@ -211,7 +195,7 @@ async def test_a_reply_carries_the_duration_of_its_own_attempt(clock):
 async def test_cancelling_stops_the_attempt_and_frees_its_place(clock):
     provider = Provider(clock, a=[100.0, "yes"])
     models = gateway(provider, max_concurrent=1)
-    first = asyncio.create_task(models.complete(ask("a")))
+    first = asyncio.create_task(models.complete(model_request("a")))
     await clock.wait_for_sleepers()
 
     first.cancel()
@@ -219,13 +203,13 @@ async def test_cancelling_stops_the_attempt_and_frees_its_place(clock):
         await first
 
     assert provider.cancelled == 1
-    assert (await models.complete(ask("a"))).text == "yes"
+    assert (await models.complete(model_request("a"))).text == "yes"
     assert clock.sleepers == 0
 
 
 async def test_cancelling_during_the_wait_for_a_retry_asks_no_more(clock):
     provider = Provider(clock, a=[DOWN])
-    task = asyncio.create_task(gateway(provider).complete(ask("a")))
+    task = asyncio.create_task(gateway(provider).complete(model_request("a")))
     await clock.wait_for_sleepers()
     await clock.settle()
 
@@ -242,7 +226,7 @@ async def test_attempts_over_the_limit_wait_in_the_order_of_their_coming(clock):
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(5):
-            tasks.create_task(models.complete(ask(f"m{number}")))
+            tasks.create_task(models.complete(model_request(f"m{number}")))
         await clock.advance(10)
 
     assert provider.most_running == 2
@@ -254,7 +238,7 @@ async def test_waiting_for_a_place_does_not_count_against_the_time_limit(clock):
     models = gateway(provider, max_concurrent=1)
 
     async with asyncio.TaskGroup() as tasks:
-        both = [tasks.create_task(models.complete(ask(model, timeout=10))) for model in ("a", "b")]
+        both = [tasks.create_task(models.complete(model_request(model, timeout=10))) for model in ("a", "b")]
         await clock.advance(20)
 
     assert [task.result().failed_attempts for task in both] == [(), ()]
@@ -264,10 +248,10 @@ async def test_loading_the_client_counts_neither_against_the_time_limit_nor_as_a
     provider, quick = Provider(clock, a=[8.0]), Provider(clock, b=["at once"])
     provider.loading = 30.0
     models = ModelGateway([provider, quick], clock=clock, retry=RetryPolicy(), max_concurrent=1, jitter=lambda: 0.0)
-    first = asyncio.create_task(models.complete(ask("a", timeout=10)))
+    first = asyncio.create_task(models.complete(model_request("a", timeout=10)))
     await clock.settle()
 
-    assert (await models.complete(ask("b"))).text == "at once"
+    assert (await models.complete(model_request("b"))).text == "at once"
     await clock.advance(40)
 
     assert (first.result().failed_attempts, first.result().duration_ms) == ((), 8_000)
@@ -278,7 +262,7 @@ async def test_a_client_that_cannot_be_loaded_refuses_and_the_next_model_is_aske
     provider.loading = ModelRefusedError("cannot be imported")
     models = ModelGateway([provider, other], clock=clock, retry=RetryPolicy(), jitter=lambda: 0.0)
 
-    reply = await models.complete(ask("a", "b"))
+    reply = await models.complete(model_request("a", "b"))
 
     assert reply.failed_attempts == (FailedAttempt("a", "cannot be imported", retryable=False),)
     assert provider.asked == []
@@ -287,10 +271,10 @@ async def test_a_client_that_cannot_be_loaded_refuses_and_the_next_model_is_aske
 async def test_a_call_that_waits_for_its_retry_leaves_its_place_to_others(clock):
     provider = Provider(clock, a=[ModelUnavailableError("429", 10.0), "late"], b=["at once"])
     models = gateway(provider, max_concurrent=1)
-    first = asyncio.create_task(models.complete(ask("a")))
+    first = asyncio.create_task(models.complete(model_request("a")))
     await clock.settle()
 
-    assert (await models.complete(ask("b"))).text == "at once"
+    assert (await models.complete(model_request("b"))).text == "at once"
     await clock.advance(10)
     assert first.result().text == "late"
 

@@ -2,15 +2,14 @@ import asyncio
 
 import pytest
 
-from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import ModelReply, ModelRequest
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.pooled_client import PooledClient, PoolGrowth
 from owlclaw_ray.engine.reply_box import ReplyBox
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ModelUnavailableError, RuntimeUnavailableError
 from owlclaw_ray.testing.clock import ManualClock
+from tests.model_requests import model_request
 
 LOOK = PoolGrowth().look
 
@@ -97,8 +96,7 @@ class Source:
 
 
 def request(number=0):
-    trigger = Trigger(TriggerKind.API)
-    return ModelRequest(f"req_{number}", ModelChoice(("m",)), "", (), b"[]", 60.0, "a", "run_1", trigger)
+    return model_request("m", question=str(number))
 
 
 class Pool:
