@@ -255,7 +255,7 @@ class Activation:
         """Return the agent's definition, or None if the run is cancelled before it is there."""
         if run.cancel_requested or run.run_id in self._cancelled:
             return None
-        looking = asyncio.ensure_future(contained(self._definitions.get(self.agent.definition)))
+        looking = asyncio.create_task(self._present_definition())
         self._stop = looking.cancel
         try:
             return await looking
@@ -263,6 +263,9 @@ class Activation:
             if run.run_id in self._cancelled and not being_cancelled():
                 return None
             raise
+
+    async def _present_definition(self) -> AgentDefinition:
+        return await contained(self._definitions.get(self.agent.definition))
 
 
 def _nothing() -> None:

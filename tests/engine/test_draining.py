@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -227,3 +228,17 @@ async def test_a_host_that_drains_adopts_nobody(world, node):
 
     assert not await host.hosted()
     assert await world.nodes[0].gate.agent(SOLO) is None
+
+
+@pytest.mark.parametrize("turns", range(8, 20))
+async def test_a_host_can_die_in_any_turn_of_its_event_loop_and_leaves_no_call_half_made(world, node, turns):
+    """A coroutine that nobody awaits any more would be reported when it is collected."""
+    node.submit(SOLO, "x")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+    await node.kill_hosts()
+    await world.clock.settle()
+    gc.collect()
+
+    assert await world.come_to_rest()
