@@ -28,6 +28,8 @@ IDLE_TOLD = 1_000
 _RESPAWN_PAUSE = 0.5
 _TURN = 3
 """Heartbeats that agents keep a host while others wait for one."""
+_PASSED_ON = 100
+"""Agents that a heartbeat takes from shared hosts at most, because others of their kind wait and none is idle."""
 _EVERYBODY = 1_000_000
 """Agents with work that a takeover looks at. Those of a dead host may have waited for less long than all others."""
 
@@ -190,7 +192,7 @@ class Directory:
             self._spawn_task(self._vacate(seat, overdue, seat.host.release))
 
     async def _ask_who_is_there(self, seat: Seat) -> None:
-        before = seat.agents.difference(seat.coming, seat.leaving)
+        before = seat.agents.keys() - seat.coming.keys() - seat.leaving
         try:
             hosted = await seat.host.hosted()
         except HostGoneError:
@@ -307,10 +309,19 @@ class Directory:
         if needed <= 0:
             return
         seats = self._seating.turns_over(isolation, least_checks=_TURN)
-        if not seats and isolation is Isolation.DEDICATED and self._line.beats_waited(isolation) >= _TURN:
-            seats = self._seating.last_resort(least_checks=_TURN)
+        if not seats and self._line.beats_waited(isolation) >= _TURN:
+            if isolation is Isolation.SHARED:
+                self._pass_on_places()
+            else:
+                seats = self._seating.last_resort(least_checks=_TURN)
         for seat in seats[:needed]:
             self._spawn_task(self._empty(seat))
+
+    def _pass_on_places(self) -> None:
+        """Where shared hosts are all that there is, and full: have agents that were there for longest make place for others."""
+        number = min(self._line.number(Isolation.SHARED), _PASSED_ON)
+        for seat, agent in self._seating.longest_served(number, least_checks=_TURN):
+            self._spawn_task(self._pass_on(seat, agent))
 
     def _bury(self, seat: Seat) -> None:
         """Forget a dead host and look for its agents' work at once."""

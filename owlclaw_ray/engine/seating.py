@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.engine.host import HostStatus
@@ -18,7 +19,8 @@ class Seat:
     host: Host
     isolation: Isolation | None = None
     """None for a spare one."""
-    agents: set[AgentRef] = field(default_factory=set)
+    agents: dict[AgentRef, int] = field(default_factory=dict)
+    """In the order of their coming, each with the number of checks before it."""
     coming: Counter[AgentRef] = field(default_factory=Counter)
     """Agents on their way to the host, which may not know them yet, each with the messages under way that bring it."""
     idle: dict[AgentRef, float] = field(default_factory=dict)
@@ -87,7 +89,7 @@ class Seating:
             return None
         if seat.isolation is None:
             seat.isolation, seat.checks, seat.closing = isolation, 0, False
-        seat.agents.add(agent)
+        seat.agents[agent] = seat.checks
         seat.coming[agent] = 0
         self._where[agent] = seat
         return seat
@@ -96,7 +98,7 @@ class Seating:
         """Believe a host's own list. `before`: the agents that should have been on it when the host was asked."""
         for agent in hosted:
             if self._where.setdefault(agent, seat) is seat:
-                seat.agents.add(agent)
+                seat.agents.setdefault(agent, seat.checks)
         self.left(seat, before.difference(hosted, seat.leaving))
         if seat.agents and seat.isolation is None:
             seat.isolation = isolation
@@ -113,7 +115,7 @@ class Seating:
         for agent in agents:
             if self._where.get(agent) is seat:
                 del self._where[agent]
-            seat.agents.discard(agent)
+            seat.agents.pop(agent, None)
             seat.coming.pop(agent, None)
             seat.idle.pop(agent, None)
         if not seat.agents:
@@ -160,6 +162,22 @@ class Seating:
         if any(seat.isolation is Isolation.DEDICATED for seat in self._open()):
             return []
         return self._shared_by_size(least_checks)[:1]
+
+    def longest_served(self, number: int, *, least_checks: int) -> list[tuple[Seat, AgentRef]]:
+        """Return agents of shared hosts to hand over for others of their kind: those that had at least so many checks, the most first.
+
+        Fewer by those that are leaving already.
+        """
+        shared = [seat for seat in self._open() if seat.isolation is Isolation.SHARED]
+        served = [
+            (seat.checks - since, seat, agent)
+            for seat in shared
+            for agent, since in islice(seat.agents.items(), number + len(seat.leaving))
+            if agent not in seat.leaving and seat.checks - since >= least_checks
+        ]
+        served.sort(key=lambda each: -each[0])
+        number -= sum(len(seat.leaving) for seat in shared)
+        return [(seat, agent) for _, seat, agent in served[: max(0, number)]]
 
     def closing(self, *, most_checks: int) -> int:
         """Return how many hosts are being emptied, not counting those that take longer than so many checks."""

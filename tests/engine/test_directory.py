@@ -433,6 +433,21 @@ async def test_where_all_shared_hosts_are_full_the_agents_of_one_take_turns_with
         assert all(hosts_of(pool, agent) for agent in crew)
 
 
+async def test_shared_agents_that_are_never_idle_take_turns_with_others_of_their_kind():
+    pool, crew = SteeredPool(), refs(5, name="crew")
+    async with directory_over(pool, isolation=MIXED, agents_per_actor=2, most=2) as directory:
+        await directory.wake(crew)
+        await seated(pool, *crew[:4])
+
+        out = []
+        for _ in range(3):
+            out += [agent for agent in crew if not hosts_of(pool, agent)]
+            await beats(directory, 3)
+
+    assert out[0] == crew[4]
+    assert len(set(out)) == 3
+
+
 async def test_an_agent_is_seated_before_those_that_came_later_whatever_their_kind():
     pool, [first, second, third] = SteeredPool(), refs(3, name="solo")
     [shared] = refs(1, name="crew")
