@@ -42,6 +42,7 @@ LATE = timedelta(seconds=5)
 _MOST_MISSED = 10_000
 _POSTPONED = timedelta(hours=1)
 """How long a schedule rests that cannot be planned or stored, so that it neither ends nor holds up the others."""
+_WAKE_SECONDS = 3.0
 _DEFINITION_SECONDS = 3.0
 """How long a firing waits for its agent's definition; then the default limits hold."""
 
@@ -191,8 +192,16 @@ class Scheduler:
         await self._postpone_refused(due, outcomes, now)
         fired = [each.run.agent for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None]
         if fired:
-            await self._wake(fired)
+            await self._wake_in_time(fired)
         return len(fired)
+
+    async def _wake_in_time(self, agents: Sequence[AgentRef]) -> None:
+        """Wake the agents, or leave it to the Directory's sweep: what falls due next does not wait for it."""
+        try:
+            async with deadline(self._clock, _WAKE_SECONDS):
+                await self._wake(agents)
+        except (RetryableError, TimeoutError) as error:
+            logger.warning("%d agents are not woken for their schedules; a sweep finds them: %r", len(agents), error)
 
     def _plan(self, schedule: Schedule, now: datetime) -> Firing:
         try:

@@ -2,6 +2,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,7 +10,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits, ModelCho
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.engine.scheduler import Scheduler, plan_firing
-from owlclaw_ray.errors import UnknownAgentError
+from owlclaw_ray.errors import RuntimeUnavailableError, UnknownAgentError
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.ports.store import AlreadyFired, CommandFailed, RunAccepted, ScheduleFired
 from owlclaw_ray.testing.clock import ManualClock
@@ -147,15 +148,15 @@ async def never(name):
     await asyncio.Event().wait()
 
 
-def scheduler_over(store, definitions=None):
+def scheduler_over(store, definitions=None, wake=None):
     woken = []
 
-    async def wake(agents):
+    async def note(agents):
         woken.extend(agents)
 
     made = Scheduler(
         store=store,
-        wake=wake,
+        wake=wake or note,
         next_fire=next_fire,
         definitions=definitions or Definitions(),
         clock=ManualClock(NOON),
@@ -215,3 +216,20 @@ async def test_schedules_fire_under_the_default_limits_where_the_definition_is_n
 
     assert await ticking == 1
     assert [command.run.queue_limit for command in store.commands] == [Limits().queued_runs] * 3
+
+
+async def unreachable(agents):
+    raise RuntimeUnavailableError("the Directory is being restarted")
+
+
+@pytest.mark.parametrize("wake", [never, unreachable])
+async def test_schedules_go_on_where_their_agents_cannot_be_woken(wake):
+    store = Schedules(once(NOON), every_minute(NOON))
+    scheduler, _ = scheduler_over(store, wake=wake)
+    scheduler.start()
+
+    for _ in range(20):
+        await scheduler._clock.advance(10)
+    await scheduler.stop()
+
+    assert [command.schedule_id for command in store.commands] == ["sch_1", "sch_2", "sch_2", "sch_2", "sch_2"]
