@@ -204,8 +204,9 @@ class Seating:
             (
                 (seconds, seat, agent)
                 for seat in self._seats.values()
-                if not seat.leaving
+                if not seat.closing
                 for agent, seconds in seat.idle.items()
+                if agent not in seat.leaving
             ),
             key=lambda each: -each[0],
         )

@@ -448,6 +448,25 @@ async def test_shared_agents_that_are_never_idle_take_turns_with_others_of_their
     assert len(set(out)) == 3
 
 
+async def test_a_shared_agent_that_takes_long_to_leave_keeps_no_idle_one_from_making_room():
+    pool, crew = SteeredPool(), refs(4, name="crew")
+    async with directory_over(pool, isolation=MIXED, agents_per_actor=2, most=1, idle=3600.0) as directory:
+        await directory.wake(crew[:2])
+        await seated(pool, *crew[:2])
+        [host] = pool.hosts.values()
+        host.run_ends.clear()
+        await directory.wake(crew[2:3])
+        await beats(directory, 4)
+        [busy] = directory._seating
+        [idle] = busy.agents.keys() - busy.leaving
+
+        host.idle = {idle: 5.0}
+        await beats(directory, 2)
+
+        assert hosts_of(pool, idle) == []
+        assert hosts_of(pool, crew[2])
+
+
 async def test_an_agent_is_seated_before_those_that_came_later_whatever_their_kind():
     pool, [first, second, third] = SteeredPool(), refs(3, name="solo")
     [shared] = refs(1, name="crew")
