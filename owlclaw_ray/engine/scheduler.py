@@ -17,7 +17,7 @@ from owlclaw_ray.domain.agent import AgentRef, Limits
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.errors import OwlClawError, RetryableError
+from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import FiringId, RunId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
@@ -228,8 +228,8 @@ class Scheduler:
         try:
             async with deadline(self._clock, _DEFINITION_SECONDS):
                 return (await self._definitions.get(name)).limits.queued_runs
-        except (OwlClawError, TimeoutError) as error:
-            logger.warning("a schedule of %s fires under the default limits: %s", name, error)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one definition, the schedules of the others fire
+            logger.warning("a schedule of %s fires under the default limits: %r", name, error)
             return Limits().queued_runs
 
     async def _loop(self) -> None:

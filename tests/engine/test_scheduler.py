@@ -144,6 +144,10 @@ async def unknown(name):
     raise UnknownAgentError(name)
 
 
+async def unreadable(name):
+    raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+
 async def never(name):
     await asyncio.Event().wait()
 
@@ -203,11 +207,12 @@ async def test_a_firing_respects_the_queue_limit_of_its_agents_definition():
     assert [command.run.queue_limit for command in store.commands] == [7]
 
 
-async def test_schedules_fire_under_the_default_limits_where_the_definition_is_not_to_be_had():
+@pytest.mark.parametrize("failure", [unknown, unreadable])
+async def test_schedules_fire_under_the_default_limits_where_the_definition_is_not_to_be_had(failure):
     definitions, store = Definitions(), Schedules(once(NOON), every_minute(NOON))
     scheduler, _ = scheduler_over(store, definitions)
 
-    definitions.answer = unknown
+    definitions.answer = failure
     await scheduler.tick()
     definitions.answer = never
     await scheduler._clock.advance(60)
