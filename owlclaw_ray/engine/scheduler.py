@@ -138,7 +138,8 @@ def _run(schedule: Schedule, due: datetime, now: datetime) -> SubmitRun:
 
 
 def _command(schedule: Schedule, plan: Firing, queue_limit: int | None) -> FireSchedule:
-    run = None if plan.run is None else replace(plan.run, queue_limit=queue_limit)
+    limit = None if schedule.kind is ScheduleKind.ONCE else queue_limit
+    run = None if plan.run is None else replace(plan.run, queue_limit=limit)
     assert schedule.next_fire_at is not None
     return FireSchedule(schedule.schedule_id, schedule.next_fire_at, plan.ticks, plan.next_fire_at, run)
 
@@ -146,7 +147,8 @@ def _command(schedule: Schedule, plan: Firing, queue_limit: int | None) -> FireS
 class Scheduler:
     """Fires what is due, and sleeps until the next due time or `poll` seconds, whichever is first.
 
-    A firing that finds its agent's queue full is skipped, and its tick says so.
+    A cron schedule's firing that finds its agent's queue full is skipped, and its tick says so. A one-time schedule has no other
+    time to fire: its run is queued however many are.
     """
 
     def __init__(

@@ -198,18 +198,18 @@ async def test_a_firing_that_the_store_refuses_is_skipped_with_its_reason_and_tr
     assert skipped.ticks[0].reason == "its firing could not be stored: no"
 
 
-async def test_a_firing_respects_the_queue_limit_of_its_agents_definition():
-    store = Schedules(once(NOON))
+async def test_a_firing_respects_the_queue_limit_of_its_agents_definition_unless_it_is_the_only_one_of_its_schedule():
+    store = Schedules(every_minute(NOON), once(NOON))
     scheduler, _ = scheduler_over(store)
 
     await scheduler.tick()
 
-    assert [command.run.queue_limit for command in store.commands] == [7]
+    assert [command.run.queue_limit for command in store.commands] == [7, None]
 
 
 @pytest.mark.parametrize("failure", [unknown, unreadable])
 async def test_schedules_fire_under_the_default_limits_where_the_definition_is_not_to_be_had(failure):
-    definitions, store = Definitions(), Schedules(once(NOON), every_minute(NOON))
+    definitions, store = Definitions(), Schedules(every_minute(NOON))
     scheduler, _ = scheduler_over(store, definitions)
 
     definitions.answer = failure
@@ -220,7 +220,7 @@ async def test_schedules_fire_under_the_default_limits_where_the_definition_is_n
     await scheduler._clock.advance(3)
 
     assert await ticking == 1
-    assert [command.run.queue_limit for command in store.commands] == [Limits().queued_runs] * 3
+    assert [command.run.queue_limit for command in store.commands] == [Limits().queued_runs] * 2
 
 
 async def unreachable(agents):
