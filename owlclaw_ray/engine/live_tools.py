@@ -48,6 +48,10 @@ class LiveTools:
                 logger.info("the tools of MCP servers stay as they were: %s", error)
                 await self._clock.sleep(_PAUSE)
                 continue
+            except Exception:
+                logger.exception("the tools of MCP servers cannot be asked for; the next try comes in %g s", _PAUSE)
+                await self._clock.sleep(_PAUSE)
+                continue
             if catalog is not None:
                 version = catalog.version
                 self._take(catalog)

@@ -41,7 +41,7 @@ class World:
     async def say(self, *answers):
         for answer in answers:
             self.node.said.put_nowait(answer)
-        await self.clock.advance(1.0)
+        await self.clock.advance(2.0)
 
     async def end(self):
         self.following.cancel()
@@ -54,6 +54,7 @@ async def test_a_host_learns_what_changes_and_keeps_what_a_server_offered_before
         McpCatalog("a-1", {"files": (tool("mcp.files.read"),)}),
         None,
         RuntimeUnavailableError("the pool is being restarted"),
+        ValueError("what nobody foresaw"),
         McpCatalog("b-0", {}),
         McpCatalog("b-1", {"web": (tool("mcp.web.get"),)}),
         McpCatalog("b-2", {"web": (), "files": (tool("mcp.files.read"),)}),
@@ -65,7 +66,7 @@ async def test_a_host_learns_what_changes_and_keeps_what_a_server_offered_before
         ["mcp.files.read", "mcp.web.get"],
         ["mcp.files.read"],
     ]
-    assert world.node.known == ["", "a-1", "a-1", "a-1", "b-0", "b-1", "b-2"]
+    assert world.node.known == ["", "a-1", "a-1", "a-1", "a-1", "b-0", "b-1", "b-2"]
 
 
 async def test_the_first_runs_wait_until_every_server_had_its_try():

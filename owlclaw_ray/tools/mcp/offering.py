@@ -56,6 +56,9 @@ def offering_of(server: McpServer, listed: Sequence[JsonObject]) -> Offering:
         except RecursionError:
             left_out.append(LeftOut(raw, "inputSchema: is nested too deeply"))
             continue
+        except Exception as error:  # noqa: BLE001 (a server may write anything, and the others of its tools stay)
+            left_out.append(LeftOut(raw, f"inputSchema: cannot be read: {type(error).__name__}: {error}"))
+            continue
         taken = definitions.get(definition.wire_name)
         if taken is not None:
             left_out.append(LeftOut(raw, f"it cannot be told from the server's tool {taken.metadata[RAW_NAME]!r}"))

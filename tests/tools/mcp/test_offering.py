@@ -107,6 +107,27 @@ def test_a_server_cannot_flood_the_registry():
     assert [each.tool for each in offering.left_out] == ["tool500"]
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        {},
+        {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "$defs": {"x": True}},
+        {"type": "object", "properties": {"x": True}},
+        {"type": "object", "properties": ["x"]},
+        {"type": ["object"]},
+        {"type": "object", "required": 3},
+        {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}},
+    ],
+)
+def test_no_schema_of_one_tool_keeps_the_others_away(schema):
+    offering = offering_of(server(), [listed("odd", schema), listed("read")])
+
+    assert [tool.name for tool in offering.definitions] == ["mcp.files.read"]
+    (odd,) = offering.left_out
+    assert "inputSchema" in odd.why
+
+
 def test_a_schema_that_would_grow_without_measure_is_left_out():
     levels = {
         f"d{n}": {"type": "object", "properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "ab"}}
