@@ -15,6 +15,7 @@ from actors.garbage import collect_rarely
 from actors.gateway_link import GatewayLink
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
+from actors.mcp_link import McpLink
 from actors.nodes import used_memory
 from actors.packing import packed
 from actors.plan import RuntimePlan
@@ -26,7 +27,8 @@ from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.host import AgentHost, HostStatus
-from owlclaw_ray.engine.run_loop import RunServices
+from owlclaw_ray.engine.live_tools import LiveTools
+from owlclaw_ray.engine.run_loop import RunServices, at_once
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import RandomIds, RunId
@@ -84,13 +86,17 @@ class AgentActor:
         collect_rarely()
         clock = SystemClock()
         agents = plan.data_dir / "agents"
+        catalog, governor = ToolCatalog(tools), DefinitionGovernor(tools, clock, BUILT_IN_NAMES)
+        live = LiveTools(McpLink(plan.namespace), clock, lambda offered: governor.know(catalog.offer(offered)))
+        self._following = asyncio.create_task(live.follow()) if plan.mcp is not None else None
         services = RunServices(
             models=GatewayLink(host_id, plan.namespace),
             tools=TaskToolRunner(plan.worker, clock, plan.tool_slots),
-            catalog=ToolCatalog(tools),
-            governor=DefinitionGovernor(tools, clock, BUILT_IN_NAMES),
+            catalog=catalog,
+            governor=governor,
             clock=clock,
             has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),
+            settled=live.settled if plan.mcp is not None else at_once,
         )
         self._host = AgentHost(
             store=DurableStore(KeeperClient(plan.namespace), clock),

@@ -14,7 +14,7 @@ from ray.actor import ActorHandle
 
 from actors.nodes import living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, PARTS, ROOT, SCHEDULER, Named, ask_now, find, kill, tell
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, MCP_POOL, PARTS, ROOT, SCHEDULER, Named, ask_now, find, kill, tell
 from actors.root import make_root
 from actors.tool_task import slot_resources
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -76,10 +76,12 @@ class Cluster:
         nodes = [node.node_id for node in living_nodes()]
         roots = [Named(ROOT, self._plan.namespace, node) for node in nodes]
         keepers = [Named(KEEPER, self._plan.namespace, node) for node in nodes]
+        pools = [Named(MCP_POOL, self._plan.namespace, node) for node in nodes if self._has_pool(node)]
         self._ask_each(roots, "retire")
         self._ask_each([self._part(SCHEDULER)], "stop")
         self._ask_each([self._part(DIRECTORY)], "stop", grace)
         self._ask_each(keepers, "stop")
+        self._ask_each(pools, "stop")
         for root in self._roots():
             kill(root)
         for node in nodes:
@@ -100,6 +102,9 @@ class Cluster:
     def _left_over(self) -> bool:
         nodes = [node.node_id for node in living_nodes()]
         return any(find(part, self._plan.namespace, node) is not None for part in (ROOT, *PARTS) for node in nodes)
+
+    def _has_pool(self, node_id: str) -> bool:
+        return find(MCP_POOL, self._plan.namespace, node_id) is not None
 
     def _roots(self) -> list[ActorHandle[Any]]:
         found = [find(ROOT, self._plan.namespace, node.node_id) for node in living_nodes()]

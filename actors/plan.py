@@ -11,6 +11,7 @@ from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.tools.host import HostTools
+from owlclaw_ray.tools.mcp.options import McpOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class WorkerPlan:
     namespace: str
     log: LogPlan = field(default_factory=LogPlan)
     host_tools: HostTools = field(default_factory=HostTools)
+    has_mcp: bool = False
+    """Whether its node has a pool of MCP servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class RuntimePlan:
     model_workers_max: int | None = None
     """Processes that make model calls, the gateway included; None: as many as its node has cores."""
     model_growth: PoolGrowth = field(default_factory=PoolGrowth)
+    mcp: McpOptions | None = None
+    """None: there are no MCP servers. The worker's plan says whether there are, too."""
 
     @property
     def namespace(self) -> str:

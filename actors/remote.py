@@ -19,12 +19,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors.packing import pack, unpack
 from owlclaw_ray.errors import RuntimeUnavailableError
 
-ROOT, KEEPER, GATEWAY = "root", "keeper", "gateway"
-"""Parts that every node has of its own."""
+ROOT, KEEPER, GATEWAY, MCP_POOL = "root", "keeper", "gateway", "mcp_pool"
+"""Parts that every node has of its own; the last only if there are MCP servers."""
 DIRECTORY, SCHEDULER = "directory", "scheduler"
 """Parts of which the whole cluster has one."""
-PARTS = (SCHEDULER, DIRECTORY, GATEWAY, KEEPER)
-_OF_A_NODE = frozenset({ROOT, KEEPER, GATEWAY})
+PARTS = (SCHEDULER, DIRECTORY, MCP_POOL, GATEWAY, KEEPER)
+_OF_A_NODE = frozenset({ROOT, KEEPER, GATEWAY, MCP_POOL})
 
 CALLS_AT_ONCE = 10_000
 """Concurrent calls of an actor: most of them only wait."""
@@ -158,9 +158,9 @@ class Named:
         """See `ask_packed`."""
         return unpack(await self.ask(method, pack(arguments)))
 
-    def ask_packed_now(self, method: str, *arguments: object) -> Any:
+    def ask_packed_now(self, method: str, *arguments: object, seconds: float = 30.0) -> Any:
         """See `ask_now`, for a method that is `packed`."""
-        return unpack(self.ask_now(method, pack(arguments)))
+        return unpack(self.ask_now(method, pack(arguments), seconds=seconds))
 
     def ask_now(self, method: str, *arguments: object, seconds: float = 30.0) -> Any:
         """See `ask_now`."""

@@ -21,6 +21,7 @@ from actors.agent import AgentActor
 from actors.directory import DirectoryActor
 from actors.keeper import KeeperActor
 from actors.logs import configure
+from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
 from actors.nodes import living_nodes
 from actors.plan import RuntimePlan
@@ -28,6 +29,7 @@ from actors.remote import (
     DIRECTORY,
     GATEWAY,
     KEEPER,
+    MCP_POOL,
     ROOT,
     SCHEDULER,
     find,
@@ -66,6 +68,7 @@ class RootActor:
             KEEPER: self._part(KEEPER, KeeperActor),
             **{name: self._part(name, kind, movable=True) for name, kind in _SHARED_PARTS.items()},
             GATEWAY: self._part(GATEWAY, ModelGatewayActor),
+            **({} if plan.mcp is None else {MCP_POOL: self._part(MCP_POOL, McpPoolActor)}),
         }
         self._upkeep = asyncio.create_task(self._keep_up())
 

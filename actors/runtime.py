@@ -11,6 +11,7 @@ from typing import Any
 from ray.actor import ActorHandle
 
 from actors.keeper_client import KeeperClient
+from actors.mcp_link import McpLink
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
@@ -177,4 +178,5 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         argument_problems=argument_problems,
         clock=clock,
         ids=RandomIds(),
+        mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
     )

@@ -12,6 +12,7 @@ from typing import IO
 
 from actors.beginnings import AttemptId, Beginnings
 from actors.logs import configure
+from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
 from actors.remote import KEEPER, Named
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
@@ -39,6 +40,7 @@ from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
+from owlclaw_ray.tools.mcp.adapter import McpTools
 
 KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
@@ -140,8 +142,10 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     beginnings = Beginnings(Path(plan.data_dir), clock)
     beginnings.clear()
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
-    tools = tools_of(builtins, app.sources(), plan.host_tools, os.environ)  # noqa: TID251 - programs get what is allowed of it
-    executor = LocalExecutor(tools, clock, ArtifactFolder(Path(plan.data_dir)), app.registry.hooks)
+    artifacts = ArtifactFolder(Path(plan.data_dir))
+    live = McpTools(McpWorkerLink(plan.namespace), artifacts, clock.monotonic) if plan.has_mcp else None
+    tools = tools_of(builtins, app.sources(), plan.host_tools, os.environ, live)  # noqa: TID251 - programs get what is allowed of it
+    executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)
     return _Worker(plan, executor, memory, beginnings, silent)
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
+from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
@@ -28,6 +29,7 @@ from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.environment import name_problem
 from owlclaw_ray.tools.host import HostTools
+from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpOptions, McpServer, ToolRule
 
 FILE_NAME = "owlclaw.yaml"
 DEFAULT_TOOLS = "tools"
@@ -232,6 +234,7 @@ class FileSettings(_Section):
     http: HttpSettings = Field(default_factory=HttpSettings)
     actors: ActorSettings = Field(default_factory=ActorSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
+    mcp: McpSettings = Field(default_factory=McpSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     schedules: ScheduleSettings = Field(default_factory=ScheduleSettings)
@@ -300,6 +303,21 @@ class Settings(FileSettings):
         return HostTools(code_options, declarative)
 
     @property
+    def mcp_options(self) -> McpOptions | None:
+        """The MCP servers, if there are any."""
+        mcp = self.mcp
+        if not mcp.servers:
+            return None
+        return McpOptions(
+            servers=tuple(_mcp_server(name, written, self.folder) for name, written in mcp.servers.items()),
+            connect=mcp.connect_seconds,
+            health=mcp.health_seconds,
+            backoff=mcp.backoff_seconds,
+            backoff_limit=mcp.backoff_limit_seconds,
+            idle=mcp.idle_seconds,
+        )
+
+    @property
     def _app_files(self) -> tuple[str, ...]:
         """Where the application's code is: its module, or its package."""
         top = (self.app or "").partition(":")[0].partition(".")[0]
@@ -332,7 +350,8 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     if environment.problems:
         raise ConfigurationError(environment.problems)
     settings = _resolved(written, folder)
-    missing = list(_missing_folders(settings, lambda path: environment.where(path) or document.where(path)))
+    place = lambda path: environment.where(path) or document.where(path)  # noqa: E731 (one use each, beside it)
+    missing = [*_missing_folders(settings, place), *_missing_variables(settings, environ, place)]
     if missing:
         raise ConfigurationError(missing)
     return settings
@@ -398,6 +417,35 @@ def _missing_folders(settings: Settings, where: Callable[[tuple[str, ...]], str]
     elif tools.code.enabled and project is not None and project.resolve().is_relative_to(settings.data_dir.resolve()):
         what = f"{project} is in the data folder, which agents never see"
         yield Problem(where(("tools", "code", "project")), what, "name a folder outside of data_dir")
+
+
+def _missing_variables(
+    settings: Settings, environ: Mapping[str, str], where: Callable[[tuple[str, ...]], str]
+) -> Iterator[Problem]:
+    """Find the variables that MCP servers need and that this machine, if they run on it, has not."""
+    if settings.ray.address is not None:
+        return
+    for name, server in settings.mcp.servers.items():
+        for path, variable in server.variables():
+            if variable not in environ:
+                fix = "set it, or remove the server"
+                yield Problem(
+                    where(("mcp", "servers", name, *path)), f"needs the variable {variable}, which is not set", fix
+                )
+
+
+def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServer:
+    if written.url is not None:
+        endpoint: Command | Address = Address(written.url, tuple(written.headers.items()))
+    else:
+        own = folder if written.folder is None else folder / written.folder.expanduser()
+        endpoint = Command((written.command or "", *written.args), tuple(written.env.items()), str(own))
+    rules = tuple(
+        ToolRule(pattern, rule.enabled, rule.permission, rule.effect, rule.tags, rule.timeout_seconds)
+        for pattern, rule in written.tools.items()
+    )
+    annotations = Annotations(written.annotations)
+    return McpServer(name, endpoint, annotations, written.tags, written.timeout_seconds, rules)
 
 
 def _store_files(url: str) -> tuple[str, ...]:

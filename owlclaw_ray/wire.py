@@ -271,6 +271,38 @@ class DecisionRequest(TypedDict):
     arguments: NotRequired[dict[str, Any]]
 
 
+class LeftOutTool(TypedDict):
+    """A tool of an MCP server that agents cannot be given."""
+
+    tool: str
+    why: str
+
+
+class McpServer(TypedDict):
+    """An MCP server."""
+
+    name: str
+    transport: Literal["stdio", "http"]
+    target: str
+    state: Literal["connecting", "up", "down", "idle", "stopped"]
+    since: str
+    problem: str
+    """Why it is down, or empty."""
+    starts: int
+    """How often a connection to it was begun."""
+    calls: int
+    """How many run now."""
+    tools: list[str]
+    """Canonical names."""
+    left_out: list[LeftOutTool]
+
+
+class McpServers(TypedDict):
+    """The MCP servers of one node, by name."""
+
+    servers: list[McpServer]
+
+
 class LedgerRecord(TypedDict):
     """One audit record with its place in the hash chain of its writer."""
 

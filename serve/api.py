@@ -23,6 +23,7 @@ from serve.examples import EXAMPLES
 from serve.health import HealthProbes
 from serve.last_resort import LastResort
 from serve.ledger import Ledger
+from serve.mcp import Mcp
 from serve.problems import http_problem, parameter_problem, problem_of
 from serve.runs import Runs
 from serve.triggers import Triggers
@@ -62,6 +63,7 @@ def build_api(
         Agents(runtime),
         Approvals(runtime),
         Ledger(runtime),
+        Mcp(runtime),
         HealthProbes(runtime),
     ):
         api.include_router(resource.router())

@@ -112,6 +112,24 @@ APPROVAL: wire.Approval = {
     "decision": None,
 }
 APPROVALS: wire.Approvals = {"approvals": [APPROVAL]}
+MCP_SERVERS: wire.McpServers = {
+    "servers": [
+        {
+            "name": "files",
+            "transport": "stdio",
+            "target": "npx",
+            "state": "up",
+            "since": "2026-11-03T09:30:01.000Z",
+            "problem": "",
+            "starts": 1,
+            "calls": 0,
+            "tools": ["mcp.files.read_file"],
+            "left_out": [
+                {"tool": "move", "why": "inputSchema: properties.to.oneOf: the keyword 'oneOf' is not supported"}
+            ],
+        }
+    ]
+}
 LEDGER: wire.Ledger = {
     "records": [
         {
@@ -156,6 +174,7 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Schedules": {"value": SCHEDULES},
     "Approval": {"value": APPROVAL},
     "Approvals": {"value": APPROVALS},
+    "McpServers": {"value": MCP_SERVERS},
     "Ledger": {"value": LEDGER},
     "LedgerVerification": {"value": LEDGER_VERIFICATION},
     "Liveness": {"value": ALIVE},

@@ -30,6 +30,7 @@ ARTIFACT: JsonObject = {
     "content": {
         "text/plain": {"schema": {"type": "string"}, "example": "line 1\nline 2\n"},
         "application/json": {"schema": {}, "example": {"rows": [1, 2, 3]}},
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}, "example": "…"},
     },
 }
 EVENTS_OPERATION: JsonObject = {

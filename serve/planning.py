@@ -22,6 +22,7 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
             namespace=NAMESPACE,
             log=LogPlan(settings.log.level, settings.log.format),
             host_tools=settings.host_tools,
+            has_mcp=settings.mcp_options is not None,
         ),
         agents_dir=str(settings.agents_dir),
         store_url=settings.store_url,
@@ -44,4 +45,5 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
         quick_slots=settings.tools.quick_slots,
         redact=settings.ledger.redact,
         model_workers_max=models.workers_max,
+        mcp=settings.mcp_options,
     )

@@ -19,6 +19,7 @@ from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.store import LedgerPlace
 
@@ -188,6 +189,22 @@ def approval_body(approval: Approval) -> wire.Approval:
             "by": decision.by,
             "arguments": decision.arguments,
         },
+    }
+
+
+def mcp_server_body(view: McpServerView) -> wire.McpServer:
+    """Return an MCP server."""
+    return {
+        "name": view.name,
+        "transport": "stdio" if view.transport == "stdio" else "http",
+        "target": view.target,
+        "state": view.state.value,
+        "since": moment(view.since),
+        "problem": view.problem,
+        "starts": view.starts,
+        "calls": view.calls,
+        "tools": list(view.tools),
+        "left_out": [{"tool": each.tool, "why": each.why} for each in view.left_out],
     }
 
 

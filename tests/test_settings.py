@@ -13,6 +13,7 @@ from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.permission import Approver, PermissionRules
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import FileSettings, load_settings
+from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
 
 
 def load(folder, text="", **environ):
@@ -345,3 +346,106 @@ def test_declarative_tools_are_in_the_folder_tools_if_there_is_one_or_in_another
 def test_mistakes_in_the_settings_of_tools_are_told(tmp_path, text, told):
     """tool-registry: time limits of the settings are bounded; what tools need is declared explicitly."""
     assert told in " ".join(problems_of(tmp_path, text))
+
+
+SERVERS = """
+mcp:
+  idle_seconds: 600
+  servers:
+    files:
+      command: npx
+      args: [-y, "@modelcontextprotocol/server-filesystem", .]
+      env: {KEY: "${FILES_KEY}"}
+      folder: work
+      annotations: trust
+      tools:
+        "read_*": {permission: readonly, effect: pure, timeout_seconds: 5}
+        drop: {enabled: false}
+    web-search:
+      url: https://example.com/mcp
+      headers: {Authorization: "Bearer ${SEARCH_TOKEN}"}
+      tags: [network]
+"""
+
+
+def test_mcp_servers_are_named_with_how_they_are_reached_and_never_their_secrets(tmp_path):
+    found = load(tmp_path, SERVERS, FILES_KEY="swordfish", SEARCH_TOKEN="tuna")
+
+    mcp = found.mcp_options
+    assert mcp.idle == 600.0
+    assert mcp.servers == (
+        McpServer(
+            "files",
+            Command(
+                ("npx", "-y", "@modelcontextprotocol/server-filesystem", "."),
+                (("KEY", "${FILES_KEY}"),),
+                str(tmp_path / "work"),
+            ),
+            Annotations.TRUST,
+            rules=(ToolRule("read_*", True, "readonly", "pure", (), 5.0), ToolRule("drop", enabled=False)),
+        ),
+        McpServer(
+            "web-search",
+            Address("https://example.com/mcp", (("Authorization", "Bearer ${SEARCH_TOKEN}"),)),
+            tags=("network",),
+        ),
+    )
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert "swordfish" not in repr(found)
+    assert {mcp: 1}[mcp] == 1
+
+
+def test_without_servers_there_is_no_mcp(tmp_path):
+    assert load(tmp_path, "mcp: {health_seconds: 5}").mcp_options is None
+
+
+def test_mcp_servers_come_from_the_environment_too(tmp_path):
+    found = load(tmp_path, OWLCLAW_MCP__SERVERS='{"files": {"command": "files"}}')
+    assert found.mcp_options.servers == (McpServer("files", Command(("files",), (), str(tmp_path))),)
+
+
+def test_a_variable_that_a_server_needs_and_that_is_not_set_is_told_with_its_place(tmp_path):
+    (problem,) = problems_of(tmp_path, SERVERS, FILES_KEY="x")
+    assert problem == (
+        "owlclaw.yaml:16: mcp.servers.web-search.headers.Authorization: needs the variable SEARCH_TOKEN, "
+        "which is not set (set it, or remove the server)"
+    )
+    elsewhere = load(tmp_path, SERVERS + "ray: {address: auto}\n")
+    assert len(elsewhere.mcp_options.servers) == 2
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        ("{}", "files: needs either command, for a program, or url, for a server over HTTP"),
+        ("{command: x, url: 'https://x/y'}", "files: needs either command, for a program, or url"),
+        ("{command: x, headers: {A: b}}", "files: has command and headers, which goes with url"),
+        ("{url: 'https://x/y', args: [a], env: {}}", "files: has url and args, env, which goes with command"),
+        ("{command: x, args: ['--key=${KEY}']}", "files.args: has ${…}: everybody on the machine can read arguments"),
+        ("{command: x, env: {A-B: c}}", "files.env: has 'A-B', which is no name of a variable"),
+        ("{command: x, env: {A: '${B'}}", "files.env: has a ${ in A that names no variable: write ${NAME}"),
+        ("{command: x, env: {A: 1}}", "files.env.A: is 1 (it must be a valid string)"),
+        ("{url: 'https://x/y', headers: {'A B': c}}", "files.headers: has 'A B', which is no name of a header"),
+        ("{url: 'ftp://x/y'}", "files.url: is ftp://…: write it as https://host/path"),
+        ("{url: 'https://me:secret@x/y'}", "files.url: has a user or a password: use headers"),
+        ("{comand: x}", "files.comand: there is no such key (did you mean command?)"),
+        ("{command: x, tags: [Big Tag]}", "files.tags: has 'Big Tag': a tag is a word in small letters"),
+        ("{command: x, annotations: maybe}", "files.annotations: is 'maybe' (it must be 'distrust' or 'trust')"),
+        (
+            "{command: x, tools: {a: {permision: write}}}",
+            "files.tools.a.permision: there is no such key (did you mean perm",
+        ),
+    ],
+)
+def test_mistakes_in_the_settings_of_mcp_servers_are_told(tmp_path, server, told):
+    problems = problems_of(tmp_path, f"mcp:\n  servers:\n    files: {server}\n")
+    assert any(f"owlclaw.yaml:3: mcp.servers.{told}" in problem for problem in problems), problems
+    assert not any("secret" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("name", ["Files", "a__b", "a.b", "x" * 25])
+def test_names_of_mcp_servers_can_be_parts_of_tools_names(tmp_path, name):
+    (problem,) = problems_of(tmp_path, f"mcp:\n  servers:\n    {name}: {{command: x}}\n")
+    assert problem.startswith(
+        f"owlclaw.yaml:2: mcp.servers: has {name!r}: a server's name has at most 24 small letters"
+    )

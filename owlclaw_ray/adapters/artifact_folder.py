@@ -1,4 +1,4 @@
-"""Artifacts as files: `<data_dir>/agents/<tenant>/<agent>/artifacts/<id>.txt` or `.json`."""
+"""Artifacts as files: `<data_dir>/agents/<tenant>/<agent>/artifacts/<id>.txt`, `.json` and so on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import re
 from pathlib import Path
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
+from owlclaw_ray.domain.artifact import ENDINGS, Artifact
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.memory.durable import make_folder, replace
 
 _ID = re.compile(r"art_[0-9a-f]{26}")
-_ENDINGS = {TEXT: ".txt", JSON: ".json"}
 
 
 class ArtifactFolder:
@@ -27,12 +26,12 @@ class ArtifactFolder:
         folder = self._folder(agent)
         if not folder.exists():
             make_folder(folder)
-        replace(folder / f"{artifact.artifact_id}{_ENDINGS[artifact.media_type]}", artifact.content)
+        replace(folder / f"{artifact.artifact_id}{ENDINGS[artifact.media_type]}", artifact.content)
 
     def get(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
         """See ArtifactStore.get. Only names of the form that `put` is given reach the file system."""
         if _ID.fullmatch(artifact_id):
-            for media_type, ending in _ENDINGS.items():
+            for media_type, ending in ENDINGS.items():
                 try:
                     content = _read(self._folder(agent) / f"{artifact_id}{ending}")
                 except OSError:

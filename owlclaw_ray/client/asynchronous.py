@@ -208,6 +208,11 @@ class Client:
         answer: wire.Approval = await self._call("POST", path, body=body)
         return answer
 
+    async def mcp_servers(self) -> list[wire.McpServer]:
+        """Return the MCP servers of the node that answers, by name."""
+        answer: wire.McpServers = await self._call("GET", "/v1/mcp")
+        return answer["servers"]
+
     async def ledger(
         self,
         agent: str | None = None,

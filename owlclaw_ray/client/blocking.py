@@ -92,6 +92,7 @@ class SyncClient:
     approvals = _Blocking(Client.approvals)
     approval = _Blocking(Client.approval)
     decide = _Blocking(Client.decide)
+    mcp_servers = _Blocking(Client.mcp_servers)
     ledger = _Blocking(Client.ledger)
     ledger_page = _Blocking(Client.ledger_page)
     verify_ledger = _Blocking(Client.verify_ledger)

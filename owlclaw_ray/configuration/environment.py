@@ -7,6 +7,7 @@ import json
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from pydantic import BaseModel
 
@@ -17,6 +18,19 @@ PREFIX = "OWLCLAW_"
 NOT_SETTINGS = frozenset({"OWLCLAW_URL"})
 """Variables of the command line and the client."""
 _TEST_PREFIX = "OWLCLAW_TEST_"
+
+
+class Form(Enum):
+    """How a variable writes a setting."""
+
+    TEXT = "text"
+    LIST = "list"
+    """JSON, or parts between commas."""
+    MAPPING = "mapping"
+    """JSON."""
+
+
+_FORMS: dict[object, Form] = {tuple: Form.LIST, list: Form.LIST, dict: Form.MAPPING}
 
 
 @dataclass(slots=True)
@@ -44,7 +58,7 @@ class Environment:
                 continue
             path = tuple(variable.removeprefix(PREFIX).lower().split("__"))
             if path in known:
-                found.values[path] = _list(text) if known[path] else text
+                found.values[path] = _value(text, known[path])
                 found.variables[path] = variable
             else:
                 found.problems.append(_unknown(variable, known))
@@ -71,27 +85,27 @@ class Environment:
         return self.variables.get(parts)
 
 
-def _settings_of(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], bool]:
-    """Return the paths of all single settings, and whether each is a list."""
-    found: dict[tuple[str, ...], bool] = {}
+def _settings_of(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Form]:
+    """Return the paths of all single settings, and the form of each."""
+    found: dict[tuple[str, ...], Form] = {}
     for name, info in model.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             found |= _settings_of(info.annotation, (*prefix, name))
         else:
-            found[*prefix, name] = typing.get_origin(info.annotation) in {tuple, list}
+            found[*prefix, name] = _FORMS.get(typing.get_origin(info.annotation), Form.TEXT)
     return found
 
 
-def _list(text: str) -> JsonValue:
-    if text.startswith("["):
+def _value(text: str, form: Form) -> JsonValue:
+    if (form is Form.LIST and text.startswith("[")) or form is Form.MAPPING:
         try:
             return json.loads(text)
         except ValueError:
             return text
-    return [part.strip() for part in text.split(",")]
+    return [part.strip() for part in text.split(",")] if form is Form.LIST else text
 
 
-def _unknown(variable: str, known: Mapping[tuple[str, ...], bool]) -> Problem:
+def _unknown(variable: str, known: Mapping[tuple[str, ...], Form]) -> Problem:
     names = {"__".join(path): PREFIX + "__".join(path).upper() for path in known}
     close = difflib.get_close_matches(variable.removeprefix(PREFIX).lower(), names, n=1)
     fix = (

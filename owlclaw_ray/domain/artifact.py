@@ -8,6 +8,20 @@ from owlclaw_ray.ids import ArtifactId
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+BINARY = "application/octet-stream"
+ENDINGS = {
+    TEXT: ".txt",
+    JSON: ".json",
+    BINARY: ".bin",
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "audio/mpeg": ".mp3",
+    "audio/wav": ".wav",
+    "application/pdf": ".pdf",
+}
+"""The media types that artifacts have, and the endings of their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,5 +30,5 @@ class Artifact:
 
     artifact_id: ArtifactId
     media_type: str
-    """TEXT or JSON."""
+    """One of ENDINGS."""
     content: bytes

@@ -22,9 +22,23 @@ class VisibleTools:
 
 
 class ToolCatalog:
-    """All tools of the application and the built-in ones."""
+    """All tools of the application and the built-in ones, and those that come and go beside them."""
 
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
+        self._fixed = tuple(definitions)
+        self._know(self._fixed)
+
+    def offer(self, live: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
+        """Have these beside the fixed tools from now on, in the place of what was offered before; return all that there are.
+
+        One that cannot be told from a fixed tool is left out. What was selected before stays what it is.
+        """
+        taken = {each.wire_name for each in self._fixed}
+        definitions = (*self._fixed, *(each for each in live if each.wire_name not in taken))
+        self._know(definitions)
+        return definitions
+
+    def _know(self, definitions: Sequence[ToolDefinition]) -> None:
         self._definitions = {definition.name: definition for definition in definitions}
         self._encoded = {name: orjson.dumps(each.openai_form()) for name, each in self._definitions.items()}
         self._selections: dict[tuple[str, ...], VisibleTools] = {}

@@ -32,6 +32,7 @@ from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, Te
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.mcp import McpNode, McpServerView
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
 from owlclaw_ray.ports.store import (
     AgentBusy,
@@ -107,11 +108,13 @@ class RuntimeFacade:
         argument_problems: Callable[[JsonObject, JsonObject], Sequence[str]],
         clock: Clock,
         ids: IdSource,
+        mcp: McpNode | None = None,
     ) -> None:
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
         self._artifacts, self._argument_problems = artifacts, argument_problems
         self._clock, self._ids = clock, ids
+        self._mcp = mcp
         self._messages: set[asyncio.Task[None]] = set()
 
     async def submit(
@@ -252,6 +255,10 @@ class RuntimeFacade:
     async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
         """See Runtime.verify_ledger."""
         return await verified_ledger(self._store, tenant)
+
+    async def mcp_servers(self) -> Sequence[McpServerView]:
+        """See Runtime.mcp_servers."""
+        return () if self._mcp is None else await self._mcp.servers()
 
     async def health(self) -> Health:
         """See Runtime.health."""

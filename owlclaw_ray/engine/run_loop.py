@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -47,6 +47,10 @@ from owlclaw_ray.ports.tools import ToolInvocation, ToolRunner
 logger = logging.getLogger(__name__)
 
 
+async def at_once() -> None:
+    """Wait for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunServices:
     """What every run of a host uses."""
@@ -60,6 +64,8 @@ class RunServices:
     """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
     approve: Approve | None = None
     """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
+    settled: Callable[[], Awaitable[None]] = at_once
+    """Returns when the tools are known that come and go, or after a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +206,7 @@ class RunLoop:
         return RunError("run_timeout", message, retryable=True)
 
     async def _decide(self) -> RunResult | Approvals:
+        await self._services.settled()
         if not self._conversation.prompt_built:
             await self._build_prompt()
         self._dispatch = self._new_dispatch()

@@ -31,8 +31,13 @@ class DefinitionGovernor:
 
     def __init__(self, tools: Sequence[ToolDefinition], clock: Clock, unbroken: frozenset[str] = frozenset()) -> None:
         self.clock = clock
+        self._unbroken = unbroken
+        self.know(tools)
+
+    def know(self, tools: Sequence[ToolDefinition]) -> None:
+        """Judge these tools from now on."""
         self._tools = tuple(tools)
-        self._breaking = frozenset(tool.name for tool in tools) - unbroken
+        self._breaking = frozenset(tool.name for tool in tools) - self._unbroken
         self._panels: dict[tuple[str, str], Panel] = {}
 
     def rules(

@@ -16,6 +16,7 @@ from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, TenantId
+from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
@@ -146,6 +147,10 @@ class Runtime(Protocol):
 
     async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
         """Follow all chains of the tenant, record by record."""
+        ...
+
+    async def mcp_servers(self) -> Sequence[McpServerView]:
+        """Return the MCP servers of the node that answers, by name; raises RuntimeUnavailableError."""
         ...
 
     async def health(self) -> Health:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
@@ -19,7 +19,7 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
-from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
@@ -32,10 +32,11 @@ from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
+from owlclaw_ray.engine.live_tools import LiveTools
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.permission import Approve
 from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.engine.run_loop import RunServices
+from owlclaw_ray.engine.run_loop import RunServices, at_once
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.errors import OwlClawError
@@ -46,6 +47,7 @@ from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpNode, McpProblem
 from owlclaw_ray.ports.models import ModelClient
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import (
@@ -68,7 +70,12 @@ from owlclaw_ray.tools.composition import declared_tools, tools_of
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.host import HostTools
+from owlclaw_ray.tools.mcp.adapter import McpTools
+from owlclaw_ray.tools.mcp.options import McpOptions
 from owlclaw_ray.tools.naming import BUILT_IN_NAMES
+
+if TYPE_CHECKING:
+    from owlclaw_ray.adapters.mcp.pool import McpPool
 
 _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
@@ -137,6 +144,21 @@ class LoopSchedules:
 
     def _apply(self, command: Command) -> Outcome:
         return asyncio.run_coroutine_threadsafe(self._commits.apply([command]), self._loop).result()[0]
+
+
+class LoopServers:
+    """Implements McpServers for tools in threads, through the event loop that owns the pool."""
+
+    def __init__(self, pool: McpPool) -> None:
+        self._pool, self._loop = pool, asyncio.get_running_loop()
+
+    def catalog(self, known: str) -> McpCatalog | None:
+        """See McpServers.catalog."""
+        return asyncio.run_coroutine_threadsafe(self._pool.catalog(known, 0), self._loop).result()
+
+    def call(self, call: McpCall) -> JsonObject | McpProblem:
+        """See McpServers.call."""
+        return asyncio.run_coroutine_threadsafe(self._pool.call(call), self._loop).result()
 
 
 class Wire:
@@ -339,6 +361,7 @@ def assemble(
     artifacts: ArtifactStore,
     placement: Placement,
     ids: IdSource,
+    mcp: McpNode | None = None,
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on."""
     clock = services.clock
@@ -360,6 +383,7 @@ def assemble(
         artifacts=artifacts,
         health_of=_healthy,
         argument_problems=argument_problems,
+        mcp=mcp,
         clock=clock,
         ids=ids,
     )
@@ -383,6 +407,29 @@ async def _healthy() -> Health:
     return Health(ready=True, parts={"engine": "ok"})
 
 
+class LocalMcp:
+    """The MCP servers of this process."""
+
+    def __init__(self, pool: McpPool, catalog: ToolCatalog, governor: DefinitionGovernor, clock: Clock) -> None:
+        self.pool = pool
+        self.live = LiveTools(pool, clock, lambda offered: governor.know(catalog.offer(offered)))
+        self._following = asyncio.create_task(self.live.follow())
+
+    async def stop(self) -> None:
+        """End all servers."""
+        self._following.cancel()
+        await asyncio.wait([self._following])
+        await self.pool.stop()
+
+
+async def _mcp_pool(options: McpOptions, environ: Mapping[str, str], clock: Clock, ids: IdSource) -> McpPool:
+    from owlclaw_ray.adapters.mcp.pool import McpPool
+
+    pool = McpPool(options, environ=environ, clock=clock, jitter=_no_jitter, incarnation=ids.make("pool"))
+    await pool.start()
+    return pool
+
+
 @asynccontextmanager
 async def in_process_runtime(
     *,
@@ -396,34 +443,43 @@ async def in_process_runtime(
     ids: IdSource | None = None,
     store_url: str | None = None,
     host_tools: HostTools | None = None,
+    mcp: McpOptions | None = None,
     environ: Mapping[str, str] | None = None,
     approve: Approve | None = None,
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
-    `ids` the system's. `host_tools` are off unless given; `environ` is what their programs may get variables from.
+    `ids` the system's. `host_tools` and `mcp`, the servers, are off unless given; `environ` is what their programs
+    and servers may get variables from.
     Schedules fire when `runtime.scheduler.tick()` is called, and approvals expire at `runtime.expiry.tick()`.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
+    host_tools, environ = host_tools or HostTools(), environ or {}
     await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
     store = await open_store(store_url or f"sqlite:///{data_dir}/owlclaw.db", writer="in-process")
     commits = GroupCommit(store)
     memory, artifacts = LanceMemory(data_dir, None, clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
-    sources = tools_of(builtins, app.sources(), host_tools or HostTools(), environ or {})
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
-    tools = declared_tools(app.sources(), host_tools or HostTools(), app.registry.hooks)
+    tools = declared_tools(app.sources(), host_tools, app.registry.hooks)
+    catalog, governor = ToolCatalog(tools), DefinitionGovernor(tools, clock, BUILT_IN_NAMES)
+    servers = calls = None
+    if mcp is not None:
+        servers = LocalMcp(await _mcp_pool(mcp, environ, clock, ids), catalog, governor, clock)
+        calls = McpTools(LoopServers(servers.pool), artifacts, clock.monotonic)
+    sources = tools_of(builtins, app.sources(), host_tools, environ, calls)
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(sources, clock, artifacts, app.registry.hooks)),
-        catalog=ToolCatalog(tools),
-        governor=DefinitionGovernor(tools, clock, BUILT_IN_NAMES),
+        catalog=catalog,
+        governor=governor,
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
         approve=approve,
+        settled=at_once if servers is None else servers.live.settled,
     )
     runtime = assemble(
         store=store,
@@ -432,6 +488,7 @@ async def in_process_runtime(
         definitions=definitions,
         memories_of=memory.memories,
         artifacts=artifacts,
+        mcp=None if servers is None else servers.pool,
         placement=placement or Placement(warm=1),
         ids=ids,
     )
@@ -440,5 +497,7 @@ async def in_process_runtime(
         yield runtime
     finally:
         await runtime.directory.stop(_DRAIN_SECONDS)
+        if servers is not None:
+            await servers.stop()
         await commits.close()
         await store.close()

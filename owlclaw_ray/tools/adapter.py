@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.target import CallTarget
 
 
@@ -51,4 +52,20 @@ class TargetsCalls(Protocol):
 
         Raise what `run` would raise before it does anything: then nobody is asked about the call.
         """
+        ...
+
+
+class LiveTools(ToolAdapter, Protocol):
+    """Knows tools that come and go while the runtime is up, and runs them."""
+
+    def owns(self, tool: str) -> bool:
+        """Return whether a tool of that canonical name can only be one of these, though it may not be there now."""
+        ...
+
+    def find(self, tool: str) -> ToolDefinition | None:
+        """Return the definition that the tool of that canonical name has now."""
+        ...
+
+    def missing(self, tool: str) -> ToolFailureError:
+        """Return why one of these tools cannot be called that has no definition now."""
         ...

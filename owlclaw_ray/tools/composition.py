@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from owlclaw_ray.domain.tool import ToolDefinition
-from owlclaw_ray.tools.adapter import ToolAdapter
+from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.host import Broken, HostTools, host_sources
@@ -16,13 +16,17 @@ _NO_HOOKS = Hooks()
 
 
 def tools_of(
-    built_ins: BuiltInTools, application: Sequence[ToolAdapter], host: HostTools, environ: Mapping[str, str]
+    built_ins: BuiltInTools,
+    application: Sequence[ToolAdapter],
+    host: HostTools,
+    environ: Mapping[str, str],
+    live: LiveTools | None = None,
 ) -> ToolSources:
     """Return all tools that can be used now, ready to run; raises ConfigurationError as `definitions_of`.
 
     What cannot be used any more, though it was declared, is not available.
     """
-    return ToolSources((built_ins, *application, *host_sources(host, environ, Broken.LEAVE_OUT)))
+    return ToolSources((built_ins, *application, *host_sources(host, environ, Broken.LEAVE_OUT)), live)
 
 
 def declared_tools(

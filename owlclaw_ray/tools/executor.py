@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -65,7 +65,9 @@ class LocalExecutor:
         return replace(outcome, result=result, duration_ms=round((self._clock.monotonic() - started) * 1000))
 
     def _outcome(self, invocation: ToolInvocation, definition: ToolDefinition | None, started: float) -> ToolOutcome:
-        if definition is None or (invocation.stage is Stage.RUN and not self._hooks.see(definition)):
+        if definition is None:
+            return self._contained(invocation, lambda: self._missing(invocation.tool))
+        if invocation.stage is Stage.RUN and not self._hooks.see(definition):
             return self._contained(invocation, lambda: self._execute(invocation))
         return self._hooked(invocation, definition, started)
 
@@ -144,11 +146,14 @@ class LocalExecutor:
             retryable = isinstance(error, RetryableError | ConnectionError | TimeoutError)
             return _failed(invocation, "execution_failed", _told(error), retryable=retryable)
 
+    def _missing(self, tool: str) -> NoReturn:
+        """Raise why the tool cannot be called. It is not called, even if it is there by now: nobody has looked at the call."""
+        raise self._sources.missing(tool)
+
     def _execute(self, invocation: ToolInvocation) -> ToolOutcome:
         adapter = self._sources.adapter(invocation.tool)
         if adapter is None:
-            message = f"this worker's application has no tool {invocation.tool!r}"
-            return _failed(invocation, "tool_not_available", message)
+            self._missing(invocation.tool)
         returned = _run(adapter, invocation)
         if isinstance(returned, ToolOutcome):
             return replace(returned, result=_result(invocation, returned.result))

@@ -75,10 +75,28 @@ def run_program(program: Program, limits: ProgramLimits) -> ProgramEnd:
     with _ended(process):
         output = {process.stdout: BoundedText(limits.stdout_bytes), process.stderr: BoundedText(limits.stderr_bytes)}
         ended = _talk(process, program.stdin, output, limits.seconds)
-        _kill_group(process.pid)
+        kill_group(process.pid)
         _drain(output)
     exit_code = process.returncode if ended else None
     return ProgramEnd(exit_code, output[process.stdout], output[process.stderr])
+
+
+class Guard:
+    """Kills a process group when this process ends without having dismissed it, however that comes."""
+
+    def __init__(self, group: int) -> None:
+        self._shell = subprocess.Popen(  # noqa: S603 (a fixed text and a number)
+            ["/bin/sh", "-c", _GUARD, "sh", str(group)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._shell.wait()
+
+    def dismiss(self) -> None:
+        """Let the group be."""
+        self._shell.communicate(b"done\n")
 
 
 @contextmanager
@@ -86,19 +104,12 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Have the process and its group be gone when the block is left, or when this process is killed inside it."""
     guard = None
     try:
-        guard = subprocess.Popen(  # noqa: S603 (a fixed text and a number)
-            ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        guard.wait()
+        guard = Guard(process.pid)
         yield
     finally:
-        _kill_group(process.pid)
+        kill_group(process.pid)
         if guard is not None:
-            guard.communicate(b"done\n")
+            guard.dismiss()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -115,7 +126,7 @@ def _talk(
             _register(selector, pipe, selectors.EVENT_READ)
         _register(selector, process.stdin, selectors.EVENT_WRITE)
         rest = memoryview(stdin)
-        while not _has_ended(process.pid):
+        while not has_ended(process.pid):
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return False
@@ -171,11 +182,12 @@ def _drain(output: Mapping[IO[bytes] | None, BoundedText]) -> None:
                     selector.unregister(key.fileobj)
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Return whether the process has ended, without giving its id away: until it is reaped its group can be killed safely."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _kill_group(pid: int) -> None:
+def kill_group(pid: int) -> None:
+    """Kill every process of the group; harmless if there is none."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.tools.adapter import ToolAdapter, ToolSource
+from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter, ToolSource
+from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.naming import BUILT_IN_NAMES, tool_name_problems, wire_name
 from owlclaw_ray.tools.schema import plain_schema
 
@@ -33,24 +34,36 @@ def definitions_of(sources: Iterable[ToolSource]) -> tuple[ToolDefinition, ...]:
 
 
 class ToolSources:
-    """Finds the adapter of a tool. Raises ConfigurationError as `definitions_of`."""
+    """Finds the adapter of a tool. Raises ConfigurationError as `definitions_of`.
 
-    def __init__(self, adapters: Iterable[ToolAdapter]) -> None:
+    What is none of the adapters' tools is looked for in `live`.
+    """
+
+    def __init__(self, adapters: Iterable[ToolAdapter], live: LiveTools | None = None) -> None:
         adapters = tuple(adapters)
+        self._live = live
         self._definitions = {each.name: each for each in definitions_of(adapters)}
         self._adapters = {each.name: adapter for adapter in adapters for each in adapter.definitions()}
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """Return all definitions."""
+        """Return the definitions of the adapters' tools."""
         return tuple(self._definitions.values())
 
     def definition(self, tool: str) -> ToolDefinition | None:
         """Return the definition of the tool of that canonical name."""
-        return self._definitions.get(tool)
+        found = self._definitions.get(tool)
+        return self._live.find(tool) if found is None and self._live is not None else found
 
     def adapter(self, tool: str) -> ToolAdapter | None:
         """Return what runs the tool of that canonical name."""
-        return self._adapters.get(tool)
+        found = self._adapters.get(tool)
+        return self._live if found is None and self._live is not None and self._live.owns(tool) else found
+
+    def missing(self, tool: str) -> ToolFailureError:
+        """Return why a tool without a definition cannot be called."""
+        if self._live is not None and self._live.owns(tool):
+            return self._live.missing(tool)
+        return ToolFailureError("tool_not_available", f"this worker's application has no tool {tool!r}")
 
 
 def _collision(name: str, source: ToolSource, other: ToolDefinition, taken_by: ToolSource) -> Problem:

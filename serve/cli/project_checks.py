@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError
+from owlclaw_ray.tools.environment import child_environment
+from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
 from serve.cli.findings import Finding, fail, failures, ok, warn
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
     present = (settings.folder / FILE_NAME).exists()
     yield ok("settings", str(settings.folder / FILE_NAME) if present else f"defaults; there is no {FILE_NAME}")
     yield from _application(settings)
+    yield from _mcp_servers(settings, environ)
     definitions: list[AgentDefinition] = []
     yield from _definitions(settings, definitions)
     yield from _models(definitions)
@@ -76,6 +80,26 @@ def _host_tools(settings: Settings, app: OwlClaw) -> Iterator[Finding]:
         yield ok("tools", f"{found} declarative tools in {host.declarative.folder}")
     if host.code is not None:
         yield ok("tools", f"code tools work in {host.code.project}")
+
+
+def _mcp_servers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield whether the programs of servers are there; the servers are not started."""
+    for server in settings.mcp_options.servers if settings.mcp_options else ():
+        subject, target = f"mcp {server.name}", shown_target(server.endpoint)
+        if isinstance(server.endpoint, Address):
+            yield ok(subject, f"at {target}; `owlclaw mcp list` tells how it is while the runtime is up")
+        elif _program(server.endpoint, environ) is None:
+            yield warn(
+                subject, f"there is no program {target}", f"install it, or set mcp.servers.{server.name}.command"
+            )
+        else:
+            yield ok(subject, f"runs {target}")
+
+
+def _program(command: Command, environ: Mapping[str, str]) -> str | None:
+    name = command.argv[0]
+    path = child_environment(environ, ())["PATH"]
+    return shutil.which(str(Path(command.folder, name)) if "/" in name else name, path=path)
 
 
 def _definitions(settings: Settings, usable: list[AgentDefinition]) -> Iterator[Finding]:

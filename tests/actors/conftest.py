@@ -24,8 +24,10 @@ from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.host import HostTools
+from owlclaw_ray.tools.mcp.options import Annotations, McpOptions
 from serve.deployment import ingress
 from serve.loopback import free_ports
+from tests.adapters.mcp.conftest import plain
 from tests.conftest import QUICK_SLOTS, SCRATCH, TOOL_SLOTS
 
 APP = '''
@@ -177,7 +179,9 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     (folder / "data").mkdir()
     (folder / "work").mkdir()
     code_tools = HostTools(code=CodeOptions(project=str(folder / "work"), hidden=(str(folder / "data"),)))
-    worker = WorkerPlan("trial_app:app", str(folder), str(folder / "data"), "none", NAMESPACE, host_tools=code_tools)
+    worker = WorkerPlan(
+        "trial_app:app", str(folder), str(folder / "data"), "none", NAMESPACE, host_tools=code_tools, has_mcp=True
+    )
     plan = RuntimePlan(
         worker=worker,
         agents_dir=str(folder / "agents"),
@@ -190,6 +194,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
         model_retry=RetryPolicy(base=0.05),
         catch_up_seconds=86_400,
         drain_seconds=5,
+        mcp=McpOptions((plain(annotations=Annotations.TRUST),), backoff=0.05),
     )
     start_ray(address=None, temp_dir=SCRATCH / "ray", num_cpus=2, tool_slots=TOOL_SLOTS, quick_slots=QUICK_SLOTS)
     cluster = Cluster(plan, declared_tools(load_app("trial_app:app", folder).sources(), code_tools))

@@ -30,7 +30,7 @@ def shown(value):
             return f"`{value:g}`"
         case tuple():
             return f"`{list(value)}`"
-        case str() | Path() | int():
+        case str() | Path() | int() | dict():
             return f"`{value}`"
     raise TypeError(value)
 

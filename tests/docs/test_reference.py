@@ -14,6 +14,7 @@ from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
 from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
+from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
 from owlclaw_ray.domain.governance import DAYS
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -79,6 +80,13 @@ def test_every_key_of_the_rules_is_documented_with_its_default(section, model):
         default = info.get_default(call_default_factory=True)
         if not info.is_required() and not isinstance(default, BaseModel | dict) and default != DAYS:
             assert documented[info.alias or name] == shown(default)
+
+
+@pytest.mark.parametrize(("section", "model"), [("mcp.servers", McpServerFile), ("mcp.servers.tools", McpToolFile)])
+def test_every_key_of_an_mcp_server_is_documented_with_its_default(section, model):
+    documented = [(code(key), default) for key, default, _ in table("docs/mcp.md", f"key of `{section}`")]
+    fields = model.model_fields.items()
+    assert documented == [(name, shown(info.get_default(call_default_factory=True))) for name, info in fields]
 
 
 def test_every_key_of_a_skill_is_documented():

@@ -1,10 +1,14 @@
 """Every example in README.md and docs/ runs, or is read by what reads it in earnest."""
 
+import sys
+from dataclasses import replace
+
 import pytest
 
 from owlclaw_ray.adapters.scripted.library import ScriptLibrary
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.client import SyncClient
+from owlclaw_ray.configuration.placeholders import names_in
 from owlclaw_ray.configuration.yaml_document import read_yaml
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
@@ -18,6 +22,7 @@ from owlclaw_ray.tools.host import Broken, host_sources
 from owlclaw_ray.tools.sources import ToolSources
 from owlclaw_ray.wire import Accepted
 from serve.preflight import prepare
+from tests.adapters.mcp.conftest import pool_of
 from tests.docs import shell
 from tests.docs.snippets import snippets
 from tests.tools.code.conftest import invocation
@@ -45,7 +50,7 @@ def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
     if snippet.file.endswith("owlclaw.yaml"):
         (tmp_path / "owlclaw.yaml").write_text(snippet.text, encoding="utf-8")
         (tmp_path / "work").mkdir()
-        load_settings(tmp_path, {})
+        load_settings(tmp_path, dict.fromkeys(names_in(snippet.text), "a secret"))
     elif snippet.file.endswith("agent.yaml"):
         AgentFile.model_validate(document.data)
     else:
@@ -128,3 +133,22 @@ async def test_the_agent_that_the_documents_build_runs(tmp_path):
     assert (run.status, run.result.final_text) == (RunStatus.COMPLETED, "Ordered 18 apples.")
     assert set(run.result.tools_called) == {"query_state", "shop.reorder", "remember", "log_decision"}
     assert [memory.content for memory in memories] == ["Ordered 18 apples."]
+
+
+async def test_the_mcp_server_of_the_documents_works(tmp_path):
+    (program,) = [each for each in snippets("python") if each.mark == ("server", "shelf.py")]
+    (tmp_path / "shelf.py").write_text(program.text, encoding="utf-8")
+    (written,) = [each for each in snippets("yaml") if "shelf.py" in each.text]
+    (tmp_path / "owlclaw.yaml").write_text(written.text, encoding="utf-8")
+    options = load_settings(tmp_path, {"SHELF_KEY": "a secret", "SEARCH_TOKEN": "another"}).mcp_options
+    shelf, search = options.servers
+    python = replace(shelf.endpoint, argv=(sys.executable, *shelf.endpoint.argv[1:]))
+
+    async with pool_of(replace(shelf, endpoint=python), environ={"SHELF_KEY": "a secret"}) as pool:
+        catalog = await pool.until(lambda catalog: catalog.tools)
+        answer = await pool.ask("shelf", "count", {"shelf": 3})
+
+    (tool,) = catalog.tools["shelf"]
+    assert (tool.name, tool.permission.value) == ("mcp.shelf.count", "readonly")
+    assert answer["content"][0]["text"] == "There are 21 books."
+    assert [rule.tools for rule in search.rules] == ["get_*", "delete_index"]

@@ -43,6 +43,7 @@ from owlclaw_ray.ids import (
     ToolCallId,
 )
 from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.mcp import LeftOut, McpServerView, McpState
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
 from owlclaw_ray.ports.store import (
     AgentRecord,
@@ -201,6 +202,14 @@ class MemoryRuntime:
         at = datetime(2026, 11, 4, 1, tzinfo=UTC)
         schedule_id = ScheduleId("sch_1")
         return [Schedule(schedule_id, agent, ScheduleKind.CRON, "早上看一下", at, at, "0 9 * * *", "Asia/Shanghai")]
+
+    async def mcp_servers(self) -> Sequence[McpServerView]:
+        at = datetime(2026, 11, 3, 9, tzinfo=UTC)
+        left_out = (LeftOut("move", "its schema has oneOf"),)
+        return (
+            McpServerView("files", "stdio", "npx", McpState.UP, at, "", 1, 0, ("mcp.files.read",), left_out),
+            McpServerView("web", "http", "https://example.com/mcp", McpState.DOWN, at, "ConnectError: refused", 3),
+        )
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         found = [

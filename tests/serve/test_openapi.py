@@ -30,7 +30,7 @@ def example_of(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 18
+    assert len(operations) == 19
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():
@@ -77,6 +77,7 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     check(document, "/v1/agents/{agent}", "get", await http.get("/v1/agents/nobody"))
     check(document, "/v1/agents/{agent}/memories", "get", await http.get("/v1/agents/assistant/memories"))
     check(document, "/v1/agents/{agent}/schedules", "get", await http.get("/v1/agents/assistant/schedules"))
+    check(document, "/v1/mcp", "get", await http.get("/v1/mcp"))
     check(document, "/v1/agents/{agent}/ledger", "get", await http.get("/v1/agents/assistant/ledger"))
     check(document, "/v1/ledger", "get", await http.get("/v1/ledger"))
     check(document, "/v1/ledger", "get", await http.get("/v1/ledger?since=yesterday"))

@@ -151,12 +151,16 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
     assert "机器很闲" in owlclaw("memory", "assistant").output
     assert "remembers nothing yet" in owlclaw("memory", "patient").output
     assert "0 9 * * * Asia/Shanghai" in owlclaw("schedules", "assistant").output
+    servers = owlclaw("mcp", "list").output
+    assert "mcp.files.read\n  left out: move: its schema has oneOf" in servers
+    assert "web: ConnectError: refused" in servers
     assert "负载低" in owlclaw("ledger", "query", "--agent", "assistant").output
     for command in (
         ("agents",),
         ("agents", "assistant"),
         ("memory", "assistant"),
         ("schedules", "assistant"),
+        ("mcp", "list"),
         ("ledger", "query"),
     ):
         assert json.loads(owlclaw(*command, "--json").output)

@@ -155,6 +155,19 @@ def test_tools_that_work_on_the_machine_are_told(cli: Run, project: Path):
 
 
 @pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+def test_mcp_servers_are_told_and_programs_that_are_missing(cli: Run, project: Path):
+    with (project / "owlclaw.yaml").open("a") as file:
+        file.write(
+            "\nmcp: {servers: {a: {command: sh}, b: {command: ./none}, c: {url: 'https://x.example/mcp?k=v'}}}\n"
+        )
+    output = cli("doctor", "--folder", str(project)).output
+
+    assert "OK   mcp a: runs sh" in output
+    assert "WARN mcp b: there is no program ./none" in output
+    assert "OK   mcp c: at https://x.example/mcp;" in output
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
 @pytest.mark.parametrize("command", ["doctor", "up"])
 def test_a_broken_file_of_a_declarative_tool_is_an_error_that_names_it(cli: Run, project: Path, command: str):
     (project / "tools").mkdir()

@@ -1,0 +1,45 @@
+"""Ways to the pool of MCP servers of one's own node. This module imports nothing heavy: agent actors import it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from actors.remote import MCP_POOL, Named
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpProblem, McpServerView
+
+_ANSWER_SECONDS = 10.0
+"""What the pool may take longer than the server."""
+
+
+class McpLink:
+    """Implements McpNode."""
+
+    def __init__(self, namespace: str) -> None:
+        self._pool = Named(MCP_POOL, namespace)
+
+    async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
+        """See McpNode.catalog."""
+        return cast("McpCatalog | None", await self._pool.ask_packed("catalog", known, seconds))
+
+    async def servers(self) -> Sequence[McpServerView]:
+        """See McpNode.servers."""
+        return cast("Sequence[McpServerView]", await self._pool.ask_packed("servers"))
+
+
+class McpWorkerLink:
+    """Implements McpServers from inside a tool worker."""
+
+    def __init__(self, namespace: str) -> None:
+        self._pool = Named(MCP_POOL, namespace)
+
+    def catalog(self, known: str) -> McpCatalog | None:
+        """See McpServers.catalog."""
+        answer = self._pool.ask_packed_now("catalog", known, 0.0, seconds=_ANSWER_SECONDS)
+        return cast("McpCatalog | None", answer)
+
+    def call(self, call: McpCall) -> JsonObject | McpProblem:
+        """See McpServers.call."""
+        answer = self._pool.ask_packed_now("call", call, seconds=call.seconds + _ANSWER_SECONDS)
+        return cast("JsonObject | McpProblem", answer)

@@ -1,0 +1,151 @@
+"""The section `mcp` of owlclaw.yaml: which MCP servers there are (T21)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from owlclaw_ray.configuration.limits import Seconds
+from owlclaw_ray.configuration.placeholders import names_in, stray_in
+
+_NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
+_SERVER = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
+_SERVER_LENGTH = 24
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_TAG = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    wrong = [tag for tag in tags if not _TAG.fullmatch(tag)]
+    if wrong:
+        raise ValueError(f"has {wrong[0]!r}: a tag is a word in small letters, such as network")
+    return tags
+
+
+class McpToolFile(_Section):
+    """What is said of some of a server's tools, whatever the server says of them."""
+
+    enabled: bool = True
+    permission: Literal["readonly", "write"] | None = None
+    effect: Literal["pure", "idempotent", "once"] | None = None
+    tags: tuple[_NonEmpty, ...] = ()
+    timeout_seconds: Seconds | None = None
+
+    _tags_are_words = field_validator("tags")(_tags)
+
+
+class McpServerFile(_Section):
+    """One server: a program, or an address."""
+
+    command: _NonEmpty | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    """Beside PATH, HOME, TMPDIR and LANG; `${NAME}` in a value is a variable of the runtime."""
+    folder: Path | None = None
+    """Where the program runs; none: the folder of owlclaw.yaml."""
+    url: _NonEmpty | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    annotations: Literal["distrust", "trust"] = "distrust"
+    """Whether a server is believed that a tool only reads, or may be repeated."""
+    tags: tuple[_NonEmpty, ...] = ()
+    timeout_seconds: Seconds | None = None
+    tools: dict[_NonEmpty, McpToolFile] = Field(default_factory=dict)
+    """By patterns of the names that the server gives its tools: the very name goes first, then the first pattern that fits."""
+
+    _tags_are_words = field_validator("tags")(_tags)
+
+    @field_validator("args")
+    @classmethod
+    def _no_secrets(cls, args: tuple[str, ...]) -> tuple[str, ...]:
+        if any("${" in arg for arg in args):
+            raise ValueError(
+                "has ${…}: everybody on the machine can read arguments; give the server variables with env"
+            )
+        return args
+
+    @field_validator("env")
+    @classmethod
+    def _variables(cls, env: dict[str, str]) -> dict[str, str]:
+        wrong = [name for name in env if not _VARIABLE.fullmatch(name)]
+        if wrong:
+            raise ValueError(f"has {wrong[0]!r}, which is no name of a variable")
+        return _whole(env)
+
+    @field_validator("headers")
+    @classmethod
+    def _fields(cls, headers: dict[str, str]) -> dict[str, str]:
+        wrong = [name for name in headers if not _HEADER.fullmatch(name)]
+        if wrong:
+            raise ValueError(f"has {wrong[0]!r}, which is no name of a header")
+        return _whole(headers)
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.netloc or stray_in(url):
+            shown = f"{parts.scheme}://…" if parts.scheme else repr(url)
+            raise ValueError(f"is {shown}: write it as https://host/path")
+        if parts.username or parts.password:
+            raise ValueError("has a user or a password: use headers, such as Authorization: 'Basic ${NAME}'")
+        return url
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("needs either command, for a program, or url, for a server over HTTP")
+        given = self.model_fields_set & ({"headers"} if self.url is None else {"args", "env", "folder"})
+        if given:
+            ways = ("command", "url") if self.url is None else ("url", "command")
+            raise ValueError(f"has {ways[0]} and {', '.join(sorted(given))}, which goes with {ways[1]}")
+        return self
+
+    def variables(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the variables of the runtime that it needs, each with the place below this section that names it."""
+        for key, pairs in (("env", self.env), ("headers", self.headers)):
+            for name, value in pairs.items():
+                yield from (((key, name), variable) for variable in names_in(value))
+        yield from ((("url",), variable) for variable in names_in(self.url or ""))
+
+
+class McpSettings(_Section):
+    """MCP servers."""
+
+    servers: dict[str, McpServerFile] = Field(default_factory=dict)
+    """By the name that their tools have here: `mcp.<server>.<tool>`."""
+    connect_seconds: Seconds = 20.0
+    """How long a server may take to be ready, and for a sign of life."""
+    health_seconds: Seconds = 30.0
+    backoff_seconds: Seconds = 0.5
+    backoff_limit_seconds: Seconds = 30.0
+    idle_seconds: Seconds | None = None
+
+    @field_validator("servers")
+    @classmethod
+    def _names(cls, servers: dict[str, McpServerFile]) -> dict[str, McpServerFile]:
+        for name in servers:
+            if not _SERVER.fullmatch(name) or len(name) > _SERVER_LENGTH:
+                raise ValueError(
+                    f"has {name!r}: a server's name has at most {_SERVER_LENGTH} small letters and digits, "
+                    "with '-' or '_' between them, such as web_search"
+                )
+        return servers
+
+
+def _whole(values: dict[str, str]) -> dict[str, str]:
+    broken = [name for name, value in values.items() if stray_in(value)]
+    if broken:
+        raise ValueError(f"has a ${{ in {broken[0]} that names no variable: write ${{NAME}}")
+    return values

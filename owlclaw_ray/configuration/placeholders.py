@@ -1,0 +1,17 @@
+"""`${NAME}` in the configuration of servers."""
+
+from __future__ import annotations
+
+import re
+
+PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the variables that a text names, in order."""
+    return tuple(found[1] for found in PLACEHOLDER.finditer(text))
+
+
+def stray_in(text: str) -> bool:
+    """Return whether a text has the beginning of a placeholder that is none."""
+    return "${" in PLACEHOLDER.sub("", text)

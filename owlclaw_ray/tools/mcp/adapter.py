@@ -1,0 +1,148 @@
+"""Calls of MCP tools, from inside a tool worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from owlclaw_ray.domain.artifact import BINARY, ENDINGS, Artifact
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import Effect, ToolDefinition, ToolResult
+from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.ids import ArtifactId, derived_id
+from owlclaw_ray.ports.artifacts import ArtifactStore
+from owlclaw_ray.ports.mcp import McpCall, McpProblem, McpServers, McpTrouble
+from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.tools.arguments import Arguments, as_object
+from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.large_output import ARTIFACT_BYTES
+from owlclaw_ray.tools.mcp.naming import PREFIX
+from owlclaw_ray.tools.mcp.offering import RAW_NAME, SERVER
+from owlclaw_ray.tools.mcp.result import content_of
+
+UNAVAILABLE = "server_unavailable"
+_FRESH_SECONDS = 1.0
+_GRACE_SECONDS = 1.0
+"""What a call may take longer than the server: to tell how it ended."""
+_TYPES = {
+    McpTrouble.NOT_SENT: UNAVAILABLE,
+    McpTrouble.LOST: UNAVAILABLE,
+    McpTrouble.LATE: "timeout",
+    McpTrouble.REFUSED: "execution_failed",
+    McpTrouble.UNKNOWN_TOOL: "tool_not_available",
+    McpTrouble.BAD_ARGUMENTS: "invalid_arguments",
+}
+_PASSING = frozenset({McpTrouble.NOT_SENT, McpTrouble.LOST, McpTrouble.LATE})
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the worker knows of the servers' tools."""
+
+    version: str = ""
+    asked: float = float("-inf")
+    definitions: dict[str, ToolDefinition] = field(default_factory=dict)
+    arguments: dict[str, Arguments] = field(default_factory=dict)
+
+
+class McpTools:
+    """Implements LiveTools for the servers of this node: their tools may be others at any time."""
+
+    source = "the MCP servers"
+
+    def __init__(self, servers: McpServers, artifacts: ArtifactStore | None, monotonic: Callable[[], float]) -> None:
+        self._servers, self._artifacts, self._monotonic = servers, artifacts, monotonic
+        self._known = _Known()
+
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """See ToolSource.definitions; those of this moment."""
+        return tuple(self._fresh().definitions.values())
+
+    def owns(self, tool: str) -> bool:
+        """See LiveTools.owns."""
+        return tool.startswith(PREFIX)
+
+    def find(self, tool: str) -> ToolDefinition | None:
+        """See LiveTools.find."""
+        return self._fresh().definitions.get(tool) if self.owns(tool) else None
+
+    def run(self, invocation: ToolInvocation) -> ToolResult:
+        """See ToolAdapter.run."""
+        definition = self.find(invocation.tool)
+        if definition is None:
+            raise self.missing(invocation.tool)
+        arguments = self._read(definition, invocation.arguments)
+        call = McpCall(
+            server=definition.metadata[SERVER],
+            tool=definition.metadata[RAW_NAME],
+            arguments=arguments,
+            seconds=max(invocation.timeout - _GRACE_SECONDS, invocation.timeout / 2),
+            caller=os.getpid(),
+        )
+        try:
+            answer = self._servers.call(call)
+        except RuntimeUnavailableError as error:
+            answer = McpProblem(McpTrouble.LOST, f"the pool of MCP servers went away: {error}")
+        if isinstance(answer, McpProblem):
+            raise _failure(invocation, answer)
+        content = content_of(invocation.tool, answer, lambda *block: self._keep(invocation, *block))
+        return ToolResult(invocation.call_id, content, metadata={SERVER: call.server})
+
+    def missing(self, tool: str) -> ToolFailureError:
+        """See LiveTools.missing."""
+        server = tool.removeprefix(PREFIX).partition(".")[0]
+        if any(each.metadata[SERVER] == server for each in self._known.definitions.values()):
+            return ToolFailureError("tool_not_available", f"the MCP server {server} does not offer {tool} any more")
+        what = f"the MCP server {server} is not there: it is down, or was just started. Try again later."
+        return ToolFailureError(UNAVAILABLE, what, retryable=True)
+
+    def _read(self, definition: ToolDefinition, text: str) -> JsonObject:
+        arguments = self._known.arguments.get(definition.name)
+        if arguments is None:
+            arguments = self._known.arguments[definition.name] = Arguments(definition.input_schema, as_object)
+        (given,) = arguments.read(definition.name, text).positional
+        assert isinstance(given, dict)
+        return given
+
+    def _fresh(self) -> _Known:
+        now = self._monotonic()
+        if now - self._known.asked < _FRESH_SECONDS:
+            return self._known
+        try:
+            catalog = self._servers.catalog(self._known.version)
+        except RuntimeUnavailableError:
+            return self._known
+        self._known.asked = now
+        if catalog is not None:
+            definitions = {each.name: each for tools in catalog.tools.values() for each in tools}
+            kept = {
+                name: each
+                for name, each in self._known.definitions.items()
+                if each.metadata[SERVER] not in catalog.tools
+            }
+            self._known = _Known(catalog.version, now, kept | definitions)
+        return self._known
+
+    def _keep(self, invocation: ToolInvocation, index: int, media_type: str, content: bytes) -> JsonObject | None:
+        if self._artifacts is None or len(content) > ARTIFACT_BYTES:
+            return None
+        artifact_id = ArtifactId(derived_id("art", invocation.idempotency_key, "block", str(index)))
+        kind = media_type if media_type in ENDINGS else BINARY
+        try:
+            self._artifacts.put(invocation.agent, Artifact(artifact_id, kind, content))
+        except OSError:
+            return None
+        return {"artifact_id": artifact_id, "size_bytes": len(content)}
+
+
+def _failure(invocation: ToolInvocation, problem: McpProblem) -> ToolFailureError:
+    """Return the error of a call. One that may have acted, and acts again, is uncertain and not to be retried."""
+    trouble = problem.trouble
+    acted = trouble in {McpTrouble.LOST, McpTrouble.LATE} and invocation.effect is Effect.ONCE
+    message = problem.message
+    if acted:
+        message += " It may or may not have acted: check before you repeat it."
+    type_ = "uncertain" if acted and trouble is McpTrouble.LOST else _TYPES[trouble]
+    retryable = trouble in _PASSING and not acted
+    return ToolFailureError(type_, message, retryable=retryable, details=problem.details)

@@ -1,0 +1,148 @@
+"""From what a server lists to definitions: what fits is taken, what does not is left out and named."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.engine.sanitise import sanitise
+from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ports.mcp import LeftOut
+from owlclaw_ray.tools.mcp.naming import canonical_mcp_name
+from owlclaw_ray.tools.mcp.options import Address, Annotations, McpServer, ToolRule
+from owlclaw_ray.tools.naming import tool_name_problems
+from owlclaw_ray.tools.schema import plain_schema
+
+RAW_NAME, SERVER = "raw_name", "server"
+"""Keys of a definition's metadata: how the server calls the tool, and the server."""
+_MOST_TOOLS = 500
+_DESCRIPTION_CHARACTERS = 4_096
+_MOST_SCHEMA_PARTS = 10_000
+_ANY = ToolRule("*")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """What agents can be given of a server."""
+
+    definitions: tuple[ToolDefinition, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+    def warn(self, server: str) -> None:
+        """Log what is left out."""
+        for each in self.left_out:
+            _logger.warning("the tool %r of the MCP server %s is left out: %s", each.tool, server, each.why)
+
+
+def offering_of(server: McpServer, listed: Sequence[JsonObject]) -> Offering:
+    """Return the definitions of the tools that a server lists, in the form of the protocol, and what cannot be used of them."""
+    definitions: dict[str, ToolDefinition] = {}
+    left_out: list[LeftOut] = []
+    for tool in listed:
+        raw, rule = str(tool.get("name", "")), _rule(server, str(tool.get("name", "")))
+        if not rule.enabled:
+            left_out.append(LeftOut(raw, f"mcp.servers.{server.name}.tools turns it off"))
+            continue
+        try:
+            definition = _definition(server, tool, rule)
+        except ConfigurationError as error:
+            left_out.append(LeftOut(raw, "; ".join(str(problem) for problem in error.problems)))
+            continue
+        except RecursionError:
+            left_out.append(LeftOut(raw, "inputSchema: is nested too deeply"))
+            continue
+        except Exception as error:  # noqa: BLE001 (a server may write anything, and the others of its tools stay)
+            left_out.append(LeftOut(raw, f"inputSchema: cannot be read: {type(error).__name__}: {error}"))
+            continue
+        taken = definitions.get(definition.wire_name)
+        if taken is not None:
+            left_out.append(LeftOut(raw, f"it cannot be told from the server's tool {taken.metadata[RAW_NAME]!r}"))
+        elif len(definitions) == _MOST_TOOLS:
+            left_out.append(LeftOut(raw, f"a server may have {_MOST_TOOLS} tools"))
+        else:
+            definitions[definition.wire_name] = definition
+    return Offering(tuple(definitions.values()), tuple(left_out))
+
+
+def _rule(server: McpServer, raw: str) -> ToolRule:
+    """Return the rule of that very name, else the first whose pattern fits."""
+    own = (rule for rule in server.rules if rule.tools == raw)
+    fitting = (rule for rule in server.rules if fnmatchcase(raw, rule.tools))
+    return next(own, next(fitting, _ANY))
+
+
+def _definition(server: McpServer, tool: JsonObject, rule: ToolRule) -> ToolDefinition:
+    raw = str(tool["name"])
+    name = canonical_mcp_name(server.name, raw)
+    problems = tool_name_problems(name)
+    if problems:
+        raise ConfigurationError(problems)
+    hints = _Hints(tool.get("annotations"), server.annotations)
+    description = sanitise(str(tool.get("description") or tool.get("title") or raw))
+    written = _mapping(tool.get("inputSchema"))
+    if _size(written, _mapping(written.get("$defs")), {}) > _MOST_SCHEMA_PARTS:
+        what = f"has more than {_MOST_SCHEMA_PARTS} parts when its references are followed"
+        raise ConfigurationError([Problem("inputSchema", what, "tools need smaller schemas")])
+    schema = plain_schema(written, "inputSchema")
+    permission = Permission(rule.permission) if rule.permission else hints.permission
+    network = {"network"} if isinstance(server.endpoint, Address) else set[str]()
+    return ToolDefinition(
+        name=name,
+        description=description[:_DESCRIPTION_CHARACTERS],
+        input_schema=schema,
+        permission=permission,
+        effect=Effect(rule.effect) if rule.effect else hints.effect,
+        tool_class=ToolClass.ALONE,
+        tags=frozenset({"mcp", permission.value, *server.tags, *rule.tags, *hints.tags, *network}),
+        timeout=rule.timeout or server.timeout,
+        metadata={SERVER: server.name, RAW_NAME: raw},
+    )
+
+
+class _Hints:
+    """What a server says of a tool, as far as it is believed: without a word, and without trust, a call acts, and acts again."""
+
+    def __init__(self, written: JsonValue, annotations: Annotations) -> None:
+        said = _mapping(written)
+        self._trusted = annotations is Annotations.TRUST
+        self._reads, self._idempotent = said.get("readOnlyHint") is True, said.get("idempotentHint") is True
+        self._destroys = said.get("destructiveHint") is True and not self._reads
+        self._open = said.get("openWorldHint") is True
+
+    @property
+    def permission(self) -> Permission:
+        return Permission.READONLY if self._trusted and self._reads else Permission.WRITE
+
+    @property
+    def effect(self) -> Effect:
+        return Effect.IDEMPOTENT if self._trusted and (self._reads or self._idempotent) else Effect.ONCE
+
+    @property
+    def tags(self) -> frozenset[str]:
+        said = {"dangerous": self._destroys, "network": self._open}
+        return frozenset(tag for tag, holds in said.items() if holds)
+
+
+def _size(node: JsonValue, definitions: JsonObject, sizes: dict[str, int]) -> int:
+    """Return how many values a schema has when each reference stands for what it refers to; one to itself counts as one."""
+    if isinstance(node, list):
+        return 1 + sum(_size(each, definitions, sizes) for each in node)
+    if not isinstance(node, dict):
+        return 1
+    total = 1 + sum(_size(value, definitions, sizes) for key, value in node.items() if key != "$defs")
+    name = str(node.get("$ref", "")).removeprefix("#/$defs/")
+    if name in definitions:
+        if name not in sizes:
+            sizes[name] = 1
+            sizes[name] = _size(definitions[name], definitions, sizes)
+        total += sizes[name]
+    return total
+
+
+def _mapping(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}

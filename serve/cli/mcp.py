@@ -1,0 +1,43 @@
+"""`owlclaw mcp list`: the MCP servers, how they are, and what they offer."""
+
+from __future__ import annotations
+
+import typer
+
+from owlclaw_ray import wire
+from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
+from serve.cli.output import console, plain, print_json, table, when
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    mcp = typer.Typer(no_args_is_help=True, help="MCP servers and their tools.")
+    mcp.command("list")(list_servers)
+    cli.add_typer(mcp, name="mcp")
+
+
+def list_servers(*, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False) -> None:
+    """List the servers, what is wrong with them, and their tools."""
+    with connect(url, folder) as client:
+        found = client.mcp_servers()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["name"], each["transport"], each["target"], each["state"], when(each["since"]), str(len(each["tools"])))
+        for each in found
+    ]
+    empty = "there are no MCP servers; name one in owlclaw.yaml: mcp.servers"
+    table(("SERVER", "TRANSPORT", "TARGET", "STATE", "SINCE", "TOOLS"), rows, empty=empty)
+    for each in found:
+        _tell(each)
+
+
+def _tell(server: wire.McpServer) -> None:
+    show = console().print
+    if server["problem"]:
+        show(f"\n{server['name']}: {plain(server['problem'])}")
+    for tool in server["tools"]:
+        show(f"  {tool}")
+    for left_out in server["left_out"]:
+        show(f"  left out: {plain(left_out['tool'])}: {plain(left_out['why'])}")

@@ -1,0 +1,96 @@
+"""MCP servers in a real runtime: one process a node, whichever worker calls, and none without the pool."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from tests.actors.conftest import calls
+from tests.adapters.mcp.conftest import PLAIN
+
+pytestmark = pytest.mark.ray
+
+DONE = {"text": "done"}
+SERVER = PLAIN[-1]
+
+
+def servers():
+    """Return the processes of the trial's MCP server."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if SERVER in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def finished(trial, agent):
+    run = trial.client.run(trial.client.submit(agent, wait=60)["run_id"], events=True)
+    return run, [each["data"] for each in run["events"] if each["kind"] == "tool_finished"]
+
+
+def listed(trial):
+    (view,) = trial.client.mcp_servers()
+    return view
+
+
+def test_all_agents_and_workers_share_one_server_process_of_the_node(trial):
+    """tool-registry: MCP tools come from the servers of the configuration."""
+    text = [calls(*[("mcp.plain.echo", {"text": f"{number}"}) for number in range(4)]), DONE]
+    one, other = trial.define("asker", *text), trial.define("asker2", *text)
+
+    for agent in (one, other):
+        run, results = finished(trial, agent)
+        assert run["status"] == "completed"
+        assert sorted(result["content"] for result in results) == ["0", "1", "2", "3"]
+
+    assert len(servers()) == 1
+    assert (listed(trial)["state"], listed(trial)["starts"]) == ("up", 1)
+    assert [each["tool"] for each in listed(trial)["left_out"]] == ["either"]
+
+
+def test_a_cancelled_run_ends_its_call(trial):
+    """tool-registry: aborting a tool ends it; no process goes on in the background."""
+    agent = trial.define("hanger", calls(("mcp.plain.hang", {})), DONE, limits={"tool_timeout": 300})
+    run_id = trial.client.submit(agent)["run_id"]
+    while listed(trial)["calls"] == 0:
+        time.sleep(0.02)
+
+    trial.client.cancel(run_id)
+    while listed(trial)["calls"] > 0:
+        time.sleep(0.02)
+
+    for _ in trial.client.events(run_id):
+        pass
+    assert trial.client.run(run_id)["status"] == "cancelled"
+    (hung,) = servers()
+    hung.kill()
+
+
+def test_a_server_that_is_killed_and_a_pool_that_is_killed_come_back(trial):
+    echo = trial.define("survivor", calls(("mcp.plain.echo", {"text": "hello"})), DONE)
+    _, (died,) = finished(trial, trial.define("breaker", calls(("mcp.plain.die", {})), DONE))
+    assert died["error"]["type"] == "server_unavailable"
+    assert died["error"]["retryable"] is True
+    _, results = answered(trial, echo)
+    assert results[0]["content"] == "hello"
+
+    (server,) = servers()
+    trial.kill("McpPoolActor")
+    psutil.wait_procs([server], timeout=30)
+    assert not server.is_running()
+    _, results = answered(trial, echo)
+
+    assert results[0]["content"] == "hello"
+    assert len(servers()) == 1
+
+
+def answered(trial, agent):
+    """Run the agent until its server is there again."""
+    while True:
+        run, results = finished(trial, agent)
+        if "error" not in results[0] or results[0]["error"]["type"] not in {"server_unavailable", "tool_not_available"}:
+            return run, results

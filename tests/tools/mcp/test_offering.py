@@ -1,0 +1,157 @@
+"""What agents are given of what servers list."""
+
+import pytest
+
+from owlclaw_ray.domain.tool import Effect, Permission
+from owlclaw_ray.tools.mcp.offering import offering_of
+from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
+
+OBJECT = {"type": "object", "properties": {"path": {"type": "string"}}}
+
+
+def server(**options):
+    return McpServer("files", **({"endpoint": Command(("files",))} | options))
+
+
+def listed(name="read", schema=OBJECT, **more):
+    return {"name": name, "inputSchema": schema, **more}
+
+
+def one(tool, **options):
+    (definition,) = offering_of(server(**options), [tool]).definitions
+    return definition
+
+
+def test_a_tool_becomes_a_definition_as_any_other():
+    """tool-registry: MCP tools become JSON Schema and the same tool definition; the raw name stays in the metadata."""
+    tool = one(listed("read file", title="Read", description="Reads\u202e it."), timeout=7.0)
+
+    assert tool.name == "mcp.files.read_x20file"
+    assert tool.description == "Reads it."
+    assert tool.input_schema == OBJECT
+    assert tool.metadata == {"server": "files", "raw_name": "read file"}
+    assert tool.timeout == 7.0
+    assert "mcp" in tool.tags
+
+
+HINTS = {"readOnlyHint": True, "idempotentHint": True}
+
+
+@pytest.mark.parametrize(
+    ("hints", "annotations", "permission", "effect"),
+    [
+        ({}, Annotations.TRUST, Permission.WRITE, Effect.ONCE),
+        ({"readOnlyHint": True}, Annotations.TRUST, Permission.READONLY, Effect.IDEMPOTENT),
+        ({"idempotentHint": True}, Annotations.TRUST, Permission.WRITE, Effect.IDEMPOTENT),
+        ({"readOnlyHint": "yes"}, Annotations.TRUST, Permission.WRITE, Effect.ONCE),
+        (HINTS, Annotations.DISTRUST, Permission.WRITE, Effect.ONCE),
+    ],
+)
+def test_a_server_is_believed_that_a_tool_is_harmless_only_where_it_is_trusted(hints, annotations, permission, effect):
+    tool = one(listed(annotations=hints), annotations=annotations)
+    assert (tool.permission, tool.effect) == (permission, effect)
+
+
+def test_a_server_is_always_believed_that_a_tool_is_dangerous():
+    tool = one(listed(annotations={"destructiveHint": True, "openWorldHint": True}))
+    assert {"dangerous", "network"} <= tool.tags
+
+
+def test_tools_of_servers_in_the_network_are_network_tools():
+    """tool-registry: an MCP server can be marked network as a whole."""
+    assert "network" in one(listed(), endpoint=Address("https://example.com/mcp")).tags
+    assert "network" in one(listed(), tags=("network",)).tags
+    assert "network" not in one(listed()).tags
+
+
+def test_the_configuration_goes_before_what_a_server_says():
+    rules = (
+        ToolRule("re*", permission="readonly", effect="pure", tags=("filesystem",), timeout=3.0),
+        ToolRule("read", enabled=False),
+        ToolRule("*", effect="idempotent"),
+    )
+    offering = offering_of(server(rules=rules, timeout=9.0), [listed("read"), listed("reload"), listed("write")])
+
+    (reload, write), (read,) = offering.definitions, offering.left_out
+    assert read.tool == "read"
+    assert "mcp.servers.files.tools" in read.why
+    assert (reload.permission, reload.effect, reload.timeout) == (Permission.READONLY, Effect.PURE, 3.0)
+    assert "filesystem" in reload.tags
+    assert (write.permission, write.effect, write.timeout) == (Permission.WRITE, Effect.IDEMPOTENT, 9.0)
+
+
+def test_a_tool_whose_schema_is_refused_is_left_out_and_the_others_stay(caplog):
+    """tool-registry: oneOf and $ref are not supported; MCP tools are checked when they are registered."""
+    broken = {"type": "object", "properties": {"at": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}
+    offering = offering_of(server(), [listed("move", broken), listed("read")])
+    offering.warn("files")
+
+    assert [tool.name for tool in offering.definitions] == ["mcp.files.read"]
+    (left_out,) = offering.left_out
+    assert left_out.tool == "move"
+    assert "inputSchema: properties.at.oneOf: the keyword 'oneOf' is not supported" in left_out.why
+    assert "'move' of the MCP server files is left out" in caplog.text
+
+
+def test_tools_that_providers_cannot_tell_apart_are_not_both_offered():
+    offering = offering_of(server(), [listed("a.b"), listed("a__b"), listed("")])
+
+    assert [tool.name for tool in offering.definitions] == ["mcp.files.a.b"]
+    assert [each.tool for each in offering.left_out] == ["a__b", ""]
+    assert "cannot be told from the server's tool 'a.b'" in offering.left_out[0].why
+
+
+def test_a_server_cannot_flood_the_registry():
+    offering = offering_of(server(), [listed(f"tool{number}") for number in range(501)])
+    assert len(offering.definitions) == 500
+    assert [each.tool for each in offering.left_out] == ["tool500"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        {},
+        {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "$defs": {"x": True}},
+        {"type": "object", "properties": {"x": True}},
+        {"type": "object", "properties": ["x"]},
+        {"type": ["object"]},
+        {"type": "object", "required": 3},
+        {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}},
+    ],
+)
+def test_no_schema_of_one_tool_keeps_the_others_away(schema):
+    offering = offering_of(server(), [listed("odd", schema), listed("read")])
+
+    assert [tool.name for tool in offering.definitions] == ["mcp.files.read"]
+    (odd,) = offering.left_out
+    assert "inputSchema" in odd.why
+
+
+def test_a_schema_that_would_grow_without_measure_is_left_out():
+    levels = {
+        f"d{n}": {"type": "object", "properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "ab"}}
+        for n in range(40)
+    }
+    bomb = {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/d0"}},
+        "$defs": levels | {"d40": {"type": "string"}},
+    }
+    deep = {"type": "string"}
+    for _ in range(5_000):
+        deep = {"type": "array", "items": deep}
+    loop = {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/x"}},
+        "$defs": {"x": {"items": {"$ref": "#/$defs/x"}}},
+    }
+    tools = [listed("bomb", bomb), listed("deep", {"type": "object", "properties": {"x": deep}}), listed("loop", loop)]
+
+    offering = offering_of(server(), [*tools, listed("read")])
+
+    assert [tool.name for tool in offering.definitions] == ["mcp.files.read"]
+    bomb, deep, loop = (each.why for each in offering.left_out)
+    assert "has more than 10000 parts" in bomb
+    assert "nested too deeply" in deep
+    assert "refers to itself through x" in loop
