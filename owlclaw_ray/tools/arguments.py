@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import ValidationError
+from jsonschema.protocols import Validator
 from pydantic import BaseModel
 from pydantic import ValidationError as ModelError
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.tools.schema_words import allowed, given
+from owlclaw_ray.tools.validator import validator_of
+
+_DEEPEST = 100
+"""Levels of arguments, as of everything that is stored."""
+_TOO_DEEP = "nested too deeply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,10 @@ class Arguments:
     schema: JsonObject
     convert: Callable[[JsonObject], Given]
     """Turns checked JSON into parameters; may raise pydantic's ValidationError for what a schema cannot say."""
+    _validator: Validator = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_validator", validator_of(self.schema))
 
     def read(self, tool: str, text: str) -> Given:
         """Return the parameters, or raise ToolArgumentsError with a line a problem: path, what was given, what is allowed."""
@@ -39,7 +50,7 @@ class Arguments:
     def read_object(self, tool: str, decoded: JsonObject) -> Given:
         """As `read`, for arguments that are decoded already."""
         cleaned = _without_optional_nulls(decoded, self.schema)
-        problems = sorted(set(_problems(self.schema, cleaned)))
+        problems = sorted(set(_problems(self._validator, cleaned)))
         if problems:
             raise ToolArgumentsError(tool, problems)
         try:
@@ -53,18 +64,18 @@ class Arguments:
 def decode_arguments(tool: str, text: str) -> JsonObject:
     """Return the JSON object that the text holds (none, for an empty text), or raise ToolArgumentsError."""
     try:
-        decoded = json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
+        decoded = _encodable(json.loads(text, parse_constant=_refuse_constant)) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        line = f"arguments: given {given(_encodable(text))}; allowed: one JSON object ({error or 'nested too deeply'})"
+        line = f"arguments: given {given(_encodable(text))}; allowed: one JSON object ({error or _TOO_DEEP})"
         raise ToolArgumentsError(tool, [line]) from error
     if not isinstance(decoded, dict):
-        raise ToolArgumentsError(tool, [f"arguments: given {given(_encodable(decoded))}; allowed: one JSON object"])
-    return _encodable_object(decoded)
+        raise ToolArgumentsError(tool, [f"arguments: given {given(decoded)}; allowed: one JSON object"])
+    return decoded
 
 
 def argument_problems(schema: JsonObject, arguments: JsonObject) -> list[str]:
     """Return a line for each thing that is wrong with arguments for a tool of that schema."""
-    return sorted(set(_problems(schema, arguments)))
+    return sorted(set(_problems(validator_of(schema), arguments)))
 
 
 def as_model(model: type[BaseModel]) -> Callable[[JsonObject], Given]:
@@ -81,19 +92,19 @@ def _refuse_constant(constant: str) -> JsonValue:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _encodable(value: JsonValue) -> JsonValue:
-    """Return the value with lone surrogates, which JSON escapes can spell, replaced."""
+def _encodable(value: JsonValue, levels: int = _DEEPEST) -> JsonValue:
+    """Return the value with lone surrogates, which JSON escapes can spell, replaced; raises ValueError for what nobody can pass on."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is too large")
+    if isinstance(value, list | dict) and levels == 0:
+        raise ValueError(_TOO_DEEP)
     if isinstance(value, list):
-        return [_encodable(each) for each in value]
+        return [_encodable(each, levels - 1) for each in value]
     if isinstance(value, dict):
-        return _encodable_object(value)
+        return {_encodable(key): _encodable(each, levels - 1) for key, each in value.items()}
     return value
-
-
-def _encodable_object(value: JsonObject) -> JsonObject:
-    return {_encodable(key): _encodable(each) for key, each in value.items()}
 
 
 def _without_optional_nulls(value: JsonValue, schema: JsonObject) -> JsonValue:
@@ -110,8 +121,8 @@ def _without_optional_nulls(value: JsonValue, schema: JsonObject) -> JsonValue:
     }
 
 
-def _problems(schema: JsonObject, value: JsonObject) -> Iterator[str]:
-    for error in Draft202012Validator(schema).iter_errors(value):
+def _problems(validator: Validator, value: JsonObject) -> Iterator[str]:
+    for error in validator.iter_errors(value):
         yield from _lines(error)
 
 

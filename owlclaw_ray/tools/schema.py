@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
@@ -105,9 +107,24 @@ def _subset_problems(node: JsonObject, path: str, where: str) -> Iterator[Proble
 
 def _metaschema_problems(schema: JsonObject, where: str) -> Iterator[Problem]:
     try:
-        Draft202012Validator.check_schema(schema)
+        encoded = orjson.dumps(schema)
+    except TypeError as error:
+        yield Problem(where, f"cannot be sent to a model: {error}", "use JSON, its numbers within 64 bits")
+        return
+    fault = _metaschema_fault(encoded)
+    if fault is not None:
+        path, message = fault
+        yield Problem(f"{where}: {path}", message)
+
+
+@lru_cache(maxsize=4_096)
+def _metaschema_fault(encoded: bytes) -> tuple[str, str] | None:
+    """Return the path and the message of what is wrong; kept, because it takes a millisecond and every source is asked again."""
+    try:
+        Draft202012Validator.check_schema(orjson.loads(encoded))
     except SchemaError as error:
-        yield Problem(f"{where}: {_join(*map(str, error.absolute_path))}", error.message)
+        return _join(*map(str, error.absolute_path)), error.message
+    return None
 
 
 def _compiles(pattern: str) -> bool:

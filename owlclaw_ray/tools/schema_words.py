@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import orjson
+import json
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 
@@ -39,5 +39,5 @@ _BOUNDS = (
 
 def given(value: JsonValue) -> str:
     """Return the value as JSON, shortened."""
-    text = orjson.dumps(value).decode()
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -76,7 +76,9 @@ _LEAVES = st.one_of(
     st.fixed_dictionaries(
         {"type": st.just("string")}, optional={"maxLength": st.integers(0, 9), "description": st.text()}
     ),
-    st.fixed_dictionaries({"type": st.sampled_from(["integer", "number"])}, optional={"minimum": st.integers()}),
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["integer", "number"])}, optional={"minimum": st.integers(-(2**63), 2**63)}
+    ),
     st.fixed_dictionaries({"type": st.just("boolean")}, optional={"default": st.booleans()}),
     st.fixed_dictionaries({"enum": st.lists(st.text(), min_size=1, unique=True)}),
 )
@@ -102,3 +104,8 @@ def test_schemas_are_told_in_words():
     assert allowed({"enum": ["快", 2]}) == 'one of "快", 2'
     assert allowed({"type": "array", "items": {"type": "string"}, "maxItems": 3}) == "array of string, at most 3 items"
     assert allowed(of(a={"type": "string"})) == "object, with a"
+
+
+@pytest.mark.parametrize("default", [2**64, "\ud800", {3: "x"}, object()])
+def test_a_schema_that_no_request_can_carry_is_refused(default):
+    assert "cannot be sent to a model" in refused(of(x={"type": "string", "default": default}))[0]

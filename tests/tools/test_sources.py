@@ -15,6 +15,7 @@ from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.schema import _metaschema_fault
 from owlclaw_ray.tools.sources import ToolSources
 
 NOTHING = {"type": "object", "properties": {}}
@@ -55,6 +56,14 @@ def run(adapter, tool="a.b", arguments=None, timeout=5.0):
 @pytest.fixture
 def app():
     return OwlClaw("shop")
+
+
+def test_a_schema_is_checked_once_however_many_sources_come_after_it(app):
+    app.add_tools(Adapter("a.b", schema={**NOTHING, "description": "of a test alone"}))
+    checked = _metaschema_fault.cache_info().misses
+    app.add_tools(Adapter("c.d", schema={**NOTHING, "description": "of a test alone"}))
+
+    assert _metaschema_fault.cache_info().misses == checked
 
 
 def test_an_adapter_that_an_application_adds_is_one_of_its_sources(app):

@@ -1,0 +1,40 @@
+"""Schemas of tools, each compiled once in a process, however many calls it checks and wherever its definition comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+import orjson
+from jsonschema import Draft202012Validator, ValidationError, validators
+from jsonschema.protocols import Validator
+
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+
+_KEPT = 4_096
+"""Schemas, and regular expressions, those that were used last."""
+
+
+def validator_of(schema: JsonObject) -> Validator:
+    """Return the validator of a schema: the same one for equal schemas."""
+    return _compiled(orjson.dumps(schema))
+
+
+def _search(_validator: Validator, pattern: str, instance: JsonValue, _schema: JsonObject) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _expression(pattern).search(instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+_Validator: type[Validator] = validators.extend(Draft202012Validator, {"pattern": _search})  # type: ignore[no-untyped-call]
+"""Keeps regular expressions by itself: of more than 512 the interpreter forgets some and compiles them again."""
+
+
+@lru_cache(maxsize=_KEPT)
+def _compiled(encoded: bytes) -> Validator:
+    return _Validator(orjson.loads(encoded))
+
+
+@lru_cache(maxsize=_KEPT)
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)

@@ -1,0 +1,111 @@
+"""Schemas are compiled once, and what they say of wrong arguments is what they said before."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from owlclaw_ray import OwlClaw
+from owlclaw_ray.errors import ToolArgumentsError
+from owlclaw_ray.tools import validator
+from owlclaw_ray.tools.arguments import Arguments, as_object
+from owlclaw_ray.tools.registry import ToolOptions
+from owlclaw_ray.tools.validator import validator_of
+
+PLACE = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "minLength": 2, "pattern": "^[A-Z]"},
+        "days": {"type": "integer", "minimum": 1, "maximum": 7},
+        "modes": {"type": "array", "items": {"enum": ["short", "long"]}, "maxItems": 2},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+def refused(text):
+    try:
+        Arguments(PLACE, as_object).read("t", text)
+    except ToolArgumentsError as error:
+        return list(error.details)
+    return []
+
+
+def test_equal_schemas_share_one_validator():
+    assert validator_of(PLACE) is validator_of(json.loads(json.dumps(PLACE)))
+    assert validator_of(PLACE) is not validator_of({**PLACE, "required": []})
+
+
+def test_a_call_compiles_nothing():
+    app = OwlClaw("shop")
+    options = ToolOptions("readonly", "pure", input_schema={"type": "object", "properties": {"n": PLACE}})
+    tool = app.registry.add("pay", lambda given: given, options)
+    compiled = validator._compiled.cache_info().misses
+    for _ in range(100):
+        tool.arguments.read("shop.pay", '{"n": {"city": "Graz"}}')
+
+    assert validator._compiled.cache_info().misses == compiled
+
+
+def test_more_expressions_than_the_interpreter_keeps_are_compiled_once(monkeypatch):
+    takers = [
+        Arguments({"type": "object", "properties": {"x": {"type": "string", "pattern": f"^[a-z]{{{n}}}$"}}}, as_object)
+        for n in range(1, 700)
+    ]
+    compiled, real = [], re.compile
+    monkeypatch.setattr(re, "compile", lambda *arguments: compiled.append(arguments) or real(*arguments))
+
+    for _ in range(2):
+        for n, taker in enumerate(takers, start=1):
+            taker.read("t", json.dumps({"x": "a" * n}))
+
+    assert len(compiled) <= len(takers)
+
+
+def test_every_rule_is_told_with_path_and_what_was_given():
+    """tool-registry: the core checks arguments before a handler runs."""
+    assert refused(json.dumps({"city": "graz", "days": 9, "modes": ["short", "wide"], "dayz": 1})) == [
+        'city: given "graz"; allowed: string, at least 2 characters, matching ^[A-Z]',
+        "days: given 9; allowed: integer, at least 1, at most 7",
+        "dayz: unknown; allowed: city, days, modes (did you mean days?)",
+        'modes[1]: given "wide"; allowed: one of "short", "long"',
+    ]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["city", "days", "modes", "more"]),
+        st.one_of(
+            st.text(max_size=4), st.integers(-1, 9), st.booleans(), st.lists(st.sampled_from(["short", "long", 3]))
+        ),
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_what_is_refused_is_what_the_standard_refuses(arguments):
+    assert bool(refused(json.dumps(arguments))) is not Draft202012Validator(PLACE).is_valid(arguments)
+
+
+def test_a_number_of_more_than_64_bits_is_told_as_it_was_given():
+    assert refused('{"city": "Graz", "days": 10000000000000000000000}') == [
+        "days: given 10000000000000000000000; allowed: integer, at least 1, at most 7"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"city": "Graz", "days": 1e999}', "a number is too large"),
+        ('{"city": "Graz", "days": ' + "[" * 101 + "]" * 101 + "}", "nested too deeply"),
+        ('{"x": ' * 900 + "1" + "}" * 900, "nested too deeply"),
+        ("[" * 101 + "]" * 101, "nested too deeply"),
+    ],
+)
+def test_what_nobody_can_pass_on_is_no_json_object(text, why):
+    (line,) = refused(text)
+    assert line.startswith("arguments: given ")
+    assert "allowed: one JSON object" in line
+    assert line.endswith(f"({why})")
