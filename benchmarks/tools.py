@@ -4,13 +4,17 @@ The calls are made inside an actor that belongs to the running system's root, as
 system's store and memory behind the tools. Empty tasks (the same resource, no retries) come from the same actor: one at a
 time they take turns with the tools, so that both see the same machine. Then 50 callers call without a pause; then one call in
 fifty runs into its time limit of half a second, against bare tasks of which one in fifty sleeps as long.
+
+Before all that, without Ray, what the runtime itself takes for a call: `benchmarks/tool_path.py`.
 """
 
 from __future__ import annotations
 
 import statistics
+from dataclasses import asdict
 from typing import Any
 
+from benchmarks import tool_path
 from benchmarks.attached import ask_inside
 from benchmarks.distribution import percentile
 from benchmarks.meter import Meter
@@ -18,7 +22,7 @@ from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import running_system
 from benchmarks.tool_calls import APPLICATION, CALLERS, EMPTY, TOOLS
 
-TITLE = "Built-in tools as Ray tasks, one call at a time and from 50 callers."
+TITLE = "What a tool call takes without Ray, and built-in tools as Ray tasks, one call at a time and from 50 callers."
 
 ROUNDS = {Size.SMOKE: 40, Size.FULL: 400}
 SECONDS = {Size.SMOKE: 2.0, Size.FULL: 10.0}
@@ -31,6 +35,8 @@ _LATE = "2 % time-outs"
 
 def answer(size: Size, say: Say) -> Answer:
     """Measure inside a running system."""
+    overheads, bare = tool_path.measure(size)
+    say(", ".join(f"{each.call:.3f} CPU-ms a call with {tools} tools" for tools, each in overheads.items()))
     with running_system({"bench": {"model": "scripted:echo"}}, application=APPLICATION) as system:
         system.settle()
         meter = Meter(system.tree)
@@ -41,9 +47,15 @@ def answer(size: Size, say: Say) -> Answer:
     many = {what: many_of(halves) for what, halves in found["many"].items()}
     return Answer(
         "tools",
-        (*latency_figures(latencies), *many_figures(many)),
+        (*tool_path.figures(overheads, bare), *latency_figures(latencies), *many_figures(many)),
         (plot_of(latencies),),
-        {"latency_ms": latencies, "callers": CALLERS, "many": many, "others_cores": others},
+        {
+            "overhead_ms": {str(tools): asdict(each) for tools, each in overheads.items()},
+            "latency_ms": latencies,
+            "callers": CALLERS,
+            "many": many,
+            "others_cores": others,
+        },
     )
 
 

@@ -99,6 +99,8 @@ class Governance:
     breaker: BreakerRule = field(default_factory=BreakerRule)
     tool_limits: tuple[ToolLimit, ...] = ()
     budgets: tuple[Budget, ...] = ()
+    _limit_of: dict[str, ToolLimit | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Answers of `limit_of`, so that a call costs the same however many limits there are."""
 
     def risk_of(self, tool: ToolDefinition) -> Risk:
         """Return how dangerous the tool is; what cannot be read is critical."""
@@ -117,9 +119,12 @@ class Governance:
         return f"its risk is {risk.value}" if risk.needs_confirmation else f"it is tagged {CONFIRM_TAG}"
 
     def limit_of(self, tool: str) -> ToolLimit | None:
-        """Return the limit that holds for a tool: the one of its own name, else the first whose pattern matches."""
-        matching = [limit for limit in self.tool_limits if fnmatchcase(tool, limit.tools)]
-        return next((limit for limit in matching if limit.tools == tool), matching[0] if matching else None)
+        """Return the limit that holds for a tool that there is: the one of its own name, else the first whose pattern matches."""
+        if tool not in self._limit_of:
+            matching = [limit for limit in self.tool_limits if fnmatchcase(tool, limit.tools)]
+            own = next((limit for limit in matching if limit.tools == tool), None)
+            self._limit_of[tool] = own or next(iter(matching), None)
+        return self._limit_of[tool]
 
 
 @fast_pickle

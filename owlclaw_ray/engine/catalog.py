@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import orjson
 
 from owlclaw_ray.domain.tool import ToolDefinition
+
+_KEPT = 64
+"""Selections. Their encoded schemas may be large, and agents may see ever different tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,8 @@ class VisibleTools:
     by_wire_name: dict[str, ToolDefinition]
     encoded: bytes
     """Their schemas in OpenAI form, a JSON array in the order of `names`."""
+    digest: str
+    """The SHA-256 of `encoded`."""
 
 
 class ToolCatalog:
@@ -42,22 +48,25 @@ class ToolCatalog:
         self._definitions = {definition.name: definition for definition in definitions}
         self._encoded = {name: orjson.dumps(each.openai_form()) for name, each in self._definitions.items()}
         self._selections: dict[tuple[str, ...], VisibleTools] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
+        self.names = tuple(sorted(self._definitions))
         """All canonical names, sorted."""
-        return tuple(sorted(self._definitions))
 
     def select(self, names: Sequence[str]) -> VisibleTools:
         """Return those of these tools that there are: a run that is resumed may name some that the application has no more.
 
         The same names give the same bytes, so that provider caches hold.
         """
-        key = tuple(sorted(name for name in names if name in self._definitions))
-        found = self._selections.get(key)
+        found = self._selections.get(tuple(names))
         if found is None:
-            definitions = [self._definitions[name] for name in key]
-            encoded = b"[" + b",".join(self._encoded[name] for name in key) + b"]"
-            found = VisibleTools(key, {each.wire_name: each for each in definitions}, encoded)
-            self._selections[key] = found
+            key = tuple(sorted(name for name in names if name in self._definitions))
+            found = self._selections.get(key) or self._made(key)
         return found
+
+    def _made(self, key: tuple[str, ...]) -> VisibleTools:
+        definitions = [self._definitions[name] for name in key]
+        encoded = b"[" + b",".join(self._encoded[name] for name in key) + b"]"
+        made = VisibleTools(key, {each.wire_name: each for each in definitions}, encoded, sha256(encoded).hexdigest())
+        if len(self._selections) >= _KEPT:
+            del self._selections[next(iter(self._selections))]
+        self._selections[key] = made
+        return made

@@ -72,9 +72,12 @@ class RunJournal:
         self._flush: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
 
-    def blob(self, text: str) -> str:
-        """Return the hash of a text that an entry names; it is stored with that entry unless the store has it."""
-        digest = hashlib.sha256(text.encode()).hexdigest()
+    def blob(self, text: str, digest: str = "") -> str:
+        """Return the hash of a text that an entry names; it is stored with that entry unless the store has it.
+
+        `digest` is that hash, where it is known already.
+        """
+        digest = digest or hashlib.sha256(text.encode()).hexdigest()
         self._blobs[digest] = text
         return digest
 

@@ -291,7 +291,7 @@ class RunLoop:
         )
         decided = await self.rules.decide(self._services.catalog.names)
         visible = self._services.catalog.select(decided.visible)
-        schemas = self._journal.blob(visible.encoded.decode())
+        schemas = self._journal.blob(visible.encoded.decode(), visible.digest)
         self._journal.audit(
             LedgerKind.VISIBILITY, "start", visibility_record(len(visible.names), schemas, decided.hidden)
         )

@@ -64,7 +64,11 @@ class RunBudgets:
         self._run, self._outcomes, self._till, self._clock = run, outcomes, till, clock
         self._asked: Reserved | None = None
         self._calls: dict[ToolCallId, Reserved] = {}
-        self._begun: dict[ToolCallId, str] = {}
+        self._counted: dict[Budget, set[str]] = {
+            each: set() for each in self._of_tools if each.scope is BudgetScope.RUN
+        }
+        """The calls that the run's own budgets count: begun here, or ended by earlier activations too."""
+        self._seen = 0
 
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
         """Return the request as it may be made, given what the run's calls used so far; raises BudgetExhaustedError."""
@@ -108,12 +112,15 @@ class RunBudgets:
             used = self._calls_of(budget) if budget.scope is BudgetScope.RUN else 0
             if budget.scope is BudgetScope.RUN and used >= budget.limit:
                 return ToolError("budget_exhausted", _spent(budget, used, None))
-        self._begun[call_id] = tool.name
+        own = [self._counted[each] for each in counting if each.scope is BudgetScope.RUN]
+        for counted in own:
+            counted.add(call_id)
         windows = self._windows(counting)
         if windows:
             reserved, answer = await self._reserve(call_id, windows, [1] * len(windows))
             if isinstance(answer, BudgetSpent):
-                del self._begun[call_id]
+                for counted in own:
+                    counted.discard(call_id)
                 return ToolError("budget_exhausted", self._refusal(windows, answer.use))
             self._calls[call_id] = reserved
         return None
@@ -132,10 +139,13 @@ class RunBudgets:
 
     def _calls_of(self, budget: Budget) -> int:
         """Return how many calls that the budget counts were begun in this run, by earlier activations too."""
-        ended = {
-            each.call_id for each in self._outcomes if each.error not in NEVER_BEGUN and _counts(budget, each.tool)
-        }
-        return len(ended | {call_id for call_id, tool in self._begun.items() if _counts(budget, tool)})
+        for outcome in self._outcomes[self._seen :]:
+            if outcome.error not in NEVER_BEGUN:
+                for each, counted in self._counted.items():
+                    if matches(outcome.tool, each.tools):
+                        counted.add(outcome.call_id)
+        self._seen = len(self._outcomes)
+        return len(self._counted[budget])
 
     def _windows(self, budgets: Iterable[Budget]) -> list[tuple[Budget, BudgetWindow]]:
         now = self._clock.now()
@@ -233,10 +243,6 @@ class BudgetEvaluator:
 
 def _account(budget: Budget, agent: AgentRef, window: BudgetWindow) -> str:
     return budget.account(agent.tenant, agent.agent_id, window)
-
-
-def _counts(budget: Budget, tool: str) -> bool:
-    return matches(tool, budget.tools)
 
 
 def _used(budget: Budget, usage: Usage, calls: int) -> int:

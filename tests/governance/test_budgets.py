@@ -11,6 +11,7 @@ from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.model import Message, ModelChoice, ModelRequest, Role
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import BudgetExhaustedError
+from owlclaw_ray.governance import budgets as budgets_module
 from owlclaw_ray.ids import RequestId
 from owlclaw_ray.testing.clock import ManualClock
 from tests.governance.world import RUN, Rules, Till, at_once, tool
@@ -209,3 +210,15 @@ def test_who_has_no_budget_asks_nobody():
     of_run = governed(budget(scope=OF_RUN), replace(budget(CALLS, 5, OF_RUN), tools=("*",)), till=Closed())
     assert Turns(of_run).turn(5)
     assert of_run.call("shop.pay") == ""
+
+
+def test_a_runs_own_budget_of_calls_costs_each_call_the_same(monkeypatch):
+    compared = []
+    real = budgets_module.matches
+    monkeypatch.setattr(budgets_module, "matches", lambda *pair: compared.append(pair) or real(*pair))
+    rules = governed(budget(CALLS, 1_000, OF_RUN, tools=("shop.*",)))
+
+    refusals = [rules.call("shop.pay", call_id=f"c{at}") or rules.over("shop.pay", f"c{at}") for at in range(1_001)]
+
+    assert refusals[-2:] == [None, "budget_exhausted"]
+    assert len(compared) < 5 * len(refusals)

@@ -3,6 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from owlclaw_ray.domain import governance as governance_module
 from owlclaw_ray.domain.governance import Governance, ToolLimit
 from tests.governance.world import Rules, tool
 
@@ -111,3 +112,14 @@ async def test_no_span_of_time_has_more_calls_than_the_bucket_and_what_dripped_i
     if refused is not None and last_refused == len(begun):
         await rules.clock.advance(max(0.0, refused - rules.now) + 0.002)
         assert rules.begin("shop.pay", "last") == ""
+
+
+def test_a_limit_is_looked_for_once_however_often_its_tool_is_called(monkeypatch):
+    compared = []
+    real = governance_module.fnmatchcase
+    monkeypatch.setattr(governance_module, "fnmatchcase", lambda *names: compared.append(names) or real(*names))
+    rules = Governance(tool_limits=tuple(ToolLimit(f"shop.tool_{number}", calls=5) for number in range(500)))
+
+    assert {rules.limit_of("shop.tool_499") for _ in range(100)} == {rules.tool_limits[-1]}
+    assert rules.limit_of("shop.other") is None
+    assert len(compared) == 2 * 500
