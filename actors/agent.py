@@ -86,7 +86,8 @@ class AgentActor:
         collect_rarely()
         clock = SystemClock()
         agents = plan.data_dir / "agents"
-        catalog, governor = ToolCatalog(tools), DefinitionGovernor(tools, clock, BUILT_IN_NAMES)
+        catalog = ToolCatalog(tools, plan.model_limits)
+        governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES)
         live = LiveTools(McpLink(plan.namespace), clock, lambda offered: governor.know(catalog.offer(offered)))
         self._following = asyncio.create_task(live.follow()) if plan.mcp is not None else None
         services = RunServices(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.logs import LogPlan
+from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
@@ -53,6 +54,8 @@ class RuntimePlan:
     model_growth: PoolGrowth = field(default_factory=PoolGrowth)
     mcp: McpOptions | None = None
     """None: there are no MCP servers. The worker's plan says whether there are, too."""
+    model_limits: tuple[ProviderLimits, ...] = ()
+    """What models take as tools, before what is known of them."""
 
     @property
     def namespace(self) -> str:

@@ -180,6 +180,10 @@ class StaleEpochError(TerminalError):
     """A write came from an activation that no longer owns its agent. Nothing was written."""
 
 
+class ToolsUnsupportedError(TerminalError):
+    """A model cannot be given the tools of a run. The message names the tool, the keyword, and what to do."""
+
+
 class BudgetExhaustedError(TerminalError):
     """A model call would use what a budget does not have. The message names the budget, its limit, the use and the renewal."""
 

@@ -20,6 +20,7 @@ from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
+from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
@@ -152,6 +153,8 @@ class ModelSettings(_Section):
     backoff_limit_seconds: Seconds = 20.0
     workers_max: Annotated[int, Field(ge=0)] | None = None
     """Processes that make calls, the gateway included; None: from the number of cores."""
+    limits: tuple[ProviderLimitsFile, ...] = ()
+    """What models take as tools, before what is known of them; the first entry that names a model holds."""
 
 
 class MemorySettings(_Section):

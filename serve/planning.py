@@ -46,4 +46,5 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
         redact=settings.ledger.redact,
         model_workers_max=models.workers_max,
         mcp=settings.mcp_options,
+        model_limits=tuple(each.limits() for each in models.limits),
     )

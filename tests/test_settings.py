@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from owlclaw_ray.configuration.limits import LimitOverrides
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.permission import Approver, PermissionRules
+from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import FileSettings, load_settings
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
@@ -449,3 +450,26 @@ def test_names_of_mcp_servers_can_be_parts_of_tools_names(tmp_path, name):
     assert problem.startswith(
         f"owlclaw.yaml:2: mcp.servers: has {name!r}: a server's name has at most 24 small letters"
     )
+
+
+def test_what_models_take_is_a_list_of_limits_in_the_file_or_as_json(tmp_path):
+    found = load(tmp_path, "models: {limits: [{models: ['openai/*'], tools: 64, refused: [pattern]}]}")
+    assert [each.limits() for each in found.models.limits] == [
+        ProviderLimits(("openai/*",), tools=64, refused=("pattern",))
+    ]
+    found = load(tmp_path, OWLCLAW_MODELS__LIMITS='[{"models": ["a/*"], "property_names": "[a-z]+"}]')
+    assert [each.limits() for each in found.models.limits] == [ProviderLimits(("a/*",), property_names="[a-z]+")]
+
+
+def test_a_mistake_in_the_limits_of_a_model_is_told_with_its_line(tmp_path):
+    text = (
+        "models:\n  limits:\n    - {models: [a], tool: 5}\n    - {models: [b], property_names: '('}\n    - {models: []}"
+    )
+    assert problems_of(tmp_path, text) == [
+        "owlclaw.yaml:3: models.limits[0].tool: there is no such key (did you mean tools?)",
+        (
+            "owlclaw.yaml:4: models.limits[1].property_names: is '(', which is no regular expression: missing ), unterminated "
+            "subpattern at position 0"
+        ),
+        "owlclaw.yaml:5: models.limits[2].models: is [] (it must have at least 1 item after validation, not 0)",
+    ]

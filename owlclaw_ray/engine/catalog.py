@@ -8,10 +8,14 @@ from hashlib import sha256
 
 import orjson
 
+from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.engine.provider_limits import KNOWN_LIMITS, problem_with
 
 _KEPT = 64
 """Selections. Their encoded schemas may be large, and agents may see ever different tools."""
+_JUDGED = 1_024
+"""Pairs of a model and a selection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +32,11 @@ class VisibleTools:
 
 
 class ToolCatalog:
-    """All tools of the application and the built-in ones, and those that come and go beside them."""
+    """All tools of the application and the built-in ones, and those that come and go beside them. `limits` go before KNOWN_LIMITS."""
 
-    def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
-        self._fixed = tuple(definitions)
+    def __init__(self, definitions: Iterable[ToolDefinition], limits: Sequence[ProviderLimits] = ()) -> None:
+        self._fixed, self._limits = tuple(definitions), (*limits, *KNOWN_LIMITS)
+        self._problems: dict[tuple[str, str], str] = {}
         self._know(self._fixed)
 
     def offer(self, live: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
@@ -61,6 +66,15 @@ class ToolCatalog:
             key = tuple(sorted(name for name in names if name in self._definitions))
             found = self._selections.get(key) or self._made(key)
         return found
+
+    def problem(self, model: str, visible: VisibleTools) -> str:
+        """Return why the model cannot be given these tools, or the empty text. Found out once."""
+        key = model, visible.digest
+        if key not in self._problems:
+            if len(self._problems) >= _JUDGED:
+                self._problems.clear()
+            self._problems[key] = problem_with(model, tuple(visible.by_wire_name.values()), self._limits)
+        return self._problems[key]
 
     def _made(self, key: tuple[str, ...]) -> VisibleTools:
         definitions = [self._definitions[name] for name in key]

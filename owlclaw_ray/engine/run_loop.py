@@ -37,6 +37,7 @@ from owlclaw_ray.errors import (
     ModelUnavailableError,
     OwlClawError,
     StaleEpochError,
+    ToolsUnsupportedError,
 )
 from owlclaw_ray.ids import RequestId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
@@ -140,6 +141,8 @@ class RunLoop:
             raise
         except BudgetExhaustedError as error:
             result = self._terminated(str(error), "budget_exhausted")
+        except ToolsUnsupportedError as error:
+            result = RunResult(RunStatus.FAILED, error=RunError("tools_unsupported", str(error)))
         except (ModelUnavailableError, ModelRefusedError) as error:
             retryable = isinstance(error, ModelUnavailableError)
             result = RunResult(RunStatus.FAILED, error=RunError("model_failed", str(error), retryable=retryable))
@@ -255,6 +258,7 @@ class RunLoop:
             base_dir=self._definition.folder,
         )
         request = await self.rules.before_model(request, conversation.usage, conversation.turns)
+        request = self._taken(request, visible)
         self._asking = True
         reply = self._with_new_call_ids(await contained(self._services.models.complete(request)))
         self._asking = False
@@ -264,6 +268,14 @@ class RunLoop:
         self._short_term.add(f"you said: {reply.text}" if reply.text else f"you called {len(reply.tool_calls)} tools")
         if reply.tool_calls:
             await self._journal.commit()
+
+    def _taken(self, request: ModelRequest, visible: VisibleTools) -> ModelRequest:
+        """Return the request for those models of its chain that take the tools; raises ToolsUnsupportedError if the first does not."""
+        chain, problem = request.model.chain, self._services.catalog.problem
+        if chain and (why := problem(chain[0], visible)):
+            raise ToolsUnsupportedError(why)
+        able = tuple(model for model in chain if not problem(model, visible))
+        return request if able == chain else replace(request, model=replace(request.model, chain=able))
 
     def _with_new_call_ids(self, reply: ModelReply) -> ModelReply:
         """Give an id to calls without one, and another to those whose id was used in this run: pairing and idempotency hang on it."""
@@ -308,6 +320,10 @@ class RunLoop:
                 "memories": len(memories),
             },
         )
+        for model in definition.model.chain[1:]:
+            if why := self._services.catalog.problem(model, visible):
+                logger.warning("run %s of %s has no use for the fallback %s: %s", run.run_id, run.agent, model, why)
+                self._journal.audit(LedgerKind.WARNING, f"fallback-{model}", {"what": "fallback left out", "why": why})
 
     async def _preload(self) -> list[JsonValue]:
         """Look up what the agent remembers about this trigger (M8); a failing look-up is a warning, not a failed run."""

@@ -21,6 +21,7 @@ from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -446,12 +447,13 @@ async def in_process_runtime(
     mcp: McpOptions | None = None,
     environ: Mapping[str, str] | None = None,
     approve: Approve | None = None,
+    model_limits: Sequence[ProviderLimits] = (),
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
     `ids` the system's. `host_tools` and `mcp`, the servers, are off unless given; `environ` is what their programs
-    and servers may get variables from.
+    and servers may get variables from. `model_limits` are those of the setting `models.limits`.
     Schedules fire when `runtime.scheduler.tick()` is called, and approvals expire at `runtime.expiry.tick()`.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
@@ -465,7 +467,7 @@ async def in_process_runtime(
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
     tools = declared_tools(app.sources(), host_tools, app.registry.hooks)
-    catalog, governor = ToolCatalog(tools), DefinitionGovernor(tools, clock, BUILT_IN_NAMES)
+    catalog, governor = ToolCatalog(tools, model_limits), DefinitionGovernor(tools, clock, BUILT_IN_NAMES)
     servers = calls = None
     if mcp is not None:
         servers = LocalMcp(await _mcp_pool(mcp, environ, clock, ids), catalog, governor, clock)

@@ -15,6 +15,7 @@ from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
 from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
 from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
+from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.domain.governance import DAYS
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -87,6 +88,13 @@ def test_every_key_of_an_mcp_server_is_documented_with_its_default(section, mode
     documented = [(code(key), default) for key, default, _ in table("docs/mcp.md", f"key of `{section}`")]
     fields = model.model_fields.items()
     assert documented == [(name, shown(info.get_default(call_default_factory=True))) for name, info in fields]
+
+
+def test_every_key_of_the_limits_of_models_is_documented_with_its_default():
+    documented = {code(key): default for key, default, _ in table("docs/tools.md", "key of `models.limits`")}
+    assert list(documented) == list(ProviderLimitsFile.model_fields)
+    for name, info in ProviderLimitsFile.model_fields.items():
+        assert info.is_required() or documented[name] == shown(info.get_default())
 
 
 def test_every_key_of_a_skill_is_documented():
