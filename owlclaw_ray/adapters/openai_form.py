@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -11,6 +13,10 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import Message, ModelRequest, Role
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.ids import ToolCallId, derived_id
+
+_NAME_CHARACTERS = 64
+_ACCEPTED_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{_NAME_CHARACTERS - 1}}}")
+_REFUSED_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def messages(request: ModelRequest) -> list[JsonObject]:
@@ -54,4 +60,23 @@ def _message(message: Message) -> JsonObject:
 
 
 def _call(call: ToolCall) -> JsonObject:
-    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    function = {"name": _accepted_name(call.name), "arguments": _accepted_arguments(call.arguments)}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+def _accepted_name(name: str) -> str:
+    """Return the name of a past call in a form that every provider takes back: they refuse requests that repeat a bad one."""
+    if _ACCEPTED_NAME.fullmatch(name):
+        return name
+    return f"_{_REFUSED_CHARACTER.sub('_', name)}"[:_NAME_CHARACTERS]
+
+
+def _accepted_arguments(arguments: str) -> str:
+    """Return the arguments of a past call as a JSON object, which Anthropic and Gemini need: what is none is wrapped in one."""
+    if not arguments.strip():
+        return "{}"
+    try:
+        whole = isinstance(orjson.loads(arguments), dict)
+    except ValueError:
+        whole = False
+    return arguments if whole else json.dumps({"malformed_arguments": arguments})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from hashlib import sha256
 
 import orjson
@@ -14,6 +15,8 @@ from owlclaw_ray.engine.provider_limits import KNOWN_LIMITS, problem_with
 
 _KEPT = 64
 """Selections. Their encoded schemas may be large, and agents may see ever different tools."""
+_FEW, _SHOWN = 20, 80
+"""Tools that a model is told all of; characters of a name that there is not."""
 _JUDGED = 1_024
 """Pairs of a model and a selection."""
 
@@ -29,6 +32,19 @@ class VisibleTools:
     """Their schemas in OpenAI form, a JSON array in the order of `names`."""
     digest: str
     """The SHA-256 of `encoded`."""
+
+    def unknown(self, name: str) -> str:
+        """Return what to tell a model that calls a tool of a name that is none of these: all of them, if they are few, else the closest."""
+        said = f"there is no tool {shortened(name)!r} in this run"
+        if len(self.names) <= _FEW:
+            return f"{said}; there are: {', '.join(sorted(self.by_wire_name)) or 'none'}"
+        close = get_close_matches(name[:_SHOWN], self.by_wire_name, n=5, cutoff=0.5)
+        return f"{said}; of its {len(self.names)} tools the closest are: {', '.join(close) or 'none'}"
+
+
+def shortened(name: str) -> str:
+    """Return a name that a model made up, of a length that can be kept."""
+    return f"{name[:_SHOWN]}…" if len(name) > _SHOWN else name
 
 
 class ToolCatalog:

@@ -278,12 +278,15 @@ class RunLoop:
         return request if able == chain else replace(request, model=replace(request.model, chain=able))
 
     def _with_new_call_ids(self, reply: ModelReply) -> ModelReply:
-        """Give an id to calls without one, and another to those whose id was used in this run: pairing and idempotency hang on it."""
+        """Give an id to calls without one, and another to those whose id was used in this run, or cannot be stored as it is: pairing
+        and idempotency hang on it.
+        """
         known, seen = self._conversation.known_calls, set()
         calls = []
         for index, call in enumerate(reply.tool_calls):
             call_id = call.call_id
-            if not call_id or call_id in known or call_id in seen:
+            usable = bool(call_id) and call_id.isascii() and call_id.isprintable()
+            if not usable or call_id in known or call_id in seen:
                 call_id = ToolCallId(derived_id("call", self._run.run_id, str(self._conversation.turns), str(index)))
             seen.add(call_id)
             calls.append(replace(call, call_id=call_id))

@@ -19,7 +19,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.tool import Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
-from owlclaw_ray.engine.catalog import VisibleTools
+from owlclaw_ray.engine.catalog import VisibleTools, shortened
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import NOT_EXECUTED
 from owlclaw_ray.engine.entries import tool_finished
@@ -115,10 +115,7 @@ class ToolDispatch:
             return recorded
         tool = self.visible.by_wire_name.get(call.name)
         if tool is None:
-            known = ", ".join(sorted(self.visible.by_wire_name))
-            return self._refuse(
-                call, "tool_not_available", f"there is no tool {call.name!r} in this run; there are: {known}"
-            )
+            return self._refuse(call, "tool_not_available", self.visible.unknown(call.name))
         limit = self.limits.schedules_per_run
         if tool.name in _SCHEDULING and self._schedules_made() >= limit:
             return self._refuse(call, "limit_reached", f"a run may make {limit} schedules, and this one has")
@@ -233,7 +230,7 @@ class ToolDispatch:
 
     def _canonical(self, call: ToolCall) -> str:
         tool = self.visible.by_wire_name.get(call.name)
-        return tool.name if tool else call.name
+        return tool.name if tool else shortened(call.name)
 
     def _lane(self, call: ToolCall) -> Lane:
         return lane_of(self.visible.by_wire_name.get(call.name))
