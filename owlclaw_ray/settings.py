@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from owlclaw_ray.configuration.environment import Environment
+from owlclaw_ray.configuration.governance import SharedBudgetFile, twice_named
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.permissions import PermissionSettings
@@ -234,6 +235,8 @@ class FileSettings(_Section):
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
     permissions: PermissionSettings = Field(default_factory=PermissionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
+    budgets: tuple[SharedBudgetFile, ...] = ()
+    """What all definitions have beside their own: of the tenant, unless they say otherwise."""
     http: HttpSettings = Field(default_factory=HttpSettings)
     actors: ActorSettings = Field(default_factory=ActorSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
@@ -244,6 +247,13 @@ class FileSettings(_Section):
     ledger: LedgerSettings = Field(default_factory=LedgerSettings)
     ray: RaySettings = Field(default_factory=RaySettings)
     log: LogSettings = Field(default_factory=LogSettings)
+
+    @field_validator("budgets")
+    @classmethod
+    def _one_budget_a_name(cls, budgets: tuple[SharedBudgetFile, ...]) -> tuple[SharedBudgetFile, ...]:
+        if twice := twice_named(budgets):
+            raise ValueError(f"has two budgets named {twice!r}: give one of them another name")
+        return budgets
 
     @field_validator("app")
     @classmethod
@@ -333,7 +343,8 @@ class Settings(FileSettings):
         policy = PermissionPolicy(
             inherited=self.permissions.rules, approver=approvals.approver, expires=approvals.expires_seconds
         )
-        return Defaults((self.model, *self.fallback), self.run_limits, policy)
+        budgets = tuple(each.budget() for each in self.budgets)
+        return Defaults((self.model, *self.fallback), self.run_limits, policy, budgets)
 
 
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.configuration.limits import LimitOverrides
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.permission import Approver, PermissionRules
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.errors import ConfigurationError
@@ -472,4 +473,30 @@ def test_a_mistake_in_the_limits_of_a_model_is_told_with_its_line(tmp_path):
             "subpattern at position 0"
         ),
         "owlclaw.yaml:5: models.limits[2].models: is [] (it must have at least 1 item after validation, not 0)",
+    ]
+
+
+def test_budgets_of_the_file_are_the_tenants_and_go_to_every_definition(tmp_path):
+    text = "budgets:\n  - {name: house, unit: money, limit: 0.5, period: day}\n  - {name: each, unit: calls, limit: 9, scope: agent}"
+    assert load(tmp_path, text).defaults.budgets == (
+        Budget("house", BudgetScope.TENANT, BudgetUnit.MONEY, NANO // 2, BudgetPeriod.DAY, reserve=NANO // 20),
+        Budget("each", BudgetScope.AGENT, BudgetUnit.CALLS, 9),
+    )
+    variable = '[{"name": "house", "unit": "tokens", "limit": 7}]'
+    assert load(tmp_path, text, OWLCLAW_BUDGETS=variable).defaults.budgets == (
+        Budget("house", BudgetScope.TENANT, BudgetUnit.TOKENS, 7, reserve=4_096),
+    )
+
+
+def test_mistakes_in_budgets_are_told_with_their_lines(tmp_path):
+    lines = ("name: a, unit: money, limit: 0", "name: b, unit: h, limit: 1", "name: c, unit: calls, limit: 1, tool: []")
+    text = "\n".join(["budgets:", *(f"  - {{{line}}}" for line in lines)])
+    assert problems_of(tmp_path, text) == [
+        "owlclaw.yaml:2: budgets[0].limit: is 0 (it must be greater than 0)",
+        "owlclaw.yaml:3: budgets[1].unit: is 'h' (it must be 'tokens', 'money' or 'calls')",
+        "owlclaw.yaml:4: budgets[2].tool: there is no such key (did you mean tools?)",
+    ]
+    same = "budgets:\n  - {name: a, unit: calls, limit: 1}\n  - {name: a, unit: tokens, limit: 1}"
+    assert problems_of(tmp_path, same) == [
+        "owlclaw.yaml:1: budgets: has two budgets named 'a': give one of them another name"
     ]

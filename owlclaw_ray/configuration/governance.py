@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -132,7 +133,19 @@ class BudgetFile(_Section):
         )
 
 
+class SharedBudgetFile(BudgetFile):
+    """A budget that owlclaw.yaml gives to all definitions."""
+
+    scope: BudgetScope = BudgetScope.TENANT
+
+
 _RESERVES = {BudgetUnit.TOKENS: 4_096, BudgetUnit.MONEY: NANO // 20, BudgetUnit.CALLS: 1}
+
+
+def twice_named(budgets: Iterable[BudgetFile]) -> str:
+    """Return a name that two of the budgets have, or the empty text."""
+    names = [each.name for each in budgets]
+    return min((name for name in names if names.count(name) > 1), default="")
 
 
 class GovernanceFile(_Section):
@@ -149,10 +162,8 @@ class GovernanceFile(_Section):
 
     @model_validator(mode="after")
     def _one_budget_a_name(self) -> GovernanceFile:
-        names = [each.name for each in self.budgets]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"has two budgets named {twice[0]!r}: give one of them another name")
+        if twice := twice_named(self.budgets):
+            raise ValueError(f"has two budgets named {twice!r}: give one of them another name")
         return self
 
     def governance(self, limits: ToolLimits) -> Governance:

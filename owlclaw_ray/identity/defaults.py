@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.permission import PermissionPolicy
 
 
@@ -17,3 +18,5 @@ class Defaults:
     limits: Limits = field(default_factory=Limits)
     permissions: PermissionPolicy = field(default_factory=PermissionPolicy)
     """Its `inherited` rules are those of the settings."""
+    budgets: tuple[Budget, ...] = ()
+    """What all definitions have beside their own budgets."""

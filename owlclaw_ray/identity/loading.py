@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import read_yaml
 from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.engine.sanitise import sanitise
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.identity.agent_file import AgentFile
@@ -44,6 +45,7 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         )
         problems.append(Problem(_shown(folder / IDENTITY), what, "write there what the agent can do, one point a line"))
     settings = _agent_file(folder / AGENT, problems)
+    problems += _taken_names(folder, settings, defaults)
     if problems:
         raise DefinitionError(problems)
     skills, warnings = load_skills(folder / CAPABILITIES_FOLDER, f"{folder.name}/{CAPABILITIES_FOLDER}")
@@ -61,9 +63,29 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         tools=settings.tools.choice(),
         permissions=replace(defaults.permissions, own=settings.permission_rules),
         preload_memories=settings.preload_memories,
-        governance=settings.governance.governance(settings.tools.limits),
+        governance=_governance(settings, defaults),
         warnings=warnings,
     )
+
+
+def _governance(settings: AgentFile, defaults: Defaults) -> Governance:
+    """Return the definition's rules, with the budgets that all definitions have."""
+    own = settings.governance.governance(settings.tools.limits)
+    return replace(own, budgets=(*own.budgets, *defaults.budgets))
+
+
+def _taken_names(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:
+    """Return a problem for each budget that owlclaw.yaml has one of the same name as: both would count the same use twice."""
+    taken = {budget.name for budget in defaults.budgets}
+    return [
+        Problem(
+            f"{_shown(folder / AGENT)}: governance.budgets",
+            f"has a budget named {each.name!r}, and so has owlclaw.yaml, whose budgets hold for every definition",
+            "remove it, or give it another name",
+        )
+        for each in settings.governance.budgets
+        if each.name in taken
+    ]
 
 
 def source_files(folder: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import LedgerFilter
+from owlclaw_ray.settings import load_settings
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, asks, calls, says
@@ -409,3 +410,36 @@ async def test_a_run_without_budgets_sends_no_command_more(agents, tmp_path, mon
 
     assert not [each for each in sent if "ReserveBudget" in each or "SettleBudget" in each]
     assert all(len(each) == 1 for each in sent)
+
+
+async def test_agents_of_two_definitions_exhaust_one_budget_of_owlclaw_yaml(agents, tmp_path):
+    model = Model(lambda request: says("x"))
+    agents.define("watch")
+    agents.define("guard")
+    (tmp_path / "owlclaw.yaml").write_text("budgets: [{name: house, unit: calls, limit: 5, period: day}]")
+    defaults = load_settings(tmp_path, {}).defaults
+
+    async with runtime_of(
+        agents, tmp_path, shop(), models=[model], clock=ManualClock(SUNDAY), defaults=defaults
+    ) as runtime:
+        runs = [await runtime.trigger(("watch", "guard")[number % 2]) for number in range(7)]
+        held = await books(runtime)
+
+    assert [run.status for run in runs] == 5 * [RunStatus.COMPLETED] + 2 * [RunStatus.TERMINATED]
+    assert {run.agent.agent_id for run in runs[5:]} == {"watch", "guard"}
+    assert all(run.result.error.type == "budget_exhausted" for run in runs[5:])
+    assert "the budget house (5 calls for the tenant a day) is spent: 5 calls used" in runs[6].result.error.message
+    assert held == ({"house.calls.2026-11-22@default": (5, 0)}, 0)
+    assert len(model.requests) == 5
+
+
+async def test_a_budget_of_owlclaw_yaml_may_be_one_for_each_agent(agents, tmp_path):
+    agents.define("watch")
+    agents.define("guard")
+    (tmp_path / "owlclaw.yaml").write_text("budgets: [{name: each, unit: calls, limit: 1, scope: agent}]")
+    defaults = load_settings(tmp_path, {}).defaults
+
+    async with runtime_of(agents, tmp_path, shop(), models=[Model(lambda _: says("x"))], defaults=defaults) as runtime:
+        runs = [await runtime.trigger(name) for name in ("watch", "guard", "guard")]
+
+    assert [run.status for run in runs] == [RunStatus.COMPLETED, RunStatus.COMPLETED, RunStatus.TERMINATED]

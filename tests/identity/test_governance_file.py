@@ -143,3 +143,27 @@ tools:
         "watch/agent.yaml:14: tools.limits.shop.pay.calls: is 0 (it must be greater than or equal to 1)",
         "watch/agent.yaml:14: tools.limits.shop.pay.secnds: there is no such key (did you mean seconds?)",
     ]
+
+
+def test_budgets_of_everybody_stand_beside_the_definitions_own(tmp_path):
+    everybody = Budget("house", BudgetScope.TENANT, BudgetUnit.CALLS, 5)
+    own = "governance: {budgets: [{name: own, unit: calls, limit: 3}]}"
+    folder = write_definition(tmp_path / "watch", agent=own)
+
+    found = load_definition(folder, Defaults(budgets=(everybody,)))
+
+    assert found.governance.budgets == (Budget("own", BudgetScope.AGENT, BudgetUnit.CALLS, 3), everybody)
+    assert found.version != load_definition(folder, Defaults()).version
+
+
+def test_a_budget_that_has_the_name_of_everybodys_is_a_mistake(tmp_path):
+    house = Budget("house", BudgetScope.TENANT, BudgetUnit.CALLS, 5)
+    agent = "governance: {budgets: [{name: house, unit: tokens, limit: 3}]}"
+    with pytest.raises(DefinitionError) as caught:
+        load_definition(write_definition(tmp_path / "watch", agent=agent), Defaults(budgets=(house,)))
+    assert [str(problem) for problem in caught.value.problems] == [
+        (
+            "watch/agent.yaml: governance.budgets: has a budget named 'house', and so has owlclaw.yaml, whose budgets hold for "
+            "every definition (remove it, or give it another name)"
+        )
+    ]
