@@ -54,6 +54,8 @@ class RuntimePlan:
     model_growth: PoolGrowth = field(default_factory=PoolGrowth)
     mcp: McpOptions | None = None
     """None: there are no MCP servers. The worker's plan says whether there are, too."""
+    artifact_days: float = 0.0
+    """How long results that were too large for a model are kept; 0: for ever."""
     model_limits: tuple[ProviderLimits, ...] = ()
     """What models take as tools, before what is known of them."""
 

@@ -1,4 +1,4 @@
-"""The Scheduler's actor: fires due schedules, and ends approvals that nobody decided."""
+"""The Scheduler's actor: fires due schedules, and ends approvals that nobody decided and artifacts that are too old."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, Named
+from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
+from owlclaw_ray.engine.artifact_expiry import ArtifactExpiry
 from owlclaw_ray.engine.scheduler import Scheduler
 
 
@@ -36,15 +38,21 @@ class SchedulerActor:
         )
         self._scheduler.start()
         self._expiry.start()
+        keep = timedelta(days=plan.artifact_days)
+        self._artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), keep, clock) if keep else None
+        if self._artifacts is not None:
+            self._artifacts.start()
 
     async def ready(self) -> bool:
         """Return as soon as it runs."""
         return True
 
     async def stop(self) -> None:
-        """See Scheduler.stop."""
+        """See Scheduler.stop, ApprovalExpiry.stop, ArtifactExpiry.stop."""
         await self._scheduler.stop()
         await self._expiry.stop()
+        if self._artifacts is not None:
+            await self._artifacts.stop()
 
     async def _wake(self, agents: Sequence[AgentRef]) -> None:
         await self._directory.ask("wake", agents)

@@ -172,6 +172,13 @@ class ScheduleSettings(_Section):
     """A due time missed for longer is skipped, not caught up."""
 
 
+class ArtifactSettings(_Section):
+    """Results that were too large for a model."""
+
+    retention_days: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """After so long they are removed; 0: never."""
+
+
 class LedgerSettings(_Section):
     """Audit records."""
 
@@ -244,6 +251,7 @@ class FileSettings(_Section):
     models: ModelSettings = Field(default_factory=ModelSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     schedules: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     ledger: LedgerSettings = Field(default_factory=LedgerSettings)
     ray: RaySettings = Field(default_factory=RaySettings)
     log: LogSettings = Field(default_factory=LogSettings)

@@ -194,6 +194,21 @@ class Memories(TypedDict):
     memories: list[Memory]
 
 
+class Artifact(TypedDict):
+    """A result of a tool that was too large for the model, without its content. `media_type`: text, JSON, an image and so on."""
+
+    artifact_id: str
+    media_type: str
+    size_bytes: int
+    stored_at: str
+
+
+class Artifacts(TypedDict):
+    """An agent's artifacts, newest first."""
+
+    artifacts: list[Artifact]
+
+
 class Schedule(TypedDict):
     """A durable rule that produces triggers. `next_fire_at` is null once it is done or cancelled."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,7 +12,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.ports.runtime import Runtime
 from serve import openapi
-from serve.representations import agent_body, json_response, memory_body, schedule_body
+from serve.representations import agent_body, artifact_body, json_response, memory_body, schedule_body
 from serve.tenancy import agent_of, tenant_of
 
 AgentPath = Annotated[str, Path(description="`definition` or `definition:key`.", examples=["assistant", "trader:AAPL"])]
@@ -59,6 +59,16 @@ class Agents:
             },
         )
         router.add_api_route(
+            "/{agent}/artifacts",
+            self.artifacts,
+            summary="An agent's artifacts, newest first",
+            response_model=None,
+            responses={
+                200: openapi.answer("Artifacts", wire.Artifacts),
+                **openapi.problems(404, 422, 500, 503),
+            },
+        )
+        router.add_api_route(
             "/{agent}/artifacts/{artifact_id}",
             self.artifact,
             summary="A large output of one of an agent's tool calls",
@@ -90,6 +100,16 @@ class Agents:
         """Return the agent's active memories."""
         found = await self._runtime.memories(agent_of(request, agent))
         return json_response({"memories": [memory_body(memory) for memory in found]})
+
+    async def artifacts(
+        self,
+        request: Request,
+        agent: AgentPath,
+        limit: Annotated[int, Query(ge=1, le=1_000, description="At most so many.")] = 100,
+    ) -> Response:
+        """Return what is stored of the agent's large outputs."""
+        found = await self._runtime.artifacts(agent_of(request, agent), limit)
+        return json_response({"artifacts": [artifact_body(each) for each in found]})
 
     async def artifact(self, request: Request, agent: AgentPath, artifact_id: ArtifactPath) -> Response:
         """Return the output as it was, to be saved, never to be shown as a page."""

@@ -70,6 +70,16 @@ MEMORIES: wire.Memories = {
         }
     ]
 }
+ARTIFACTS: wire.Artifacts = {
+    "artifacts": [
+        {
+            "artifact_id": "art_0123456789abcdef0123456789",
+            "media_type": "application/json",
+            "size_bytes": 48213,
+            "stored_at": "2026-11-03T09:30:01.100Z",
+        }
+    ]
+}
 SCHEDULES: wire.Schedules = {
     "schedules": [
         {
@@ -171,6 +181,7 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Agent": {"value": AGENT},
     "Agents": {"value": AGENTS},
     "Memories": {"value": MEMORIES},
+    "Artifacts": {"value": ARTIFACTS},
     "Schedules": {"value": SCHEDULES},
     "Approval": {"value": APPROVAL},
     "Approvals": {"value": APPROVALS},

@@ -46,5 +46,6 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
         redact=settings.ledger.redact,
         model_workers_max=models.workers_max,
         mcp=settings.mcp_options,
+        artifact_days=settings.artifacts.retention_days,
         model_limits=tuple(each.limits() for each in models.limits),
     )

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.approval import Approval
+from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord
@@ -136,6 +137,16 @@ def memory_body(memory: Memory) -> wire.Memory:
         "tags": list(memory.tags),
         "created_at": moment(memory.created_at),
         "run_id": memory.run_id,
+    }
+
+
+def artifact_body(artifact: StoredArtifact) -> wire.Artifact:
+    """Return what is known of an artifact."""
+    return {
+        "artifact_id": artifact.artifact_id,
+        "media_type": artifact.media_type,
+        "size_bytes": artifact.size_bytes,
+        "stored_at": moment(artifact.stored_at),
     }
 
 

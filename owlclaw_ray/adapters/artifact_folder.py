@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from stat import S_ISREG
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.artifact import ENDINGS, Artifact
+from owlclaw_ray.domain.artifact import ENDINGS, Artifact, StoredArtifact
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.memory.durable import make_folder, replace
 
 _ID = re.compile(r"art_[0-9a-f]{26}")
+
+_logger = logging.getLogger(__name__)
 
 
 class ArtifactFolder:
@@ -39,8 +46,48 @@ class ArtifactFolder:
                 return Artifact(artifact_id, media_type, content)
         raise NotFoundError("artifact", artifact_id)
 
+    def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
+        """See ArtifactStore.listing."""
+        found = [StoredArtifact(*_told(entry.name), size, at) for entry, size, at in _files(self._folder(agent))]
+        return sorted(found, key=lambda each: (each.stored_at, each.artifact_id), reverse=True)[:limit]
+
+    def expire(self, before: datetime) -> int:
+        """See ArtifactStore.expire."""
+        removed = 0
+        for folder in self._agents.glob("*/*/artifacts"):
+            for entry, _, stored_at in _files(folder):
+                if stored_at < before:
+                    try:
+                        Path(entry.path).unlink(missing_ok=True)
+                    except OSError:
+                        _logger.exception("%s is over its time and cannot be removed", entry.path)
+                    else:
+                        removed += 1
+        return removed
+
     def _folder(self, agent: AgentRef) -> Path:
         return self._agents / agent.folder / "artifacts"
+
+
+def _told(name: str) -> tuple[ArtifactId, str]:
+    """Return the id and the media type that a file's name tells."""
+    stem, ending = name.split(".")
+    return ArtifactId(stem), next(media_type for media_type, each in ENDINGS.items() if each == f".{ending}")
+
+
+def _files(folder: Path) -> Iterator[tuple[os.DirEntry[str], int, datetime]]:
+    """Yield the artifacts in a folder, with their sizes and when they were stored."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        stem, dot, ending = entry.name.partition(".")
+        if _ID.fullmatch(stem) and f"{dot}{ending}" in ENDINGS.values():
+            with suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                if S_ISREG(found.st_mode):
+                    yield entry, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)
 
 
 def _read(path: Path) -> bytes:

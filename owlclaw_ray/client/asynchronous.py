@@ -18,8 +18,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from owlclaw_ray import wire
 from owlclaw_ray.client.failures import ServerUnreachableError, TryAgainError, failure_of
 from owlclaw_ray.client.server_sent import parse
+from owlclaw_ray.domain.artifact import Artifact
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.ids import IdSource, RandomIds
+from owlclaw_ray.ids import ArtifactId, IdSource, RandomIds
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 EVENT_SILENCE_SECONDS = 60.0
@@ -166,6 +167,16 @@ class Client:
         answer: wire.Memories = await self._call("GET", f"/v1/agents/{_part(agent)}/memories")
         return answer["memories"]
 
+    async def artifacts(self, agent: str, limit: int = 100) -> list[wire.Artifact]:
+        """Return what is stored of the agent's large results, newest first."""
+        answer: wire.Artifacts = await self._call("GET", f"/v1/agents/{_part(agent)}/artifacts", {"limit": limit})
+        return answer["artifacts"]
+
+    async def artifact(self, agent: str, artifact_id: str) -> Artifact:
+        """Return one of the agent's large results, as it was; raises NotFoundError."""
+        response = await self._send("GET", f"/v1/agents/{_part(agent)}/artifacts/{_part(artifact_id)}")
+        return Artifact(ArtifactId(artifact_id), response.headers["Content-Type"], response.content)
+
     async def schedules(self, agent: str) -> list[wire.Schedule]:
         """Return the agent's schedules, oldest first."""
         answer: wire.Schedules = await self._call("GET", f"/v1/agents/{_part(agent)}/schedules")
@@ -276,6 +287,19 @@ class Client:
         body: JsonObject | None = None,
         patience: float = 0.0,
     ) -> Any:
+        response = await self._send(method, path, query, headers=headers, body=body, patience=patience)
+        return orjson.loads(response.content)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: JsonObject | None = None,
+        patience: float = 0.0,
+    ) -> httpx.Response:
         request = self._http.build_request(
             method,
             path,
@@ -296,10 +320,10 @@ class Client:
         except (httpx.TransportError, TryAgainError) as error:
             raise self._try_again(error).cause from error
 
-    async def _once(self, request: httpx.Request) -> Any:
+    async def _once(self, request: httpx.Request) -> httpx.Response:
         response = await self._http.send(request)
         if response.is_success:
-            return orjson.loads(response.content)
+            return response
         raise failure_of(response)
 
     async def _stream(self, run_id: str, after: int) -> AsyncGenerator[wire.Event | None]:

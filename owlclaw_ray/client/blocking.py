@@ -88,6 +88,8 @@ class SyncClient:
     agents = _Blocking(Client.agents)
     agent = _Blocking(Client.agent)
     memories = _Blocking(Client.memories)
+    artifacts = _Blocking(Client.artifacts)
+    artifact = _Blocking(Client.artifact)
     schedules = _Blocking(Client.schedules)
     approvals = _Blocking(Client.approvals)
     approval = _Blocking(Client.approval)

@@ -17,6 +17,8 @@ from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
 
 _DEFINITION = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\w.@=+-]{1,128}")
+INTERNAL = "internal."
+"""How the names of the runtime's own tools beside the built-in ones begin."""
 RECENT_OUTCOMES = 5
 """How many one-line outcomes of past runs stay with an agent (R2)."""
 
@@ -116,7 +118,7 @@ class ToolChoice:
     """Which of the tools that there are a definition's agents may be given (T5): patterns of canonical names."""
 
     allow: tuple[str, ...] = ("*",)
-    """Of the tools beside the built-in ones."""
+    """Of the tools beside the built-in and internal ones."""
     deny: tuple[str, ...] = ()
     """Of all tools; it goes before `allow`."""
 
@@ -125,8 +127,8 @@ class ToolChoice:
         denied = next((pattern for pattern in self.deny if fnmatchcase(tool, pattern)), None)
         if denied is not None:
             return f"the definition denies {denied}"
-        is_built_in = "." not in tool
-        if is_built_in or matches(tool, self.allow):
+        own = "." not in tool or tool.startswith(INTERNAL)
+        if own or matches(tool, self.allow):
             return ""
         return f"the definition allows only {', '.join(self.allow) or 'the built-in tools'}"
 

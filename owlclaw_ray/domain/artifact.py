@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from owlclaw_ray.ids import ArtifactId
 
@@ -22,6 +23,16 @@ ENDINGS = {
     "application/pdf": ".pdf",
 }
 """The media types that artifacts have, and the endings of their files."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArtifact:
+    """An artifact without its content."""
+
+    artifact_id: ArtifactId
+    media_type: str
+    size_bytes: int
+    stored_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
-from owlclaw_ray.domain.artifact import Artifact
+from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
@@ -204,6 +204,11 @@ class RuntimeFacade:
         """See Runtime.memories."""
         self._require_known(agent)
         return await asyncio.to_thread(self._memories_of, agent)
+
+    async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
+        """See Runtime.artifacts."""
+        self._require_known(agent)
+        return await asyncio.to_thread(self._artifacts.listing, agent, limit)
 
     async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
         """See Runtime.artifact."""

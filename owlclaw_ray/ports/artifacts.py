@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.artifact import Artifact
+from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.ids import ArtifactId
 
 
@@ -18,4 +20,14 @@ class ArtifactStore(Protocol):
 
     def get(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
         """Return it; raises NotFoundError, for ids that are none too."""
+        ...
+
+    def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
+        """Return the agent's artifacts, the newest first; none for an agent that has none."""
+        ...
+
+    def expire(self, before: datetime) -> int:
+        """Remove the artifacts of all agents that were stored before that moment; return how many. Raises nothing for those that
+        cannot be removed now: they are met again.
+        """
         ...

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision
-from owlclaw_ray.domain.artifact import Artifact
+from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
@@ -115,6 +115,10 @@ class Runtime(Protocol):
 
     async def memories(self, agent: AgentRef) -> Sequence[Memory]:
         """Return the agent's memories, oldest first; raises UnknownAgentError."""
+        ...
+
+    async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
+        """Return what is stored of the agent's large outputs, the newest first; raises UnknownAgentError."""
         ...
 
     async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from owlclaw_ray.domain.tool import ToolDefinition
-from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter
+from owlclaw_ray.ports.artifacts import ArtifactStore
+from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter, ToolSource
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.host import Broken, HostTools, host_sources
+from owlclaw_ray.tools.internal.artifacts import ArtifactTools
 from owlclaw_ray.tools.sources import ToolSources, definitions_of
 
 _NO_HOST_TOOLS = HostTools()
@@ -20,13 +22,15 @@ def tools_of(
     application: Sequence[ToolAdapter],
     host: HostTools,
     environ: Mapping[str, str],
+    artifacts: ArtifactStore,
     live: LiveTools | None = None,
 ) -> ToolSources:
     """Return all tools that can be used now, ready to run; raises ConfigurationError as `definitions_of`.
 
     What cannot be used any more, though it was declared, is not available.
     """
-    return ToolSources((built_ins, *application, *host_sources(host, environ, Broken.LEAVE_OUT)), live)
+    fixed = (built_ins, ArtifactTools(artifacts), *application, *host_sources(host, environ, Broken.LEAVE_OUT))
+    return ToolSources(fixed, live)
 
 
 def declared_tools(
@@ -37,4 +41,10 @@ def declared_tools(
     Those that hooks see have a task for each call. Raises ConfigurationError as `definitions_of`, and for files of declarative
     tools that cannot be used.
     """
-    return hooks.apart(definitions_of((BuiltInTools, *application, *host_sources(host, {}, Broken.REFUSE))))
+    sources: tuple[ToolSource, ...] = (
+        BuiltInTools,
+        ArtifactTools,
+        *application,
+        *host_sources(host, {}, Broken.REFUSE),
+    )
+    return hooks.apart(definitions_of(sources))

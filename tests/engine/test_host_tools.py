@@ -6,11 +6,13 @@ import pytest
 
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.model import Role
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ports.store import LedgerFilter
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.testing.in_process import in_process_runtime
+from tests.engine.conftest import Model, asks, says
 from tests.tools.test_sources import Adapter
 
 TOOL = {
@@ -94,3 +96,35 @@ async def test_a_run_uses_tools_of_every_source_within_their_bounds(folder):
         {"tools": ["code.edit_file"], "by": "choice", "reason": "the definition denies code.edit_file"},
         {"tools": ["weather.later"], "by": "choice", "reason": "the definition denies weather.l*"},
     ]
+
+
+async def test_an_agent_reads_on_in_its_large_result_and_another_agent_does_not(agents, tmp_path):
+    app = OwlClaw("shop")
+    app.tool("stock")(lambda: {"rows": [f"row {number}" for number in range(5_000)]})
+    found = []
+
+    def decide(request):
+        answers = [json.loads(each.content) for each in request.messages if each.role is Role.TOOL]
+        match len(answers), request.agent_id:
+            case 0, "watch":
+                return asks(("shop__stock", "{}"))
+            case 1, "watch":
+                found.append(answers[0]["artifact_ref"]["artifact_id"])
+                return asks(
+                    ("internal__read_artifact", json.dumps({"artifact_id": found[0], "offset": 9, "limit": 16}))
+                )
+            case 0, _:
+                return asks(("internal__read_artifact", json.dumps({"artifact_id": found[0]})))
+        return says(json.dumps(answers[-1]))
+
+    agents.define(tools={"allow": ["shop.stock"]})
+    async with in_process_runtime(
+        agents_dir=agents.folder, data_dir=tmp_path / "data", app=app, models=[Model(decide)]
+    ) as runtime:
+        own, other = await runtime.trigger("watch"), await runtime.trigger("watch:other")
+        [listed] = await runtime.artifacts(own.agent, 10)
+        others = await runtime.artifacts(other.agent, 10)
+
+    assert json.loads(own.result.final_text)["text"] == '"row 0","row 1",'
+    assert json.loads(other.result.final_text)["error"]["type"] == "not_found"
+    assert (listed.artifact_id, others) == (found[0], [])

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
-from owlclaw_ray.domain.artifact import TEXT, Artifact
+from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
@@ -76,7 +76,7 @@ class MemoryRuntime:
         self._ledger: list[ChainedRecord] = []
         self._approvals: dict[ApprovalId, Approval] = {}
         self._changed = asyncio.Condition()
-        self.artifacts = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
+        self._stored = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.full_at: int | None = None
         """The limit of every queue, if they are full."""
         self.merging_into: RunId | None = None
@@ -190,9 +190,15 @@ class MemoryRuntime:
         self._known(agent)
         return tuple(self._memories.get(agent, ()))
 
+    async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
+        self._known(agent)
+        at = datetime(2026, 11, 4, 1, tzinfo=UTC)
+        found = [each for (owner, _), each in self._stored.items() if owner == agent]
+        return [StoredArtifact(each.artifact_id, each.media_type, len(each.content), at) for each in found][:limit]
+
     async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
         self._known(agent)
-        found = self.artifacts.get((agent, artifact_id))
+        found = self._stored.get((agent, artifact_id))
         if found is None:
             raise NotFoundError("artifact", artifact_id)
         return found

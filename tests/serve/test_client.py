@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from owlclaw_ray.client import Client, ClientError, ServerUnreachableError, SyncClient
 from owlclaw_ray.client.server_sent import ServerSentEvent, parse
+from owlclaw_ray.domain.artifact import TEXT
 from owlclaw_ray.errors import (
     AgentBusyError,
     DefinitionError,
@@ -23,7 +24,7 @@ from owlclaw_ray.errors import (
     UnknownAgentError,
 )
 from owlclaw_ray.ports.runtime import Runtime
-from tests.serve.double import BROKEN, FINAL_TEXT, MemoryRuntime
+from tests.serve.double import ARTIFACT, BROKEN, FINAL_TEXT, MemoryRuntime
 
 App = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
@@ -347,3 +348,19 @@ async def test_server_sent_events_are_split_at_line_feeds_only():
             yield chunk
 
     assert [event async for event in parse(chunks())] == [ServerSentEvent("a", "1\u20282\n3".encode())]
+
+
+async def test_artifacts_are_listed_and_read_as_they_were(client: Client):
+    [listed] = await client.artifacts("assistant", limit=5)
+    read = await client.artifact("assistant", listed["artifact_id"])
+
+    assert (read.artifact_id, read.media_type, read.content) == (ARTIFACT.artifact_id, TEXT, "很长的结果".encode())
+    assert await client.artifacts("assistant:other") == []
+    with pytest.raises(NotFoundError):
+        await client.artifact("assistant:other", listed["artifact_id"])
+
+
+def test_artifacts_are_read_without_an_event_loop_too(sync_client: SyncClient):
+    [listed] = sync_client.artifacts("assistant")
+
+    assert sync_client.artifact("assistant", listed["artifact_id"]).content == ARTIFACT.content

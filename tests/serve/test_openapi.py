@@ -76,6 +76,7 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     check(document, "/v1/agents/{agent}", "get", await http.get("/v1/agents/assistant"))
     check(document, "/v1/agents/{agent}", "get", await http.get("/v1/agents/nobody"))
     check(document, "/v1/agents/{agent}/memories", "get", await http.get("/v1/agents/assistant/memories"))
+    check(document, "/v1/agents/{agent}/artifacts", "get", await http.get("/v1/agents/assistant/artifacts"))
     check(document, "/v1/agents/{agent}/schedules", "get", await http.get("/v1/agents/assistant/schedules"))
     check(document, "/v1/mcp", "get", await http.get("/v1/mcp"))
     check(document, "/v1/agents/{agent}/ledger", "get", await http.get("/v1/agents/assistant/ledger"))

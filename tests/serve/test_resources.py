@@ -29,7 +29,9 @@ async def test_an_agent_tells_its_state(http: httpx.AsyncClient, run_id: str):
     assert (agent["runs"], agent["recent_outcomes"]) == (1, ["completed: 一切正常"])
 
 
-@pytest.mark.parametrize("path", ["", "/memories", "/schedules", "/ledger", f"/artifacts/{ARTIFACT.artifact_id}"])
+@pytest.mark.parametrize(
+    "path", ["", "/memories", "/schedules", "/ledger", "/artifacts", f"/artifacts/{ARTIFACT.artifact_id}"]
+)
 async def test_everything_of_an_unknown_agent_is_not_found(http: httpx.AsyncClient, path: str):
     assert (await http.get(f"/v1/agents/nobody{path}")).status_code == 404
 
@@ -49,6 +51,23 @@ async def test_an_artifact_is_what_the_tool_gave(http: httpx.AsyncClient):
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
     assert response.headers["content-disposition"] == f'attachment; filename="{ARTIFACT.artifact_id}"'
     assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_artifacts_are_listed_for_their_agent(http: httpx.AsyncClient):
+    response = await http.get("/v1/agents/assistant/artifacts", params={"limit": 5})
+
+    assert response.json() == {
+        "artifacts": [
+            {
+                "artifact_id": ARTIFACT.artifact_id,
+                "media_type": "text/plain; charset=utf-8",
+                "size_bytes": 15,
+                "stored_at": "2026-11-04T01:00:00.000Z",
+            }
+        ]
+    }
+    assert (await http.get("/v1/agents/assistant:other/artifacts")).json() == {"artifacts": []}
+    assert (await http.get("/v1/agents/assistant/artifacts?limit=0")).status_code == 422
 
 
 @pytest.mark.parametrize("agent", ["assistant:other", "patient"])

@@ -1,0 +1,1 @@
+"""Tools of the runtime itself, beside the seven."""

@@ -1,0 +1,91 @@
+"""ArtifactTools: an agent reads on in a result that was too large for it (T9)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from owlclaw_ray.domain.artifact import JSON, TEXT
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.errors import NotFoundError
+from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.ports.artifacts import ArtifactStore
+from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.tools.arguments import Arguments, as_model
+from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.large_output import INLINE_LIMIT
+from owlclaw_ray.tools.signature import schema_of_model
+
+READ_ARTIFACT = "internal.read_artifact"
+_MOST_CHARACTERS = 10_000
+_RESULT_BYTES = 6 * _MOST_CHARACTERS + 4_096
+"""What so many characters take as JSON, each of them escaped: what was read never becomes an artifact again."""
+
+
+class ReadArtifact(BaseModel):
+    """Arguments of internal.read_artifact."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    artifact_id: Annotated[str, Field(max_length=64, description="The artifact_id of an artifact_ref in a result.")]
+    offset: Annotated[int, Field(ge=0, description="The first character to read.")] = 0
+    limit: Annotated[int, Field(ge=1, le=_MOST_CHARACTERS, description="How many characters to read at most.")] = 4_000
+
+
+@cache
+def _reader() -> Arguments:
+    schema = schema_of_model(ReadArtifact, f"tool {READ_ARTIFACT!r}")
+    schema.pop("description", None)
+    return Arguments(schema, as_model(ReadArtifact))
+
+
+class ArtifactTools:
+    """Implements ToolAdapter. Reads the artifacts of the calling agent; those of others do not exist for it."""
+
+    source: ClassVar[str] = "the artifact tools"
+
+    def __init__(self, artifacts: ArtifactStore) -> None:
+        self._artifacts = artifacts
+
+    @staticmethod
+    def definitions() -> tuple[ToolDefinition, ...]:
+        """See ToolSource.definitions."""
+        return (
+            ToolDefinition(
+                READ_ARTIFACT,
+                "Read a part of one of your results that was too large, by the artifact_id of its artifact_ref. "
+                "Goes on at next_offset.",
+                _reader().schema,
+                Permission.READONLY,
+                Effect.PURE,
+                ToolClass.QUICK,
+                tags=frozenset({"internal", "readonly"}),
+                metadata={INLINE_LIMIT: _RESULT_BYTES},
+            ),
+        )
+
+    def run(self, invocation: ToolInvocation) -> JsonObject:
+        """See ToolAdapter.run."""
+        (asked,) = _reader().read(READ_ARTIFACT, invocation.arguments).positional
+        assert isinstance(asked, ReadArtifact)
+        try:
+            found = self._artifacts.get(invocation.agent, ArtifactId(asked.artifact_id))
+        except NotFoundError as error:
+            what = f"you have no artifact {asked.artifact_id!r}: it may be too old, or the id is not one of an artifact_ref"
+            raise ToolFailureError("not_found", what) from error
+        if found.media_type not in {TEXT, JSON}:
+            what = f"{asked.artifact_id} is {found.media_type}, {len(found.content)} bytes long, and no text"
+            raise ToolFailureError("binary_artifact", what)
+        text = found.content.decode("utf-8", "replace")
+        part = text[asked.offset : asked.offset + asked.limit]
+        end = asked.offset + len(part)
+        return {
+            "artifact_id": found.artifact_id,
+            "media_type": found.media_type,
+            "text": part,
+            "total_characters": len(text),
+            "next_offset": end if part and end < len(text) else None,
+        }
