@@ -216,3 +216,17 @@ async def test_an_unknown_tool_among_many_is_answered_with_the_closest_ones(agen
     assert message.startswith("there is no tool 'shop__article_12x' in this run; of its 308 tools the closest are: ")
     assert "shop__article_12," in message
     assert len(message) < 300
+
+
+async def test_the_journal_goes_by_canonical_names_and_keeps_the_models_own(agents, tmp_path):
+    """tool-registry: permissions, hooks, routing and replay go by the canonical name; the provider's own is kept beside it."""
+    agents.define()
+    good = ToolCall(ToolCallId("c"), "shop__pay", '{"amount": 5, "to": "Anna"}')
+
+    async with runtime_of(agents, tmp_path, shop(), replies_with([good], 1)) as runtime:
+        run = await runtime.trigger("watch")
+        [asked], [ended] = await story_of(runtime, run)
+        [record] = await audited(runtime, run)
+
+    assert (asked["name"], ended["tool"], record["tool"]) == ("shop__pay", "shop.pay", "shop.pay")
+    assert run.result.tools_called == ("shop.pay",)

@@ -143,6 +143,7 @@ async def test_a_host_that_dies_inside_a_model_call_has_it_asked_again(world, nu
 
 
 async def test_an_interrupted_once_call_is_uncertain_to_the_model_and_in_the_ledger(world):
+    """tool-registry: tool_started is written before the execution."""
     story = Story(world, turns=(("act",), ()), kill_in_tool=1)
 
     run = await story.tell()

@@ -224,6 +224,7 @@ async def test_a_cancel_that_only_the_store_knows_is_seen_when_the_prompt_is_flu
 
 
 async def test_what_a_cancelled_run_had_begun_is_told_call_by_call(world):
+    """tool-registry: where tools are aborted, an error result is written for each call."""
     await in_a_model_call(world)
     world.answer_model(world.models.pending[0], "look", "probe", "put")
     await world.clock.settle()

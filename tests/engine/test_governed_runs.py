@@ -130,6 +130,7 @@ async def test_calls_of_a_tool_that_nobody_confirmed_ask_where_people_can_be_ask
 
 
 async def test_visibility_is_decided_anew_for_every_run(agents, tmp_path):
+    """tool-registry: the effective tool set is computed for every run."""
     clock = ManualClock(SUNDAY)
     hours = {"tools": ["shop.look"], "from": "09:00", "to": "10:30", "days": ["sun"]}
     agents.define(governance={"roles": ["clerk"], "confirmed": ["*"], "hours": [hours]})

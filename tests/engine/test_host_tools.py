@@ -99,6 +99,7 @@ async def test_a_run_uses_tools_of_every_source_within_their_bounds(folder):
 
 
 async def test_an_agent_reads_on_in_its_large_result_and_another_agent_does_not(agents, tmp_path):
+    """tool-registry: what an artifact_ref names can be read."""
     app = OwlClaw("shop")
     app.tool("stock")(lambda: {"rows": [f"row {number}" for number in range(5_000)]})
     found = []

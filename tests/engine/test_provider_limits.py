@@ -1,6 +1,4 @@
-"""tool-registry: the schemas are compared with provider and model before the run; what the model cannot take fails the run
-before the model is asked.
-"""
+"""What models take as tools, and what becomes of runs whose model does not take them."""
 
 from datetime import UTC, datetime
 
@@ -137,7 +135,9 @@ async def ledger_warnings(runtime, run):
 
 
 async def test_a_run_whose_model_cannot_take_its_tools_fails_before_the_model_is_asked(agents, tmp_path):
-    """tool-registry: if the present model does not support a schema, the run fails at once."""
+    """tool-registry: a schema is compared with provider and model before the run asks for the first time; if it is not supported
+    the run fails at once.
+    """
     model = Model(lambda _: says("done"))
     agents.define(model="openai/gpt-4o", fallback=["anthropic/claude-sonnet-4-5"])
 

@@ -82,6 +82,7 @@ async def test_every_model_call_tool_call_decision_and_visibility_decision_is_in
 
 
 async def test_tool_results_reach_the_model_paired_by_id_in_its_own_order(agents, tmp_path):
+    """tool-registry: the loop waits for all calls of a turn before it asks the model again."""
     agents.define()
     replies = iter(
         [asks(("query_state", '{"state_name":"slow"}'), ("query_state", '{"state_name":"quick"}')), says("ok")]
@@ -228,6 +229,7 @@ async def test_too_many_turns_end_the_run_as_terminated(agents, tmp_path):
 
 
 async def test_call_ids_that_a_model_uses_again_do_not_confuse_its_calls(agents, tmp_path):
+    """tool-registry: a tool_call_id comes from the provider or is made by the core."""
     agents.define()
     replies = iter(
         [
@@ -258,6 +260,7 @@ async def test_call_ids_that_a_model_uses_again_do_not_confuse_its_calls(agents,
     ],
 )
 async def test_a_failing_call_is_information_for_the_model_not_the_end(agents, tmp_path, name, arguments, type_):
+    """tool-registry: a failing call is a result with is_error, and the model deals with it in its next turn."""
     agents.define()
     app = OwlClaw("app")
 

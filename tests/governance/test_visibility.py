@@ -146,6 +146,7 @@ async def test_a_tool_for_certain_roles_is_hidden_from_others():
     ],
 )
 async def test_tools_of_high_and_critical_risk_are_hidden_unconfirmed_where_nobody_can_be_asked(tags, hidden):
+    """tool-registry: permissions and configuration match tools by patterns of canonical names and by tags."""
     pay, nobody = tool("shop.pay", *tags), Approver.NOBODY
 
     assert bool(await Rules(None, pay, approver=nobody).reasons()) == hidden

@@ -93,6 +93,7 @@ def error_of(executor, *args, **options):
 
 
 def test_calls_run_in_order_and_each_result_carries_its_call_id(app, executor):
+    """tool-registry: every tool result has its tool_call_id."""
     app.tool("add")(add)
     outcomes = executor.run_all([call("demo.add", {"a": n, "b": 1}, call_id=f"call_{n}") for n in range(3)])
     assert [(each.result.call_id, each.result.content) for each in outcomes] == [
@@ -107,6 +108,7 @@ def add(a: int, b: int):
 
 
 def test_wrong_arguments_come_back_with_a_line_a_problem_and_the_handler_is_not_called(app, executor):
+    """tool-registry: arguments are checked by the core before a handler runs."""
     called = []
 
     @app.handler("pay")
@@ -282,6 +284,8 @@ def test_a_result_that_is_not_json_is_an_error_that_names_the_type(app, executor
 
 
 def test_a_handler_may_return_a_result_of_its_own(app, executor):
+    """tool-registry: complex tools return a ToolResult of their own."""
+
     @app.tool("mine")
     def mine(context: ToolContext):
         return ToolResult(ToolCallId("other"), {"a": (1, 2)}, metadata={"source": "cache"})

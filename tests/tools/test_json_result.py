@@ -54,6 +54,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
     ],
 )
 def test_values_become_json(value, json):
+    """tool-registry: simple tools return str, dict, list, int, bool or None."""
     assert to_json(value) == json
 
 

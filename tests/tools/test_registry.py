@@ -21,6 +21,7 @@ def problem_of(register, function=nothing):
 
 
 def test_a_handler_writes_once_and_a_tool_reads_purely_unless_told_otherwise(app):
+    """tool-registry: a definition has name, description, input_schema, permission, tags and metadata."""
     app.handler("act")(nothing)
     app.tool("look")(nothing)
     app.tool("set", permission="write", effect="idempotent", timeout=2, tags=["network"])(nothing)
@@ -33,12 +34,14 @@ def test_a_handler_writes_once_and_a_tool_reads_purely_unless_told_otherwise(app
 
 
 def test_decorators_return_the_function_itself(app):
+    """tool-registry: tools are registered explicitly or by decorators."""
     assert app.handler("a")(nothing) is nothing
     assert app.tool("b")(nothing) is nothing
     assert app.state("c")(nothing) is nothing
 
 
 def test_a_tool_is_found_by_its_canonical_and_its_wire_name(app):
+    """tool-registry: a provider-safe name, such as internal__load_skill, is mapped back to the canonical one."""
     app.tool("code.read_file")(nothing)
     found = app.registry.tool("code.read_file")
     assert found is not None

@@ -39,6 +39,7 @@ def of(**properties):
     ],
 )
 def test_a_keyword_outside_the_subset_is_refused_with_its_path(schema, path):
+    """tool-registry: oneOf, anyOf, allOf, $ref, conditionals and patternProperties are not supported."""
     assert f"tool 'a.b': {path}: " in refused(schema)[0]
 
 
@@ -95,6 +96,9 @@ _SCHEMAS = st.recursive(
 @given(st.dictionaries(st.text(), _SCHEMAS, max_size=4))
 @settings(max_examples=100, deadline=None)
 def test_every_schema_of_the_subset_is_kept_as_it_is(properties):
+    """tool-registry: object, string, number, integer, boolean and array, with enum, required and description, nested in
+    objects and arrays.
+    """
     schema = {"type": "object", "properties": properties}
     assert plain_schema(json.loads(json.dumps(schema)), "t") == schema
 

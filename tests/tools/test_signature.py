@@ -218,6 +218,8 @@ def test_a_default_without_json_form_is_refused():
 
 
 def test_an_explicit_model_is_the_one_parameter():
+    """tool-registry: tools in Python may have a pydantic model, whose JSON Schema is exported at registration."""
+
     def go(place: Place, context: ToolContext): ...
 
     tool = registered(go, arguments=Place)
@@ -227,6 +229,7 @@ def test_an_explicit_model_is_the_one_parameter():
 
 
 def test_an_explicit_schema_is_checked_and_its_object_is_the_one_parameter():
+    """tool-registry: the registry uses JSON Schema throughout."""
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tool = registered(lambda given: given, input_schema=schema)
     assert tool.definition.input_schema == schema

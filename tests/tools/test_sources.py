@@ -67,6 +67,7 @@ def test_a_schema_is_checked_once_however_many_sources_come_after_it(app):
 
 
 def test_an_adapter_that_an_application_adds_is_one_of_its_sources(app):
+    """tool-registry: complex tools implement ToolAdapter."""
     app.tool("look")(lambda: None)
     app.add_tools(Adapter("weather.now"))
     assert [each.name for each in declared_tools(app.sources())][8:] == ["shop.look", "weather.now"]

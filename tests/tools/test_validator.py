@@ -67,7 +67,6 @@ def test_more_expressions_than_the_interpreter_keeps_are_compiled_once(monkeypat
 
 
 def test_every_rule_is_told_with_path_and_what_was_given():
-    """tool-registry: the core checks arguments before a handler runs."""
     assert refused(json.dumps({"city": "graz", "days": 9, "modes": ["short", "wide"], "dayz": 1})) == [
         'city: given "graz"; allowed: string, at least 2 characters, matching ^[A-Z]',
         "days: given 9; allowed: integer, at least 1, at most 7",

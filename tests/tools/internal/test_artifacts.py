@@ -51,7 +51,7 @@ def read(store, agent=TRADER, artifact_id=ID, **arguments):
 
 
 def test_every_agent_has_the_tool_and_it_only_reads():
-    """tool-registry: dotted names are given to models, such as internal.load_skill; internal readonly tools count as no write."""
+    """tool-registry: internal tools that only read count as readonly."""
     [definition] = [each for each in declared_tools(()) if each.name == READ_ARTIFACT]
 
     assert definition.permission is Permission.READONLY
