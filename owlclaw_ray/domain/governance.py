@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.pickling import fast_pickle
+from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import ToolDefinition
 
 RISK_TAG, ROLE_TAG, CONFIRM_TAG = "risk:", "role:", "confirm"
@@ -99,6 +100,8 @@ class Governance:
     breaker: BreakerRule = field(default_factory=BreakerRule)
     tool_limits: tuple[ToolLimit, ...] = ()
     budgets: tuple[Budget, ...] = ()
+    skills: tuple[Skill, ...] = ()
+    """Those that say something of the risk of their capabilities, or that these need a confirmation."""
     _limit_of: dict[str, ToolLimit | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Answers of `limit_of`, so that a call costs the same however many limits there are."""
 
@@ -108,15 +111,31 @@ class Governance:
             if fnmatchcase(tool.name, pattern):
                 return risk
         written = [tag.removeprefix(RISK_TAG) for tag in tool.tags if tag.startswith(RISK_TAG)]
+        written += [skill.risk_level for skill in self.skills if skill.is_about(tool.name)]
         known = {risk.value: risk for risk in Risk}
         return max((known.get(each, Risk.CRITICAL) for each in written), key=list(Risk).index, default=Risk.LOW)
 
     def unconfirmed(self, tool: ToolDefinition) -> str:
         """Return why a person has to confirm calls of the tool; the empty text if nobody has to, or `confirmed` says it."""
         risk = self.risk_of(tool)
-        if not (risk.needs_confirmation or CONFIRM_TAG in tool.tags) or matches(tool.name, self.confirmed):
+        asks = [skill.name for skill in self.skills if skill.requires_confirmation and skill.is_about(tool.name)]
+        if not (risk.needs_confirmation or asks or CONFIRM_TAG in tool.tags) or matches(tool.name, self.confirmed):
             return ""
-        return f"its risk is {risk.value}" if risk.needs_confirmation else f"it is tagged {CONFIRM_TAG}"
+        if risk.needs_confirmation:
+            return f"its risk is {risk.value}"
+        return f"its skill {asks[0]} requires confirmation" if asks else f"it is tagged {CONFIRM_TAG}"
+
+    def unconfirmed_skill(self, skill: Skill) -> str:
+        """Return why a person has to confirm the skill; the empty text if nobody has to, or `confirmed` says it.
+
+        `risks` and `confirmed` name skills as they name tools.
+        """
+        risk = next(
+            (risk for name, risk in self.risks.items() if fnmatchcase(skill.name, name)), Risk(skill.risk_level)
+        )
+        if not (risk.needs_confirmation or skill.requires_confirmation) or matches(skill.name, self.confirmed):
+            return ""
+        return f"its risk is {risk.value}" if risk.needs_confirmation else "it requires confirmation"
 
     def limit_of(self, tool: str) -> ToolLimit | None:
         """Return the limit that holds for a tool that there is: the one of its own name, else the first whose pattern matches."""

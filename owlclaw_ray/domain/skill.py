@@ -21,4 +21,9 @@ class Skill:
     """`owlclaw.trigger`: trigger kinds that this skill serves."""
     task_type: str = ""
     risk_level: str = "low"
+    """How much harm its capability can do: the name of a Risk."""
     requires_confirmation: bool = False
+
+    def is_about(self, tool: str) -> bool:
+        """Return whether the tool is the skill's capability: their names are the same but for the application's and hyphens."""
+        return tool.rpartition(".")[2].replace("-", "_") == self.name.replace("-", "_")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
@@ -11,6 +11,8 @@ from owlclaw_ray.domain.run import RunResult, Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
 from owlclaw_ray.ids import ToolCallId
 from owlclaw_ray.ports.tools import ToolOutcome
+
+_NO_SKILLS: Mapping[str, str] = {}
 
 
 def usage_data(usage: Usage) -> JsonObject:
@@ -52,13 +54,24 @@ def model_call_record(reply: ModelReply) -> JsonObject:
     return data
 
 
-def visibility_record(visible: int, schemas: str, hidden: Iterable[Hidden]) -> JsonObject:
-    """Return the data of a visibility ledger record, which stays short however many tools are visible."""
-    return {
+def visibility_record(
+    visible: int, schemas: str, hidden: Iterable[Hidden], withheld: Mapping[str, str] = _NO_SKILLS
+) -> JsonObject:
+    """Return the data of a visibility ledger record, which stays short however many tools are visible.
+
+    `withheld` are skills that the run does not read, each with the reason.
+    """
+    data: JsonObject = {
         "visible": visible,
         "tools": schemas,
         "hidden": [{"tools": list(each.tools), "by": each.by, "reason": each.reason} for each in hidden],
     }
+    if withheld:
+        data["skills"] = [
+            {"skills": [name for name, why in withheld.items() if why == reason], "by": "risk", "reason": reason}
+            for reason in dict.fromkeys(withheld.values())
+        ]
+    return data
 
 
 def replied_calls(data: JsonObject) -> tuple[ToolCall, ...]:

@@ -27,7 +27,7 @@ from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.short_term import ShortTermMemory
-from owlclaw_ray.engine.skill_selection import select_skills
+from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill_body
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
@@ -294,7 +294,10 @@ class RunLoop:
 
     async def _build_prompt(self) -> None:
         definition, run = self._definition, self._run
-        skills = select_skills(definition.skills, run.trigger, self._limits.skill_tokens)
+        decided = await self.rules.decide(self._services.catalog.names)
+        withheld = withheld_skills(definition, decided.visible)
+        readable = [skill for skill in definition.skills if skill.name not in withheld]
+        skills = select_skills(readable, run.trigger, self._limits.skill_tokens)
         system = system_prompt(definition, [(skill.name, read_skill_body(skill.path)) for skill in skills])
         memories = await self._preload()
         user = first_message(
@@ -304,11 +307,10 @@ class RunLoop:
             outcomes=self._state.recent_outcomes,
             memories=memories,
         )
-        decided = await self.rules.decide(self._services.catalog.names)
         visible = self._services.catalog.select(decided.visible)
         schemas = self._journal.blob(visible.encoded.decode(), visible.digest)
         self._journal.audit(
-            LedgerKind.VISIBILITY, "start", visibility_record(len(visible.names), schemas, decided.hidden)
+            LedgerKind.VISIBILITY, "start", visibility_record(len(visible.names), schemas, decided.hidden, withheld)
         )
         self._journal.record(
             EntryKind.PROMPT_BUILT,

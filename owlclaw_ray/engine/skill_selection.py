@@ -7,11 +7,32 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
+from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.permission import Approver
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import Trigger
 
 _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff]+")
+
+
+def withheld_skills(definition: AgentDefinition, visible: Iterable[str]) -> dict[str, str]:
+    """Return the skills that a run with these tools must not read, each with the reason.
+
+    Where people can be asked they are asked about calls, and every skill may be read. Elsewhere a skill that needs a
+    confirmation has it if it is confirmed itself, or if the capability that it is about is visible.
+    """
+    if definition.permissions.approver is not Approver.NOBODY:
+        return {}
+    objections = [
+        (skill, why) for skill in definition.skills if (why := definition.governance.unconfirmed_skill(skill))
+    ]
+    tools = tuple(visible) if objections else ()
+    return {
+        skill.name: f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)"
+        for skill, why in objections
+        if not any(map(skill.is_about, tools))
+    }
 
 
 def select_skills(skills: Iterable[Skill], trigger: Trigger, limit_tokens: int) -> tuple[Skill, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from pydantic import ValidationError
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import read_yaml
 from owlclaw_ray.domain.agent import AgentDefinition
-from owlclaw_ray.domain.governance import Governance
+from owlclaw_ray.domain.governance import Governance, Risk
+from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.engine.sanitise import sanitise
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.identity.agent_file import AgentFile
@@ -63,15 +65,16 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         tools=settings.tools.choice(),
         permissions=replace(defaults.permissions, own=settings.permission_rules),
         preload_memories=settings.preload_memories,
-        governance=_governance(settings, defaults),
+        governance=_governance(settings, defaults, skills),
         warnings=warnings,
     )
 
 
-def _governance(settings: AgentFile, defaults: Defaults) -> Governance:
-    """Return the definition's rules, with the budgets that all definitions have."""
+def _governance(settings: AgentFile, defaults: Defaults, skills: Iterable[Skill]) -> Governance:
+    """Return the definition's rules, with the budgets that all definitions have, and what skills say of their capabilities."""
     own = settings.governance.governance(settings.tools.limits)
-    return replace(own, budgets=(*own.budgets, *defaults.budgets))
+    careful = tuple(each for each in skills if each.risk_level != Risk.LOW.value or each.requires_confirmation)
+    return replace(own, budgets=(*own.budgets, *defaults.budgets), skills=careful)
 
 
 def _taken_names(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:

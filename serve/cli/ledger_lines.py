@@ -55,8 +55,9 @@ def _decision(data: Mapping[str, Any]) -> str:
 
 
 def _visibility(data: Mapping[str, Any]) -> str:
-    hidden = "; ".join(f"{', '.join(each['tools'])} ({each['reason']})" for each in data["hidden"])
-    return f"{data['visible']} tools visible" + (f" · hidden: {hidden}" if hidden else "")
+    hidden = [f"{', '.join(each['tools'])} ({each['reason']})" for each in data["hidden"]]
+    hidden += [f"skills {', '.join(each['skills'])} ({each['reason']})" for each in data.get("skills", ())]
+    return f"{data['visible']} tools visible" + (f" · hidden: {'; '.join(hidden)}" if hidden else "")
 
 
 def _approval(data: Mapping[str, Any]) -> str:

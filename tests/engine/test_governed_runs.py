@@ -26,6 +26,7 @@ from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, asks, calls, says
 
 WATCH = AgentRef.parse("watch")
+REASON = "its risk is critical, and nobody confirmed it (governance.confirmed in agent.yaml)"
 SUNDAY = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
 
 
@@ -444,3 +445,50 @@ async def test_a_budget_of_owlclaw_yaml_may_be_one_for_each_agent(agents, tmp_pa
         runs = [await runtime.trigger(name) for name in ("watch", "guard", "guard")]
 
     assert [run.status for run in runs] == [RunStatus.COMPLETED, RunStatus.COMPLETED, RunStatus.TERMINATED]
+
+
+async def test_a_skill_of_high_risk_is_not_read_until_somebody_confirms_it_and_neither_is_its_capability_called(
+    agents, tmp_path
+):
+    app, model = (
+        shop(),
+        Model(lambda request: says("stop") if len(request.messages) > 1 else asks(("shop__burn", "{}"))),
+    )
+    folder = agents.define()
+    skill = folder / "capabilities" / "burn" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: burn\ndescription: Burning.\nowlclaw: {risk_level: critical}\n---\nBurn it all.\n")
+
+    async with runtime_of(agents, tmp_path, app, models=[model], defaults=NOBODY) as runtime:
+        refused = await runtime.trigger("watch")
+        seen, told = await visibility(runtime, refused), await results(runtime, refused)
+        agents.define(governance={"confirmed": ["shop.burn"]})
+        confirmed = await runtime.trigger("watch")
+        now_seen = await visibility(runtime, confirmed)
+
+    assert told == ["tool_not_available"]
+    assert "Burn it all." not in model.requests[0].system
+    assert seen["skills"] == [{"skills": ["burn"], "by": "risk", "reason": REASON}]
+    assert {"tools": ["shop.burn"], "by": "risk", "reason": REASON} in seen["hidden"]
+    assert "Burn it all." in model.requests[2].system
+    assert app.calls == ["burn"]
+    assert "skills" not in now_seen
+
+
+async def test_where_people_can_be_asked_a_call_asks_that_only_its_skill_calls_risky(agents, tmp_path):
+    app, asked = shop(), []
+    folder = agents.script(calls(("shop.burn", {})), {"text": "x"})
+    skill = folder / "capabilities" / "burn" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: burn\ndescription: Burning.\nowlclaw: {requires_confirmation: true}\n---\nBurn.\n")
+
+    async def approve(request):
+        asked.append((request.tool, request.reason))
+        return Decision.DENY
+
+    async with runtime_of(agents, tmp_path, app, approve=approve) as runtime:
+        seen = await visibility(runtime, await runtime.trigger("watch"))
+
+    assert asked == [("shop.burn", "its skill burn requires confirmation")]
+    assert app.calls == []
+    assert "skills" not in seen

@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from owlclaw_ray.domain.agent import AgentDefinition, ModelChoice
+from owlclaw_ray.domain.governance import Governance
+from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.skill_selection import select_skills
+from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 
 
 def skill(name, tokens=100, description="", **fields):
@@ -97,3 +100,21 @@ def test_property_10_selected_skills_stay_within_the_token_limit(skills, focus, 
     shuffled = list(skills)
     seed.shuffle(shuffled)
     assert select_skills(shuffled, trigger, limit) == selected
+
+
+def governed(governance, *skills, approver=Approver.NOBODY):
+    model, policy = ModelChoice(("m",)), PermissionPolicy(approver=approver)
+    return AgentDefinition(
+        "shop", "1", "", "Be calm.", "- look", "", model, skills=skills, governance=governance, permissions=policy
+    )
+
+
+def test_a_skill_without_the_confirmation_that_it_needs_is_withheld_unless_its_capability_is_visible():
+    risky, plain = skill("restock-all", risk_level="high"), skill("look")
+
+    assert withheld_skills(governed(Governance(), risky, plain), ["shop.look"]) == {
+        "restock-all": "its risk is high, and nobody confirmed it (governance.confirmed in agent.yaml)"
+    }
+    assert withheld_skills(governed(Governance(), risky, plain), ["shop.restock_all"]) == {}
+    assert withheld_skills(governed(Governance(confirmed=("restock-all",)), risky), []) == {}
+    assert withheld_skills(governed(Governance(), risky, approver=Approver.PEOPLE), []) == {}

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.governance import Governance, Hidden, Risk, ToolLimit, Visibility
 from owlclaw_ray.domain.permission import Approver
+from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.engine.entries import visibility_record
 from owlclaw_ray.governance.visibility import LONGEST, Panel
 from owlclaw_ray.ports.visibility import VisibilityFacts
@@ -171,3 +172,51 @@ async def test_a_tool_that_is_turned_off_is_hidden():
     governed = Rules(Governance(tool_limits=limits), tool("shop.pay"), tool("shop.look"))
 
     assert await governed.reasons() == {"shop.pay": ("choice", "it is turned off in agent.yaml")}
+
+
+def skill(name, risk="low", *, confirmed=True):
+    return Skill(name, name, f"/{name}/SKILL.md", 10, risk_level=risk, requires_confirmation=not confirmed)
+
+
+@pytest.mark.parametrize(
+    ("tags", "of_skill", "why"),
+    [
+        ((), skill("pay-bills", "high"), "its risk is high"),
+        (("risk:critical",), skill("pay-bills", "low"), "its risk is critical"),
+        (("risk:low",), skill("pay-bills", "critical"), "its risk is critical"),
+        (("risk:low",), skill("pay-bills", "medium"), ""),
+        ((), skill("pay-bills", confirmed=False), "its skill pay-bills requires confirmation"),
+        ((), skill("pay", "critical"), ""),
+        ((), skill("bills", "critical", confirmed=False), ""),
+    ],
+)
+async def test_a_capability_has_the_risk_that_the_skill_of_its_name_says(tags, of_skill, why):
+    pay = tool("shop.pay_bills", *tags)
+    governed = Rules(Governance(skills=(of_skill,)), pay, tool("shop.look"), approver=Approver.NOBODY)
+
+    told = f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)"
+    assert await governed.reasons() == ({"shop.pay_bills": ("risk", told)} if why else {})
+    assert Governance(skills=(of_skill,)).unconfirmed(pay) == why
+    assert Governance(skills=(of_skill,), confirmed=("shop.*",)).unconfirmed(pay) == ""
+
+
+def test_what_agent_yaml_says_of_risk_goes_before_what_skills_say():
+    rules = Governance(risks={"shop.pay": Risk.LOW}, skills=(skill("pay", "critical"),))
+
+    assert rules.unconfirmed(tool("shop.pay")) == ""
+
+
+@pytest.mark.parametrize(
+    ("governance", "of_skill", "why"),
+    [
+        (Governance(), skill("restock", "medium"), ""),
+        (Governance(), skill("restock", "high"), "its risk is high"),
+        (Governance(), skill("restock", confirmed=False), "it requires confirmation"),
+        (Governance(confirmed=("re*",)), skill("restock", "critical", confirmed=False), ""),
+        (Governance(confirmed=("shop.*",)), skill("restock", "critical"), "its risk is critical"),
+        (Governance(risks={"restock": Risk.LOW}), skill("restock", "critical"), ""),
+        (Governance(risks={"*": Risk.HIGH}), skill("restock"), "its risk is high"),
+    ],
+)
+def test_a_skill_needs_its_confirmation(governance, of_skill, why):
+    assert governance.unconfirmed_skill(of_skill) == why

@@ -51,6 +51,7 @@ DATA = {
         "visible": 3,
         "tools": "hash",
         "hidden": [{"tools": ["shop.reorder"], "by": "hours", "reason": "closed"}],
+        "skills": [{"skills": ["restock"], "by": "risk", "reason": "its risk is high"}],
     },
     LedgerKind.WARNING: {"unknown": "form"},
 }
@@ -61,7 +62,7 @@ SAID = [
     'shop.reorder {"n":1} → {"order":1} · 3 ms',
     "shop.pay denied by 张三 (too much) · apr_1",
     "no_action: 负载低",
-    "3 tools visible · hidden: shop.reorder (closed)",
+    "3 tools visible · hidden: shop.reorder (closed); skills restock (its risk is high)",
     '{"unknown":"form"}',
 ]
 
