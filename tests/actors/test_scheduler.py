@@ -1,0 +1,91 @@
+"""The Scheduler's actor without Ray: it is a plain class."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from actors.plan import RuntimePlan, WorkerPlan
+from actors.scheduler import SchedulerActor
+from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.artifact import TEXT, Artifact
+from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.ids import ArtifactId
+
+AGENT = AgentRef.parse("watch")
+OLD, NEW = (Artifact(ArtifactId(f"art_{number:026x}"), TEXT, b"long") for number in (1, 2))
+
+
+class NothingDue:
+    """A store in which nothing is due."""
+
+    def __init__(self, namespace):
+        del namespace
+
+    async def due_schedules(self, now, limit=500):
+        return ()
+
+    async def next_due(self):
+        return None
+
+    async def expired_approvals(self, now, limit=500):
+        return ()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The artifacts of an agent, one of which is of 1970."""
+    folder = ArtifactFolder(tmp_path)
+    folder.put(AGENT, OLD)
+    [path] = tmp_path.rglob("art_*")
+    os.utime(path, (0, 0))
+    folder.put(AGENT, NEW)
+    return folder
+
+
+@pytest.fixture
+def scheduler(tmp_path, monkeypatch):
+    monkeypatch.setattr("actors.scheduler.configure", lambda _: None)
+    monkeypatch.setattr("actors.scheduler.KeeperClient", NothingDue)
+
+    def make(days):
+        return SchedulerActor(
+            RuntimePlan(
+                worker=WorkerPlan("", "", str(tmp_path), "none", "test"),
+                agents_dir=str(tmp_path),
+                store_url="",
+                defaults=Defaults(),
+                placement=Placement(),
+                tool_slots=1,
+                max_concurrent_models=1,
+                model_retry=RetryPolicy(),
+                catch_up_seconds=1,
+                drain_seconds=1,
+                artifact_days=days,
+            )
+        )
+
+    return make
+
+
+async def test_it_removes_artifacts_that_are_over_their_days(folder, scheduler):
+    actor = scheduler(30.0)
+    while len(folder.listing(AGENT, 9)) == 2:
+        await asyncio.sleep(0.001)
+    await actor.stop()
+
+    assert [each.artifact_id for each in folder.listing(AGENT, 9)] == [NEW.artifact_id]
+
+
+async def test_without_a_retention_artifacts_are_kept_for_ever(folder, scheduler):
+    actor = scheduler(0.0)
+    await asyncio.sleep(0)
+    await actor.stop()
+
+    assert actor._artifacts is None
+    assert len(folder.listing(AGENT, 9)) == 2
