@@ -144,7 +144,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     artifacts = ArtifactFolder(Path(plan.data_dir))
     live = McpTools(McpWorkerLink(plan.namespace), artifacts, clock.monotonic) if plan.has_mcp else None
-    tools = tools_of(builtins, app.sources(), plan.host_tools, os.environ, artifacts, live)  # noqa: TID251 - programs get what is allowed
+    tools = tools_of(builtins, app.sources(), plan.host_tools, os.environ, artifacts, live=live)  # noqa: TID251 - programs get what is allowed
     executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)
     return _Worker(plan, executor, memory, beginnings, silent)
 

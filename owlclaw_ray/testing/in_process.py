@@ -472,7 +472,7 @@ async def in_process_runtime(
     if mcp is not None:
         servers = LocalMcp(await _mcp_pool(mcp, environ, clock, ids), catalog, governor, clock)
         calls = McpTools(LoopServers(servers.pool), artifacts, clock.monotonic)
-    sources = tools_of(builtins, app.sources(), host_tools, environ, artifacts, calls)
+    sources = tools_of(builtins, app.sources(), host_tools, environ, artifacts, live=calls)
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(sources, clock, artifacts, app.registry.hooks)),

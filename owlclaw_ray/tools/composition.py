@@ -23,6 +23,7 @@ def tools_of(
     host: HostTools,
     environ: Mapping[str, str],
     artifacts: ArtifactStore,
+    *,
     live: LiveTools | None = None,
 ) -> ToolSources:
     """Return all tools that can be used now, ready to run; raises ConfigurationError as `definitions_of`.

@@ -10,6 +10,8 @@ BUILT_IN_NAMES = frozenset(
     {"schedule_once", "schedule_cron", "cancel_schedule", "remember", "recall", "query_state", "log_decision"}
 )
 """The only tools whose canonical name has no dot."""
+INTERNAL_NAMES = frozenset({"internal.read_artifact"})
+"""The runtime's other tools. No other name begins as theirs: agents have them whatever their definition allows."""
 
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _CANONICAL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")

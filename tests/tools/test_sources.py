@@ -15,6 +15,7 @@ from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.naming import BUILT_IN_NAMES, INTERNAL_NAMES
 from owlclaw_ray.tools.schema import _metaschema_fault
 from owlclaw_ray.tools.sources import ToolSources
 
@@ -153,3 +154,12 @@ def test_a_failure_that_the_model_can_act_on_is_the_results_error_as_it_is():
         raise ToolFailureError("path_conflict", "it exists", details={"path": "x"})
 
     assert run(Adapter("a.b", answer=answer)).error == ToolError("path_conflict", "it exists", details={"path": "x"})
+
+
+def test_names_of_the_runtimes_own_tools_are_nobody_elses(app):
+    taken = problems_of(lambda: declared_tools((app.registry, Adapter("internal.read_artifact"))))
+    invented = problems_of(lambda: app.add_tools(Adapter("internal.sudo")))
+
+    assert "is registered twice, by the artifact tools and by a test" in taken[0]
+    assert "of a test has a name of the runtime's own tools" in invented[0]
+    assert {each.name for each in declared_tools(())} == BUILT_IN_NAMES | INTERNAL_NAMES
