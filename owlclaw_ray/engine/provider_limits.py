@@ -45,7 +45,7 @@ def problem_with(model: str, tools: Sequence[ToolDefinition], limits: Iterable[P
     if not what:
         return ""
     return (
-        f"{what}, hide tools from the agent (tools.deny in agent.yaml), or choose another model. "
+        f"{what} hide tools from the agent (tools.deny in agent.yaml), or choose another model. "
         "If the model takes it, say so under models.limits in owlclaw.yaml"
     )
 
@@ -54,7 +54,7 @@ def _number_problem(model: str, tools: Sequence[ToolDefinition], limits: Provide
     if limits.tools is None or len(tools) <= limits.tools:
         return ""
     most = "no tools" if limits.tools == 0 else f"at most {limits.tools} tools"
-    return f"{model} takes {most}, and the agent sees {len(tools)}: register fewer"
+    return f"{model} takes {most}, and the agent sees {len(tools)}:"
 
 
 def _tool_problem(model: str, tools: Sequence[ToolDefinition], limits: ProviderLimits) -> str:
@@ -64,7 +64,7 @@ def _tool_problem(model: str, tools: Sequence[ToolDefinition], limits: ProviderL
     tool, where, what = problems[0]
     others = len({name for name, *_ in problems}) - 1
     more = f" (and {others} more tools)" if others else ""
-    return f"{model} cannot take the tool {tool}{more}: {where} {what}: change it"
+    return f"{model} cannot take the tool {tool}{more}: {where} {what}: change it,"
 
 
 def _problems(tool: ToolDefinition, limits: ProviderLimits) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from serve.cli.findings import Finding, fail, failures, ok, warn
 if TYPE_CHECKING:
     from owlclaw_ray.app import OwlClaw
     from owlclaw_ray.domain.agent import AgentDefinition
+    from owlclaw_ray.domain.tool import ToolDefinition
     from owlclaw_ray.settings import Settings
 
 
@@ -34,24 +35,28 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
         return
     present = (settings.folder / FILE_NAME).exists()
     yield ok("settings", str(settings.folder / FILE_NAME) if present else f"defaults; there is no {FILE_NAME}")
-    yield from _application(settings)
+    tools: list[ToolDefinition] = []
+    yield from _application(settings, tools)
     yield from _mcp_servers(settings, environ)
     definitions: list[AgentDefinition] = []
     yield from _definitions(settings, definitions)
     yield from _models(definitions)
+    yield from _unsuitable(settings, definitions, tools)
     yield _embedder(settings)
     yield _data_dir(settings.data_dir)
     yield from _store(settings)
     yield _port(settings)
 
 
-def _application(settings: Settings) -> Iterator[Finding]:
+def _application(settings: Settings, usable: list[ToolDefinition]) -> Iterator[Finding]:
+    """Yield what is found, and add all tools to `usable`, if they can be used."""
     from owlclaw_ray.app_loader import application
     from owlclaw_ray.tools.composition import declared_tools
 
     try:
         app = application(settings.app, settings.folder)
-        added = sum("builtin" not in each.tags for each in declared_tools(app.sources()))
+        tools = declared_tools(app.sources())
+        added = sum(each.tags.isdisjoint({"builtin", "internal"}) for each in tools)
     except ConfigurationError as error:
         yield from failures("application", error)
         return
@@ -61,20 +66,19 @@ def _application(settings: Settings) -> Iterator[Finding]:
         yield ok("application", f"none; installed packages register {added} tools")
     else:
         yield ok("application", "none; agents have no handlers")
-    yield from _host_tools(settings, app)
+    yield from _host_tools(settings, app, usable)
 
 
-def _host_tools(settings: Settings, app: OwlClaw) -> Iterator[Finding]:
+def _host_tools(settings: Settings, app: OwlClaw, usable: list[ToolDefinition]) -> Iterator[Finding]:
     from owlclaw_ray.tools.composition import declared_tools
 
     host = settings.host_tools
-    if host.code is None and host.declarative is None:
-        return
     try:
         tools = declared_tools(app.sources(), host)
     except ConfigurationError as error:
         yield from failures("tools", error)
         return
+    usable += tools
     if host.declarative is not None:
         found = sum("declarative" in each.tags for each in tools)
         yield ok("tools", f"{found} declarative tools in {host.declarative.folder}")
@@ -131,6 +135,22 @@ def _models(definitions: list[AgentDefinition]) -> Iterator[Finding]:
     }
     for model, base_dir in sorted(users):
         yield from _scripted(model, base_dir) if model.startswith(PREFIX) else _real(model)
+
+
+def _unsuitable(
+    settings: Settings, definitions: list[AgentDefinition], tools: list[ToolDefinition]
+) -> Iterator[Finding]:
+    """Yield the models that cannot be given the tools of their agents: runs of these would fail, or lack a fallback."""
+    from owlclaw_ray.engine.provider_limits import KNOWN_LIMITS, problem_with
+    from owlclaw_ray.governance.standing import STANDING
+
+    limits = (*(each.limits() for each in settings.models.limits), *KNOWN_LIMITS)
+    for definition in definitions:
+        visible = [tool for tool in tools if not any(reason(definition, tool) for reason in STANDING.values())]
+        for model in definition.model.chain:
+            if why := problem_with(model, visible, limits):
+                finding = fail if model == definition.model.chain[0] else warn
+                yield finding(f"agent {definition.name}", why, "")
 
 
 def _scripted(model: str, base_dir: str) -> Iterator[Finding]:

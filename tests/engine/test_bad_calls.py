@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import Annotated
@@ -230,3 +231,33 @@ async def test_the_journal_goes_by_canonical_names_and_keeps_the_models_own(agen
 
     assert (asked["name"], ended["tool"], record["tool"]) == ("shop__pay", "shop.pay", "shop.pay")
     assert run.result.tools_called == ("shop.pay",)
+
+
+async def test_a_host_that_dies_among_wrong_calls_repeats_what_was_under_way_and_nothing_else(agents, tmp_path):
+    agents.define()
+    begun, release, app = [], threading.Event(), OwlClaw("shop")
+
+    @app.tool("look")
+    def look() -> str:
+        """Look, the first time for as long as the test likes."""
+        begun.append("look")
+        if len(begun) == 1:
+            release.wait(20)
+        return "fine"
+
+    wrong = bad_calls(3, 12)
+    made = [*wrong[:6], ToolCall(ToolCallId("looking"), "shop__look", "{}"), *wrong[6:]]
+    async with runtime_of(agents, tmp_path, app, replies_with(made, len(made))) as runtime:
+        accepted = await runtime.submit(AgentRef.parse("watch"), Trigger(TriggerKind.API))
+        while not begun:
+            await asyncio.sleep(0.001)
+        await runtime.crash_hosts()
+        run = await runtime.outcome(accepted)
+        release.set()
+        asked, ended = await story_of(runtime, run)
+        records = await audited(runtime, run)
+
+    assert run.status is RunStatus.COMPLETED
+    assert begun == ["look", "look"]
+    assert len(asked) == len(ended) == len(records) == 13
+    assert [data["content"] for data in ended if "content" in data] == ["fine"]

@@ -177,3 +177,17 @@ def test_a_broken_file_of_a_declarative_tool_is_an_error_that_names_it(cli: Run,
     assert result.exit_code == 1
     assert "tools/count.json: comand: there is no such key" in " ".join(result.output.split())
     assert "did you mean command?" in result.output
+
+
+def test_a_model_that_cannot_take_the_tools_of_its_agent_is_found(cli: Run, project: Path):
+    agent = project / "agents" / "assistant" / "agent.yaml"
+    agent.write_text("model: scripted:script.yaml\nfallback: [perplexity/sonar]\n")
+    doubtful = cli("doctor", "--folder", str(project))
+    agent.write_text("model: perplexity/sonar\n")
+    failed = cli("doctor", "--folder", str(project))
+    agent.write_text("model: perplexity/sonar\ntools: {deny: ['*']}\n")
+    chatty = cli("doctor", "--folder", str(project))
+
+    assert "WARN agent assistant: perplexity/sonar takes no tools" in doubtful.output
+    assert "FAIL agent assistant: perplexity/sonar takes no tools" in failed.output
+    assert "takes no tools" not in chatty.output
