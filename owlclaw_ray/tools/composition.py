@@ -30,7 +30,12 @@ def tools_of(
 
     What cannot be used any more, though it was declared, is not available.
     """
-    fixed = (built_ins, ArtifactTools(artifacts), *application, *host_sources(host, environ, Broken.LEAVE_OUT))
+    fixed: tuple[ToolAdapter, ...] = (
+        built_ins,
+        ArtifactTools(artifacts),
+        *application,
+        *host_sources(host, environ, Broken.LEAVE_OUT),
+    )
     return ToolSources(fixed, live)
 
 
