@@ -323,11 +323,12 @@ async def test_a_cancellation_that_comes_before_the_request_is_committed_ends_th
 
 
 async def test_what_nobody_decides_is_denied_after_its_time_and_the_run_goes_on(world):
+    world.definitions.have_approvals_expire_after(600)
     [approval] = await ask(world, "risk", "put")
     runtime = world.nodes[0].runtime
     assert await runtime.expiry.tick() == 0
 
-    await world.clock.advance(24 * 3_600)
+    await world.clock.advance(600)
     assert await runtime.expiry.tick() == 1
     await settle(world)
 
@@ -340,8 +341,9 @@ async def test_what_nobody_decides_is_denied_after_its_time_and_the_run_goes_on(
 
 
 async def test_a_decision_after_the_time_comes_too_late_even_if_nobody_looked(world):
+    world.definitions.have_approvals_expire_after(600)
     [approval] = await ask(world, "risk")
-    await world.clock.advance(24 * 3_600)
+    await world.clock.advance(600)
 
     with pytest.raises(AlreadyDecidedError, match="expired"):
         await decide(world, approval)
@@ -353,7 +355,7 @@ async def test_a_decision_after_the_time_comes_too_late_even_if_nobody_looked(wo
 
 async def test_waiting_does_not_count_against_the_time_limit_of_a_run(world):
     [approval] = await ask(world, "risk")
-    await world.clock.advance(3_600)
+    await world.clock.advance(600)
 
     await decide(world, approval)
 

@@ -349,6 +349,10 @@ class Definitions:
             )
         }
 
+    def have_approvals_expire_after(self, seconds):
+        policy = PermissionPolicy(expires=seconds)
+        self._all = {name: replace(each, permissions=policy) for name, each in self._all.items()}
+
     def names(self):
         return tuple(self._all)
 
