@@ -94,6 +94,12 @@ class GroupedStore:
         self.apply = commits.apply
         self.run, self.runs, self.journal = store.run, store.runs, store.journal
         self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
+        self.family, self.released_runs, self.task, self.tasks = (
+            store.family,
+            store.released_runs,
+            store.task,
+            store.tasks,
+        )
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
         self.schedules, self.ticks = store.schedules, store.ticks
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
