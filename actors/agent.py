@@ -23,9 +23,11 @@ from actors.remote import DIRECTORY, Named
 from actors.tool_task import TaskToolRunner
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.live_tools import LiveTools
 from owlclaw_ray.engine.run_loop import RunServices, at_once
@@ -87,9 +89,10 @@ class AgentActor:
         clock = SystemClock()
         agents = plan.data_dir / "agents"
         catalog = ToolCatalog(tools, plan.model_limits)
-        governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES)
+        governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS)
         live = LiveTools(McpLink(plan.namespace), clock, lambda offered: governor.know(catalog.offer(offered)))
         self._following = asyncio.create_task(live.follow()) if plan.mcp is not None else None
+        keeper, directory = KeeperClient(plan.namespace), Named(DIRECTORY, plan.namespace)
         services = RunServices(
             models=GatewayLink(host_id, plan.namespace),
             tools=TaskToolRunner(plan.worker, clock, plan.tool_slots),
@@ -98,9 +101,15 @@ class AgentActor:
             clock=clock,
             has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),
             settled=live.settled if plan.mcp is not None else at_once,
+            family=Family(
+                store=keeper,
+                wake=lambda woken: directory.ask("wake", woken),
+                cancel=lambda agent, run_id: directory.ask("cancel", agent, run_id),
+                clock=clock,
+            ),
         )
         self._host = AgentHost(
-            store=DurableStore(KeeperClient(plan.namespace), clock),
+            store=DurableStore(keeper, clock),
             definitions=RemoteDefinitions(plan.namespace, clock),
             services=services,
             ids=RandomIds(),

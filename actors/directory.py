@@ -19,6 +19,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.agents import DefinitionView, views_of
 
 _PATIENCE_IN_HEARTBEATS = 3
 _PAUSE = 0.5
@@ -75,6 +76,10 @@ class DirectoryActor:
         """Return the present definition, or None if it is the known version; raises what is wrong with it."""
         definition = await self._definitions.get(name)
         return None if definition.version == known_version else definition
+
+    async def definitions(self) -> Sequence[DefinitionView]:
+        """Return all definitions as agents see them, by name."""
+        return views_of(self._definitions.names(), self._definitions.load)
 
     async def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""

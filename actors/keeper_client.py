@@ -13,9 +13,10 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.task import Task
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
-from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import (
     AgentRecord,
@@ -25,6 +26,7 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     Outcome,
+    RunEnded,
     RunFilter,
 )
 
@@ -71,6 +73,24 @@ class KeeperClient:
     async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
         """See RunStore.agents_with_work."""
         return cast("Sequence[AgentRef]", await self._query("agents_with_work", limit))
+
+    async def family(
+        self, tenant: TenantId, definition: str, key_prefix: str, limit: int = 1_000
+    ) -> Sequence[AgentRecord]:
+        """See RunStore.family."""
+        return cast("Sequence[AgentRecord]", await self._query("family", tenant, definition, key_prefix, limit))
+
+    async def released_runs(self, limit: int = 1_000) -> Sequence[RunEnded]:
+        """See RunStore.released_runs."""
+        return cast("Sequence[RunEnded]", await self._query("released_runs", limit))
+
+    async def task(self, tenant: TenantId, task_id: TaskId) -> Task | None:
+        """See TaskStore.task."""
+        return cast("Task | None", await self._query("task", tenant, task_id))
+
+    async def tasks(self, owner: AgentRef, limit: int = 100) -> Sequence[Task]:
+        """See TaskStore.tasks."""
+        return cast("Sequence[Task]", await self._query("tasks", owner, limit))
 
     async def due_schedules(self, now: datetime, limit: int = 500) -> Sequence[Schedule]:
         """See ScheduleStore.due_schedules."""

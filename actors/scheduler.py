@@ -1,4 +1,6 @@
-"""The Scheduler's actor: fires due schedules, and ends approvals that nobody decided and artifacts that are too old."""
+"""The Scheduler's actor: fires due schedules, sets runs going that wait for what is over, and ends approvals that nobody decided
+and artifacts that are too old.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.artifact_expiry import ArtifactExpiry
+from owlclaw_ray.engine.family import Family, FamilySweep
 from owlclaw_ray.engine.scheduler import Scheduler
+from owlclaw_ray.ids import RunId
 
 
 class SchedulerActor:
@@ -36,7 +40,10 @@ class SchedulerActor:
             clock=clock,
             catch_up=timedelta(seconds=plan.catch_up_seconds),
         )
+        family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
+        self._sweep = FamilySweep(family, clock)
         self._scheduler.start()
+        self._sweep.start()
         self._expiry.start()
         keep = timedelta(days=plan.artifact_days)
         self._artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), keep, clock) if keep else None
@@ -51,8 +58,12 @@ class SchedulerActor:
         """See Scheduler.stop, ApprovalExpiry.stop, ArtifactExpiry.stop."""
         await self._scheduler.stop()
         await self._expiry.stop()
+        await self._sweep.stop()
         if self._artifacts is not None:
             await self._artifacts.stop()
 
     async def _wake(self, agents: Sequence[AgentRef]) -> None:
         await self._directory.ask("wake", agents)
+
+    async def _cancel(self, agent: AgentRef, run_id: RunId) -> None:
+        await self._directory.ask("cancel", agent, run_id)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
 
 from actors.beginnings import AttemptId, Beginnings
 from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
-from actors.remote import KEEPER, Named
+from actors.remote import DIRECTORY, KEEPER, Named
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.local_embedder import LocalEmbedder, find_embedder
@@ -23,12 +24,15 @@ from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import ToolError, ToolResult
-from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.ports.agents import DefinitionView
+from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.memory import Embedder
 from owlclaw_ray.ports.store import (
     CancelRun,
     CancelSchedule,
+    Command,
     CommandFailed,
     CreateSchedule,
     Outcome,
@@ -37,13 +41,47 @@ from owlclaw_ray.ports.store import (
     TooManySchedules,
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
+from owlclaw_ray.tools.agents.toolset import AgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.mcp.adapter import McpTools
 
+logger = logging.getLogger(__name__)
+
+_WAKE_SECONDS = 3.0
 KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
+
+
+class Reach:
+    """The store and the Directory, from inside a tool worker."""
+
+    def __init__(self, namespace: str) -> None:
+        self._keeper, self._directory = Named(KEEPER, namespace), Named(DIRECTORY, namespace)
+
+    def agents(self, clock: Clock) -> RuntimeAgents:
+        """Return the agents and tasks of the runtime."""
+        return RuntimeAgents(self._apply, self._query, self._wake, self._definitions, clock)
+
+    def _apply(self, command: Command) -> Outcome:
+        outcome: Outcome = self._keeper.ask_packed_now("apply", [command])[0]
+        if isinstance(outcome, CommandFailed):
+            raise StoreUnavailableError(outcome.message)
+        return outcome
+
+    def _query(self, query: str, *arguments: object) -> Any:
+        return self._keeper.ask_now("query", query, arguments)
+
+    def _definitions(self) -> Sequence[DefinitionView]:
+        return cast("Sequence[DefinitionView]", self._directory.ask_now("definitions"))
+
+    def _wake(self, agent: AgentRef) -> None:
+        try:
+            self._directory.ask_now("wake", (agent,), seconds=_WAKE_SECONDS)
+        except RuntimeUnavailableError as error:
+            logger.warning("%s is woken by the next sweep: %s", agent, error)
 
 
 class KeeperSchedules:
@@ -144,9 +182,18 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     artifacts = ArtifactFolder(Path(plan.data_dir))
     live = McpTools(McpWorkerLink(plan.namespace), artifacts, clock.monotonic) if plan.has_mcp else None
-    tools = tools_of(builtins, app.sources(), plan.host_tools, os.environ, artifacts, live=live)  # noqa: TID251 - programs get what is allowed
+    sources = (*_agent_tools(plan, clock), *app.sources())
+    tools = tools_of(builtins, sources, plan.host_tools, os.environ, artifacts, live=live)  # noqa: TID251 - programs get what is allowed
     executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)
     return _Worker(plan, executor, memory, beginnings, silent)
+
+
+def _agent_tools(plan: WorkerPlan, clock: Clock) -> tuple[AgentTools, ...]:
+    options = plan.host_tools.agents
+    if options is None:
+        return ()
+    agents = Reach(plan.namespace).agents(clock)
+    return (AgentTools(agents, agents, options, clock),)
 
 
 def _embedder(choice: str) -> Embedder | None:

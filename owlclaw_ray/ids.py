@@ -24,6 +24,7 @@ ApprovalId = NewType("ApprovalId", str)
 RequestId = NewType("RequestId", str)
 ArtifactId = NewType("ArtifactId", str)
 ReservationId = NewType("ReservationId", str)
+TaskId = NewType("TaskId", str)
 
 DEFAULT_TENANT = TenantId("default")
 

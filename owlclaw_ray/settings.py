@@ -25,8 +25,10 @@ from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
+from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.environment import name_problem
@@ -118,6 +120,20 @@ class CodeSettings(_Section):
         return self
 
 
+class AgentToolSettings(_Section):
+    """Tools with which agents start agents, and share tasks with them."""
+
+    enabled: bool = False
+    definitions: tuple[NonEmpty, ...] = AgentOptions().definitions
+    """Patterns of the definitions whose agents may be started by others."""
+    grant: tuple[NonEmpty, ...] = AgentOptions().grant
+    """Patterns of the tools with a dot in their name that started agents may be given at most."""
+    child_timeout_seconds: Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)] = AgentOptions().child_seconds
+    """How long a started run may take, its time in the queue included."""
+    fork_context_characters: Annotated[int, Field(ge=0)] = AgentOptions().context_characters
+    """How much of its parent's conversation a fork is told."""
+
+
 class ToolSettings(_Section):
     """Tool workers of a node, and the tools that work on the machine itself."""
 
@@ -132,6 +148,7 @@ class ToolSettings(_Section):
     max_command_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = MOST_COMMAND_SECONDS
     """What a declarative tool may say at most."""
     code: CodeSettings = Field(default_factory=CodeSettings)
+    agents: AgentToolSettings = Field(default_factory=AgentToolSettings)
 
     @model_validator(mode="after")
     def _timeouts_in_order(self) -> Self:
@@ -321,7 +338,16 @@ class Settings(FileSettings):
                 output_bytes=code.output_limit_bytes,
                 file_bytes=code.file_limit_bytes,
             )
-        return HostTools(code_options, declarative)
+        return HostTools(code_options, declarative, self._agent_options)
+
+    @property
+    def _agent_options(self) -> AgentOptions | None:
+        agents = self.tools.agents
+        if not agents.enabled:
+            return None
+        return AgentOptions(
+            agents.definitions, agents.grant, agents.child_timeout_seconds, agents.fork_context_characters
+        )
 
     @property
     def mcp_options(self) -> McpOptions | None:

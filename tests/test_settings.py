@@ -15,6 +15,7 @@ from owlclaw_ray.domain.permission import Approver, PermissionRules
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import FileSettings, load_settings
+from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
 
 
@@ -300,6 +301,12 @@ def test_tools_that_work_on_the_machine_are_off_unless_they_are_turned_on(tmp_pa
     assert (found.host_tools.code, found.host_tools.declarative) == (None, None)
 
 
+def test_agent_tools_are_off_unless_enabled_and_take_what_is_set(tmp_path):
+    assert load(tmp_path, "").host_tools.agents is None
+    text = "tools: {agents: {enabled: true, definitions: ['clerk*'], grant: [shop.*], child_timeout_seconds: 60}}\n"
+    assert load(tmp_path, text).host_tools.agents == AgentOptions(("clerk*",), ("shop.*",), 60.0)
+
+
 def test_code_tools_keep_out_of_what_is_the_runtimes(tmp_path):
     (tmp_path / "work").mkdir()
     found = load(tmp_path, "tools: {code: {enabled: true, project: work, write_roots: [out], env: [CI]}}\n")
@@ -343,6 +350,8 @@ def test_declarative_tools_are_in_the_folder_tools_if_there_is_one_or_in_another
             "command_timeout_seconds is 120, more than max_command_timeout_seconds",
         ),
         ("tools: {code: {enable: true}}", "did you mean enabled?"),
+        ("tools: {agents: {child_timeout_seconds: 0}}", "owlclaw.yaml:1: tools.agents.child_timeout_seconds: "),
+        ("tools: {agents: {definition: [a]}}", "did you mean definitions?"),
     ],
 )
 def test_mistakes_in_the_settings_of_tools_are_told(tmp_path, text, told):

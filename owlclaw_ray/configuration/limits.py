@@ -29,6 +29,7 @@ class LimitOverrides(BaseModel):
     schedules_per_run: Annotated[int, Field(ge=0)] | None = None
     active_schedules: Annotated[int, Field(ge=0)] | None = None
     queued_runs: Count | None = None
+    children_per_run: Annotated[int, Field(ge=0)] | None = None
 
     def over(self, base: Limits) -> Limits:
         """Return `base` with what is written here."""

@@ -98,6 +98,8 @@ class Limits:
     active_schedules: int = 100
     queued_runs: int = 1_000
     """One more trigger is refused; schedules fire all the same."""
+    children_per_run: int = 16
+    """How many runs of other agents a run may start."""
 
 
 @fast_pickle

@@ -18,7 +18,7 @@ class RunStatus(Enum):
     QUEUED = "queued"
     RUNNING = "running"
     WAITING = "waiting"
-    """For an approval."""
+    """For an approval, or for the ends of runs that it started."""
     COMPLETED = "completed"
     """The model stopped by itself."""
     FAILED = "failed"
@@ -106,3 +106,5 @@ class Run:
     deadline: datetime | None = None
     interrupted_by: RunId | None = None
     """The run for whose sake this one's end was asked for (BusyPolicy.INTERRUPT)."""
+    awaits: tuple[RunId, ...] = ()
+    """The runs of other agents whose ends it waits for."""

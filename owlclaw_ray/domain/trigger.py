@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.pickling import fast_pickle
 
 
@@ -34,6 +35,8 @@ class Trigger:
     """What fired: a schedule id, a parent run id; empty for a plain request."""
     merged: int = 1
     """How many triggers it stands for: itself, and those whose place it took (BusyPolicy.COALESCE)."""
+    lineage: Lineage | None = None
+    """Of the kind `agent`: the run that asked for it."""
 
 
 class BusyPolicy(Enum):

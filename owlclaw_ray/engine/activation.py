@@ -210,6 +210,8 @@ class Activation:
         state = state.after_run(outcome_line(result, claimed.run.trigger.kind.value))
         self._woken = False  # the end of the run looks for the next one, in the same transaction
         following = await journal.finish(result, state, claim_next=not self._draining)
+        if self._services.family is not None:
+            self._services.family.ended(claimed.run)
         self.state = state
         return following
 
@@ -227,13 +229,16 @@ class Activation:
     async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> tuple[RunResult, AgentState] | None:
         """Return how the run ended, and the agent's state with what it taught.
 
-        None: it waits for approvals and is no longer this activation's.
+        None: it waits and is no longer this activation's.
         """
         run = claimed.run
         if not journal.conversation.prompt_built:
             too_late = deadline_passed(run, self._services.clock.now())
             if too_late is not None:
                 return too_late, self.state
+            if self._services.family is not None and await self._services.family.orphaned(run):
+                error = RunError("orphaned", "the run that started it is over")
+                return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED, error), self.state
         resumed = sum(entry.kind is EntryKind.RUN_RESUMED for entry in claimed.journal)
         if resumed > MOST_RESUMES:
             message = f"the run was interrupted {resumed} times; its host dies of it, or the machine does"

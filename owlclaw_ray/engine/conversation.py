@@ -45,7 +45,7 @@ class Conversation:
     started: set[ToolCallId] = field(default_factory=set)
     """`once` calls that were begun."""
     interrupted: frozenset[ToolCallId] = frozenset()
-    """Calls that had no result when the run was taken over: they may have been begun."""
+    """Calls that had no result when the run was taken over, or that wait for runs: they may have been, or were, begun."""
     asked: dict[ToolCallId, JsonObject] = field(default_factory=dict)
     """What approvals were requested for calls of the last reply: data of the entries."""
     decided: dict[ToolCallId, ApprovalDecision] = field(default_factory=dict)
@@ -98,6 +98,8 @@ class Conversation:
                 self.known_calls.update(self.calls)
             case EntryKind.RUN_RESUMED:
                 self.interrupted = frozenset(call.call_id for call in self.unanswered())
+            case EntryKind.RUN_WAITING:
+                self.interrupted |= {ToolCallId(call_id) for call_id in data.get("runs", ())}
             case EntryKind.APPROVAL_REQUESTED:
                 call_id = ToolCallId(data["call_id"])
                 self.asked[call_id] = data

@@ -17,6 +17,7 @@ from owlclaw_ray.ports.store import (
     ApprovalClosed,
     ApprovalSettled,
     AwaitApprovals,
+    AwaitRuns,
     CancelOutcome,
     Command,
     CommandStore,
@@ -185,7 +186,7 @@ def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterat
             case ApprovalSettled(approval=approval) | ApprovalClosed(approval=approval):
                 yield approval.request.run_id
             case Appended() | RunFinished() | RunWaiting() if isinstance(
-                command, AppendJournal | FinishRun | AwaitApprovals
+                command, AppendJournal | FinishRun | AwaitApprovals | AwaitRuns
             ):
                 yield command.run_id
                 if isinstance(outcome, RunFinished) and outcome.next is not None:

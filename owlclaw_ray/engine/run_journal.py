@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.approval import ApprovalRequest
@@ -20,12 +21,13 @@ from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.entries import run_finished
 from owlclaw_ray.engine.storable import storable
 from owlclaw_ray.errors import StaleEpochError
-from owlclaw_ray.ids import RecordId, ReservationId, RunId, derived_id
+from owlclaw_ray.ids import RecordId, ReservationId, RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock, Timer
 from owlclaw_ray.ports.store import (
     Appended,
     AppendJournal,
     AwaitApprovals,
+    AwaitRuns,
     BudgetCharge,
     BudgetClaim,
     BudgetReserved,
@@ -44,6 +46,13 @@ logger = logging.getLogger(__name__)
 
 FLUSH_AFTER = 0.05
 """Seconds after which buffered facts are sent even if nothing waits for them, so that watchers see them soon."""
+
+
+_Facts: TypeAlias = tuple[tuple[JournalEntry, ...], tuple[LedgerRecord, ...], dict[str, str]]
+_Waiting: TypeAlias = Callable[
+    [tuple[JournalEntry, ...], tuple[LedgerRecord, ...], dict[str, str]], AwaitApprovals | AwaitRuns
+]
+"""Makes the command that has a run wait, of the facts that go with it."""
 
 
 def _nobody() -> None:
@@ -141,7 +150,17 @@ class RunJournal:
             self.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
         self.record(EntryKind.RUN_WAITING, {"approvals": [request.approval_id for request in requests]})
         self._stop_flusher()
-        return await asyncio.shield(asyncio.ensure_future(self._hand_over(tuple(requests))))
+        asked = tuple(requests)
+        return await asyncio.shield(asyncio.ensure_future(self._hand_over(lambda *facts: self._ask(asked, *facts))))
+
+    async def wait_for_runs(self, runs: Mapping[ToolCallId, RunId]) -> bool:
+        """Commit everything, and give the run up until the runs that these calls started are over; as `wait_for`."""
+        self.record(EntryKind.RUN_WAITING, {"approvals": [], "runs": dict(runs)})
+        self._stop_flusher()
+        ids = tuple(runs.values())
+        return await asyncio.shield(
+            asyncio.ensure_future(self._hand_over(lambda *facts: self._await_runs(ids, *facts)))
+        )
 
     async def interrupted_by(self) -> RunId | None:
         """Commit, and return the run in whose favour this one is to end, if that is why; raises StaleEpochError."""
@@ -182,7 +201,7 @@ class RunJournal:
         """Stop sending; what is buffered and not yet under way is given up."""
         self._stop_flusher()
 
-    def _take(self) -> tuple[tuple[JournalEntry, ...], tuple[LedgerRecord, ...], dict[str, str]]:
+    def _take(self) -> _Facts:
         taken = tuple(self._entries), tuple(self._ledger), self._store.unknown_blobs(self._blobs)
         self._entries, self._ledger, self._blobs = [], [], {}
         return taken
@@ -217,12 +236,29 @@ class RunJournal:
                 self.cancel_requested = True
                 self.interrupt()
 
-    async def _hand_over(self, requests: tuple[ApprovalRequest, ...]) -> bool:
+    def _ask(
+        self,
+        requests: tuple[ApprovalRequest, ...],
+        entries: tuple[JournalEntry, ...],
+        ledger: tuple[LedgerRecord, ...],
+        blobs: dict[str, str],
+    ) -> AwaitApprovals:
+        return AwaitApprovals(self._run.run_id, self._run.agent, self._epoch, entries, requests, ledger, blobs)
+
+    def _await_runs(
+        self,
+        runs: tuple[RunId, ...],
+        entries: tuple[JournalEntry, ...],
+        ledger: tuple[LedgerRecord, ...],
+        blobs: dict[str, str],
+    ) -> AwaitRuns:
+        return AwaitRuns(self._run.run_id, self._run.agent, self._epoch, entries, runs, ledger, blobs)
+
+    async def _hand_over(self, waiting: _Waiting) -> bool:
         async with self._writing:
             self._raise_failure()
-            settlements, (entries, ledger, blobs) = self._take_settlements(), self._take()
-            run = self._run
-            command = AwaitApprovals(run.run_id, run.agent, self._epoch, entries, requests, ledger, blobs)
+            settlements, taken = self._take_settlements(), self._take()
+            run, command = self._run, waiting(*taken)
             *settled, outcome = await self._store.apply_all([*settlements, command])
         self._tell(settled)
         match outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -23,13 +23,14 @@ from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.entries import model_call_record, model_replied, visibility_record
+from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.short_term import ShortTermMemory
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill_body
-from owlclaw_ray.engine.tool_dispatch import ToolDispatch
+from owlclaw_ray.engine.tool_dispatch import StartedRun, ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
 from owlclaw_ray.errors import (
     BudgetExhaustedError,
@@ -39,7 +40,7 @@ from owlclaw_ray.errors import (
     StaleEpochError,
     ToolsUnsupportedError,
 )
-from owlclaw_ray.ids import RequestId, ToolCallId, derived_id
+from owlclaw_ray.ids import RequestId, RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.governing import Governor, RunRules
 from owlclaw_ray.ports.models import Models
@@ -67,6 +68,8 @@ class RunServices:
     """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
     settled: Callable[[], Awaitable[None]] = at_once
     """Returns when the tools are known that come and go, or after a moment."""
+    family: Family | None = None
+    """Without it, what runs that started others learn of these comes from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,13 @@ class Approvals:
     """What a run needs before it can go on."""
 
     requests: tuple[ApprovalRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The runs that have to be over before the one that started them can go on, by the calls that did."""
+
+    runs: Mapping[ToolCallId, RunId]
 
 
 class RunLoop:
@@ -101,7 +111,7 @@ class RunLoop:
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._bound_by_deadline = False
-        self._task: asyncio.Task[RunResult | Approvals] | None = None
+        self._task: asyncio.Task[RunResult | Approvals | Started] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking = False
         self._short_term = ShortTermMemory(
@@ -116,19 +126,29 @@ class RunLoop:
         self._stop()
 
     async def execute(self) -> RunResult | None:
-        """Return how the run ended; nothing of the end is durable yet. None: it waits for approvals, which is durable."""
+        """Return how the run ended; nothing of the end is durable yet. None: it waits, which is durable."""
         result = await self._execute()
         if not isinstance(result, RunResult):
-            if await self._journal.wait_for(result.requests):
+            if await self._wait_for(result):
                 return None
             result = RunResult(RunStatus.CANCELLED)
-        self._account(result)
+        await _end_started(self._run, self._services, self._account(result))
         return await _ended(self._run, self._journal, self._services.clock, result)
 
-    async def _execute(self) -> RunResult | Approvals:
+    async def _wait_for(self, what: Approvals | Started) -> bool:
+        match what:
+            case Approvals(requests):
+                return await self._journal.wait_for(requests)
+            case Started(runs):
+                waits = await self._journal.wait_for_runs(runs)
+                if waits and self._services.family is not None:
+                    self._services.family.waits(self._run, tuple(runs.values()))
+                return waits
+
+    async def _execute(self) -> RunResult | Approvals | Started:
         self._journal.interrupt = self._stop
         self._task = asyncio.create_task(self._decide_in_time())
-        result: RunResult | Approvals
+        result: RunResult | Approvals | Started
         try:
             result = await self._task
         except asyncio.CancelledError:
@@ -169,13 +189,14 @@ class RunLoop:
         message = "internal error: a model or a tool ended its own call as cancelled"
         return RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
 
-    def _account(self, result: RunResult) -> None:
-        """Record what was begun and came to no end."""
+    def _account(self, result: RunResult) -> Sequence[RunId]:
+        """Record what was begun and came to no end; return the runs that calls of it may have started."""
         if self._asking:
             error = {"error": _reason(result)}
             self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", error)
         if self._conversation.unanswered():
-            (self._dispatch or self._new_dispatch()).close(_reason(result))
+            return (self._dispatch or self._new_dispatch()).close(_reason(result))
+        return ()
 
     def _new_dispatch(self) -> ToolDispatch:
         definition, services = self._definition, self._services
@@ -190,7 +211,7 @@ class RunLoop:
         )
         return _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
 
-    async def _decide_in_time(self) -> RunResult | Approvals:
+    async def _decide_in_time(self) -> RunResult | Approvals | Started:
         seconds, until = self._limits.run_timeout, self._run.deadline
         if until is not None:
             left = (until - self._services.clock.now()).total_seconds()
@@ -208,7 +229,7 @@ class RunLoop:
         message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
         return RunError("run_timeout", message, retryable=True)
 
-    async def _decide(self) -> RunResult | Approvals:
+    async def _decide(self) -> RunResult | Approvals | Started:
         await self._services.settled()
         if not self._conversation.prompt_built:
             await self._build_prompt()
@@ -227,15 +248,19 @@ class RunLoop:
         last = self._conversation.messages[-1]
         return self._conversation.turns > 0 and last.call_id is None and not last.tool_calls
 
-    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | Approvals | None:
+    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | Approvals | Started | None:
         """Execute what the last reply asked for and is not done yet; return why the run cannot go on, if it cannot."""
         conversation = self._conversation
         calls = tuple(conversation.calls.values())
         allowed = max(0, self._limits.tool_calls - conversation.calls_before)
         if conversation.unanswered():
             needed = await dispatch.execute(calls[:allowed])
+            await _end_started(self._run, self._services, dispatch.take_abandoned())
+            asked = tuple(each for each in needed if isinstance(each, ApprovalRequest))
+            if asked:
+                return Approvals(asked)
             if needed:
-                return Approvals(needed)
+                return Started({each.call_id: each.run_id for each in needed if isinstance(each, StartedRun)})
             self._remember_calls(calls[:allowed])
         if len(calls) <= allowed:
             return None
@@ -373,8 +398,15 @@ async def end_without_loop(
     """Return the end of a run that cannot be executed; what earlier activations began of it is accounted for."""
     result = RunResult(status, error=error)
     gate = PermissionGate(run, journal, PermissionPolicy(), SessionGrants(), services.clock)
-    _dispatch(run, journal, services, limits=Limits(), rules=NothingAllowed(), gate=gate).close(_reason(result))
+    dispatch = _dispatch(run, journal, services, limits=Limits(), rules=NothingAllowed(), gate=gate)
+    await _end_started(run, services, dispatch.close(_reason(result)))
     return await _ended(run, journal, services.clock, result)
+
+
+async def _end_started(run: Run, services: RunServices, started: Sequence[RunId]) -> None:
+    """Have the runs end that a run started which is over before them."""
+    if services.family is not None:
+        await services.family.end(run.agent.tenant, started)
 
 
 def being_cancelled() -> bool:

@@ -2,8 +2,9 @@
 
 Consecutive readonly calls run in parallel, and so do consecutive calls of agent tools. A write call is a barrier: it runs alone, in
 the model's order. When a call that writes fails or is denied, what comes after its group in the turn is not executed; a readonly
-one stops nothing. Every call gets exactly one result, paired by its id. A call that needs an approval stops the turn where
-it stands: the run waits, and `execute` goes on from there when everything is decided.
+one stops nothing. Every call gets exactly one result, paired by its id. A call that needs an approval, or that started a run
+of another agent, stops the turn where it stands: the run waits, and `execute` goes on from there when everything is decided,
+or every started run is over. Then a call that started one is made again, and gets what came of it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 from zlib import crc32
 
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, CHILD_FAILED, STARTING
 from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.lineage import child_run_id
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.tool import Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
 from owlclaw_ray.engine.catalog import VisibleTools, shortened
@@ -27,12 +31,29 @@ from owlclaw_ray.engine.permission import Cleared, PermissionGate, Refused, Uncl
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.turn_order import Lane, groups, lane_of
-from owlclaw_ray.ids import ToolCallId, derived_id
+from owlclaw_ray.ids import RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.governing import RunRules
 from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutcome, ToolRunner
 
+_AGENT_TOOL_ATTEMPTS = 5
+"""Of agent tools that nothing is configured for: what fails there is the way to the store, and they may be repeated."""
 _SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
+
+
+_UNKNOWN_ENDS = frozenset({"timeout", "execution_failed"})
+"""Types of errors after which a call may have done what it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A call started a run that is not over."""
+
+    call_id: ToolCallId
+    run_id: RunId
+
+
+Answer: TypeAlias = ToolResult | ApprovalRequest | StartedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +70,16 @@ class ToolDispatch:
     gate: PermissionGate
     begun: set[ToolCallId] = field(default_factory=set)
     """Calls that were handed to `tools`."""
+    abandoned: list[RunId] = field(default_factory=list)
+    """Runs that calls may have started which then failed."""
     admitted: set[ToolCallId] = field(default_factory=set)
     """Calls that the rules admitted; they are not asked twice about one that waits for an approver in this process."""
 
-    async def execute(self, calls: Sequence[ToolCall]) -> tuple[ApprovalRequest, ...]:
+    async def execute(self, calls: Sequence[ToolCall]) -> tuple[ApprovalRequest | StartedRun, ...]:
         """Execute those of a turn's calls that have no result yet, and record every result.
 
-        Return what has to be approved before the turn can go on: then the calls of that group that need no approval are done,
-        and those after the group are not begun.
+        Return what has to be approved, or to be over, before the turn can go on: then the calls of that group that need
+        nothing are done, and those after the group are not begun.
 
         Durable when this returns if any of them has the effect `once`; else with the run's next commit. Calls that were
         begun before a crash are not begun again if their effect is `once`: they become `uncertain`. If this does not
@@ -68,7 +91,7 @@ class ToolDispatch:
                 self.refuse_all(group, f"{stopped_by} failed before it, in the same turn")
                 continue
             answers = await self._together(group)
-            needed = tuple(answer for answer in answers if isinstance(answer, ApprovalRequest))
+            needed = tuple(answer for answer in answers if not isinstance(answer, ToolResult))
             if needed:
                 return needed
             stopped_by = self._failed_write(group)
@@ -82,23 +105,32 @@ class ToolDispatch:
             if call.call_id not in self.journal.conversation.results:
                 self._refuse(call, NOT_EXECUTED, message)
 
-    def close(self, why: str) -> None:
-        """Record what became of the calls that have no result at the end of their run, which ends because of `why`."""
+    def close(self, why: str) -> Sequence[RunId]:
+        """Record what became of the calls that have no result at the end of their run, which ends because of `why`.
+
+        Return the runs that these calls may have started: they have nobody to report to any more.
+        """
         conversation = self.journal.conversation
+        started = []
         for call in conversation.unanswered():
-            if call.call_id not in conversation.started | conversation.interrupted | self.begun:
+            known = call.call_id in conversation.started | conversation.interrupted | self.begun
+            if known and self._canonical(call) in STARTING:
+                started.append(child_run_id(self._idempotency_key(call)))
+                self._abort(call, "cancelled", f"what it started was cancelled: {why}", why)
+            elif not known:
                 self._refuse(call, NOT_EXECUTED, why)
             elif self._effect(call) is Effect.PURE:
                 self._abort(call, "cancelled", f"it was stopped: {why}", why)
             else:
                 self._abort(call, "uncertain", f"it may or may not have acted: it was stopped, because {why}", why)
+        return started
 
     def _abort(self, call: ToolCall, type_: str, message: str, why: str) -> None:
         metadata = {"aborted": True, "abort_reason": why}
         result = ToolResult(call.call_id, error=ToolError(type_, message), metadata=metadata)
         self._finish(call, self._canonical(call), ToolOutcome(result, duration_ms=0))
 
-    async def _together(self, calls: Sequence[ToolCall]) -> Sequence[ToolResult | ApprovalRequest]:
+    async def _together(self, calls: Sequence[ToolCall]) -> Sequence[Answer]:
         if len(calls) == 1:
             return [await self._one(calls[0])]
         tasks = [asyncio.create_task(self._one(call)) for call in calls]
@@ -109,16 +141,16 @@ class ToolDispatch:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _one(self, call: ToolCall) -> ToolResult | ApprovalRequest:
+    async def _one(self, call: ToolCall) -> Answer:
         recorded = self.journal.conversation.results.get(call.call_id)
         if recorded is not None:
             return recorded
         tool = self.visible.by_wire_name.get(call.name)
         if tool is None:
             return self._refuse(call, "tool_not_available", self.visible.unknown(call.name))
-        limit = self.limits.schedules_per_run
-        if tool.name in _SCHEDULING and self._schedules_made() >= limit:
-            return self._refuse(call, "limit_reached", f"a run may make {limit} schedules, and this one has")
+        limit = self._limit_reached(call, tool)
+        if limit:
+            return self._refuse(call, "limit_reached", limit)
         if tool.effect is Effect.ONCE and call.call_id in self.journal.conversation.started:
             message = (
                 f"{tool.name} was interrupted: it may or may not have acted. It was not repeated. "
@@ -133,7 +165,7 @@ class ToolDispatch:
             case clearance:
                 return await self._pass(call, tool, clearance)
 
-    async def _check(self, call: ToolCall, tool: ToolDefinition, reason: str) -> ToolResult | ApprovalRequest:
+    async def _check(self, call: ToolCall, tool: ToolDefinition, reason: str) -> Answer:
         """Look at what a call would do, its hooks included, before anybody is asked about it."""
         invocation = self._invocation(call, tool, Cleared(call.arguments, Stage.CHECK))
         outcome = await contained(self.tools.run(replace(invocation, effect=Effect.PURE)))
@@ -143,12 +175,12 @@ class ToolDispatch:
 
     async def _ask(
         self, call: ToolCall, tool: ToolDefinition, outcome: ToolOutcome, checked: CheckedCall, reason: str
-    ) -> ToolResult | ApprovalRequest:
+    ) -> Answer:
         return await self._pass(call, tool, await self.gate.ask(call, tool, checked, reason, outcome.hooks))
 
     async def _pass(
         self, call: ToolCall, tool: ToolDefinition, clearance: Cleared | Refused | ApprovalRequest
-    ) -> ToolResult | ApprovalRequest:
+    ) -> Answer:
         match clearance:
             case Cleared():
                 return await self._run(call, tool, clearance)
@@ -157,7 +189,7 @@ class ToolDispatch:
             case ApprovalRequest():
                 return clearance
 
-    async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> ToolResult | ApprovalRequest:
+    async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> Answer:
         refused = None if call.call_id in self.admitted else await self.rules.admit(tool, call.call_id)
         if refused is not None:
             return self._end(call, ToolResult(call.call_id, error=refused))
@@ -170,6 +202,11 @@ class ToolDispatch:
         if outcome.checked is not None and cleared.stage is Stage.RUN:
             self.begun.discard(call.call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
+        if outcome.started is not None:
+            return StartedRun(call.call_id, outcome.started)
+        error = outcome.result.error
+        if tool.name in STARTING and error is not None and error.type in _UNKNOWN_ENDS:
+            self.abandoned.append(child_run_id(self._idempotency_key(call)))
         if cleared.stage is Stage.APPROVED:
             executed = None if cleared.arguments == call.arguments else cleared.arguments
             outcome = replace(outcome, hooks=(*cleared.hooks, *outcome.hooks), arguments=executed)
@@ -182,16 +219,30 @@ class ToolDispatch:
 
         The key of all attempts is the same. The waits are spread by the call's id.
         """
-        limit = self.rules.limit_of(invocation.tool)
-        policy = RetryPolicy(limit.attempts if limit is not None and invocation.effect is not Effect.ONCE else 1)
+        policy = RetryPolicy(self._attempts(invocation))
         attempt = 1
         while True:
             outcome = await contained(self.tools.run(invocation))
             error = outcome.result.error
-            if error is None or not error.retryable or attempt == policy.attempts:
+            settled = error is None or not error.retryable or error.type == CHILD_FAILED
+            if settled or attempt == policy.attempts:
                 return _counted(outcome, attempt)
             await self.clock.sleep(policy.delay(attempt, crc32(invocation.idempotency_key.encode()) / 2**32))
             attempt += 1
+
+    def _attempts(self, invocation: ToolInvocation) -> int:
+        if invocation.effect is Effect.ONCE:
+            return 1
+        limit = self.rules.limit_of(invocation.tool)
+        if limit is not None:
+            return limit.attempts
+        return _AGENT_TOOL_ATTEMPTS if invocation.tool in AGENT_TOOLS else 1
+
+    def take_abandoned(self) -> Sequence[RunId]:
+        """Return runs that calls may have started though they failed: nobody will hear of what comes of these."""
+        taken = tuple(self.abandoned)
+        self.abandoned.clear()
+        return taken
 
     def _invocation(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> ToolInvocation:
         limit = self.rules.limit_of(tool.name)
@@ -206,11 +257,16 @@ class ToolDispatch:
             effect=tool.effect,
             tool_class=tool.tool_class,
             timeout=own or tool.timeout or self.limits.tool_timeout,
-            idempotency_key=derived_id("call", self.run.run_id, call.call_id),
+            idempotency_key=self._idempotency_key(call),
             active_schedules=self.limits.active_schedules,
             stage=cleared.stage,
             approved_target=cleared.target,
+            lineage=self.run.trigger.lineage,
+            deadline=self.run.deadline,
         )
+
+    def _idempotency_key(self, call: ToolCall) -> str:
+        return derived_id("call", self.run.run_id, call.call_id)
 
     def _refuse(self, call: ToolCall, type_: str, message: str) -> ToolResult:
         return self._end(call, ToolResult(call.call_id, error=ToolError(type_, message)))
@@ -227,6 +283,24 @@ class ToolDispatch:
 
     def _schedules_made(self) -> int:
         return sum(tool in _SCHEDULING for tool in self.journal.conversation.tools_called)
+
+    def _limit_reached(self, call: ToolCall, tool: ToolDefinition) -> str:
+        """Return which limit of its run keeps the call from being made; empty if none does."""
+        limits = self.limits
+        if tool.name in _SCHEDULING and self._schedules_made() >= limits.schedules_per_run:
+            return f"a run may make {limits.schedules_per_run} schedules, and this one has"
+        if tool.name in STARTING and not self._may_start(call, limits.children_per_run):
+            return f"a run may start {limits.children_per_run} others, and this one has"
+        return ""
+
+    def _may_start(self, call: ToolCall, limit: int) -> bool:
+        """Return whether the call is among the first of its run that start others."""
+        conversation = self.journal.conversation
+        before = sum(
+            outcome.tool in STARTING for outcome in conversation.outcomes if outcome.call_id not in conversation.calls
+        )
+        of_turn = [each for each in conversation.calls.values() if self._canonical(each) in STARTING]
+        return before + of_turn.index(call) < limit
 
     def _canonical(self, call: ToolCall) -> str:
         tool = self.visible.by_wire_name.get(call.name)

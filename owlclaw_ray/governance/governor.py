@@ -15,6 +15,7 @@ from owlclaw_ray.governance.budgets import NEVER_BEGUN, BudgetEvaluator, RunBudg
 from owlclaw_ray.governance.hours import HoursEvaluator
 from owlclaw_ray.governance.paces import PaceEvaluator, Paces
 from owlclaw_ray.governance.standing import STANDING, StandingEvaluator
+from owlclaw_ray.governance.started import StartedEvaluator
 from owlclaw_ray.governance.versions import VersionEvaluator
 from owlclaw_ray.governance.visibility import Panel
 from owlclaw_ray.ids import ReservationId, ToolCallId, derived_id
@@ -65,7 +66,10 @@ class DefinitionGovernor:
         standing = (StandingEvaluator(name, reason, definition, self._tools) for name, reason in STANDING.items())
         breaker = (BreakerEvaluator(),) if rules.breaker.failures else ()
         kinds = (VersionEvaluator, HoursEvaluator, PaceEvaluator, BudgetEvaluator)
-        return Panel([*standing, *(kind(rules, self._tools) for kind in kinds), *breaker], self.clock)
+        return Panel(
+            [*standing, StartedEvaluator(self._tools), *(kind(rules, self._tools) for kind in kinds), *breaker],
+            self.clock,
+        )
 
 
 class GovernedRun:
@@ -90,7 +94,8 @@ class GovernedRun:
 
     async def decide(self, tools: Sequence[str]) -> Visibility:
         """See RunRules.decide."""
-        facts = VisibilityFacts(self._run.agent, self._governor.clock.now(), self._state, self._budget_use)
+        run, now = self._run, self._governor.clock.now()
+        facts = VisibilityFacts(run.agent, now, self._state, self._budget_use, run.trigger.lineage)
         return await self._governor.panel(self._definition).decide(tools, facts)
 
     async def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:

@@ -23,8 +23,9 @@ from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
-from owlclaw_ray.ids import ActivationId, ApprovalId, RecordId, ReservationId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ActivationId, ApprovalId, RecordId, ReservationId, RunId, ScheduleId, TaskId, TenantId
 
 
 @fast_pickle
@@ -147,6 +148,48 @@ class AwaitApprovals:
     requests: tuple[ApprovalRequest, ...]
     ledger: tuple[LedgerRecord, ...] = ()
     blobs: Mapping[str, str] = field(default_factory=dict)
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class AwaitRuns:
+    """Append the last facts of a running run, at least one, and have it wait for the ends of other runs, all in one.
+
+    Whether these runs are over already is not looked at: whoever has a run wait tells the store of them (RunEnded).
+    Outcome: RunWaiting; Appended if the run was asked to end: then it does not wait, and is still the activation's; StaleEpoch.
+    """
+
+    run_id: RunId
+    agent: AgentRef
+    epoch: int
+    entries: tuple[JournalEntry, ...]
+    runs: tuple[RunId, ...]
+    ledger: tuple[LedgerRecord, ...] = ()
+    blobs: Mapping[str, str] = field(default_factory=dict)
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """Have a run wait for these others no more, because they are over. With the last one it is `running` again, for whoever claims it.
+
+    Changes nothing if it waits for none of them. Outcome: RunReleased.
+    """
+
+    agent: AgentRef
+    run_id: RunId
+    """The run that waits, and its agent."""
+    ended: tuple[RunId, ...]
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class PutTask:
+    """Store a task, if the version that is stored is the `expected` one (0: none is). Outcome: TaskStored or TaskChanged."""
+
+    task: Task
+    expected: int
+    at: datetime
 
 
 @fast_pickle
@@ -315,6 +358,9 @@ Command: TypeAlias = (
     | AppendJournal
     | FinishRun
     | AwaitApprovals
+    | AwaitRuns
+    | RunEnded
+    | PutTask
     | DecideApproval
     | ExpireApproval
     | ReleaseAgent
@@ -427,6 +473,28 @@ class RunFinished:
 @dataclass(frozen=True, slots=True)
 class RunWaiting:
     """The requests are durable, and the run waits: it must not be executed before it is claimed again."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class RunReleased:
+    """What is known is stored. `resumes`: the run goes on because of it, so its agent should be woken."""
+
+    resumes: bool
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class TaskStored:
+    """The task is durable, or was before."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class TaskChanged:
+    """Somebody else changed it; `task` is what is stored. None: it does not exist."""
+
+    task: Task | None
 
 
 @fast_pickle
@@ -562,6 +630,9 @@ Outcome: TypeAlias = (
     | Appended
     | RunFinished
     | RunWaiting
+    | RunReleased
+    | TaskStored
+    | TaskChanged
     | ApprovalSettled
     | ApprovalClosed
     | NoSuchApproval
@@ -726,8 +797,18 @@ class RunStore(Protocol):
     async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
         """Return agents, of all tenants, that have a run to execute, those waiting longest first.
 
-        An agent whose run waits for an approval has none, whatever is queued behind it.
+        An agent whose run waits has none, whatever is queued behind it.
         """
+        ...
+
+    async def family(
+        self, tenant: TenantId, definition: str, key_prefix: str, limit: int = 1_000
+    ) -> Sequence[AgentRecord]:
+        """Return the agents of a definition whose keys begin like this, by name."""
+        ...
+
+    async def released_runs(self, limit: int = 1_000) -> Sequence[RunEnded]:
+        """Return what would be told of runs, of all tenants, that wait for others which are over: nobody told the store."""
         ...
 
 
@@ -748,6 +829,18 @@ class ScheduleStore(Protocol):
 
     async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
         """Return the schedule's ticks, oldest first."""
+        ...
+
+
+class TaskStore(Protocol):
+    """Reading tasks."""
+
+    async def task(self, tenant: TenantId, task_id: TaskId) -> Task | None:
+        """Return the task, or None if the tenant has none of that id."""
+        ...
+
+    async def tasks(self, owner: AgentRef, limit: int = 100) -> Sequence[Task]:
+        """Return the agent's own tasks, newest first."""
         ...
 
 
@@ -783,7 +876,7 @@ class LedgerStore(Protocol):
         ...
 
 
-class Store(CommandStore, RunStore, ScheduleStore, ApprovalStore, LedgerStore, Protocol):
+class Store(CommandStore, RunStore, ScheduleStore, TaskStore, ApprovalStore, LedgerStore, Protocol):
     """The whole store."""
 
     async def check_writable(self) -> None:

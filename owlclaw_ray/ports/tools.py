@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
@@ -49,6 +51,10 @@ class ToolInvocation:
     active_schedules: int = 100
     """Limit T18, as the definition sets it."""
     stage: Stage = Stage.RUN
+    lineage: Lineage | None = None
+    """Of the calling run, if another run started it."""
+    deadline: datetime | None = None
+    """Of the calling run, if it has one."""
     approved_target: str = ""
     """What the approved call acts on. Acting on anything else is not approved; the empty text stands for what a person wrote."""
 
@@ -82,6 +88,9 @@ class ToolOutcome:
     """What the tool got, if hooks changed it."""
     checked: CheckedCall | None = None
     """Of a CHECK that found nothing wrong, and of a RUN whose tool will not act without an approval: then `result` means nothing."""
+    started: RunId | None = None
+    """The run of another agent that the call started and that is not over: then `result` means nothing, and the call is made
+    again when it is."""
 
 
 class ToolRunner(Protocol):

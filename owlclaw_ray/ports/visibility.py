@@ -9,6 +9,7 @@ from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.budget import BudgetUse
+from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.ports.store import BudgetClaim
 
 
@@ -21,6 +22,8 @@ class VisibilityFacts:
     state: AgentState
     budget_use: Callable[[Sequence[BudgetClaim]], Awaitable[Sequence[BudgetUse]]]
     """Reads from the store, in one, how much of these accounts is used."""
+    lineage: Lineage | None = None
+    """Of a run that another run started."""
 
 
 class VisibilityEvaluator(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
+from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.provider import ProviderLimits
@@ -30,6 +32,7 @@ from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.directory import Directory, Placement
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
+from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
@@ -45,6 +48,7 @@ from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
+from owlclaw_ray.ports.agents import DefinitionView, views_of
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
@@ -65,6 +69,8 @@ from owlclaw_ray.ports.store import (
     TooManySchedules,
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
+from owlclaw_ray.tools.agents.toolset import AgentTools
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import declared_tools, tools_of
@@ -94,6 +100,12 @@ class GroupedStore:
         self.apply = commits.apply
         self.run, self.runs, self.journal = store.run, store.runs, store.journal
         self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
+        self.family, self.released_runs, self.task, self.tasks = (
+            store.family,
+            store.released_runs,
+            store.task,
+            store.tasks,
+        )
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
         self.schedules, self.ticks = store.schedules, store.ticks
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
@@ -160,6 +172,34 @@ class LoopServers:
     def call(self, call: McpCall) -> JsonObject | McpProblem:
         """See McpServers.call."""
         return asyncio.run_coroutine_threadsafe(self._pool.call(call), self._loop).result()
+
+
+class LoopAgents:
+    """Reaches store and Directory for tools in threads, through the event loop that owns both."""
+
+    def __init__(self, store: Store, commits: GroupCommit, definitions: LoadedDefinitions) -> None:
+        self._store, self._commits, self._definitions = store, commits, definitions
+        self._loop = asyncio.get_running_loop()
+        self.directory: Directory | None = None
+
+    def agents(self, clock: Clock) -> RuntimeAgents:
+        """Return the agents and tasks of this runtime."""
+        return RuntimeAgents(self._apply, self._query, self._wake, self._views, clock)
+
+    def _apply(self, command: Command) -> Outcome:
+        return self._now(self._commits.apply([command]))[0]
+
+    def _query(self, query: str, *arguments: object) -> Any:
+        return self._now(getattr(self._store, query)(*arguments))
+
+    def _wake(self, agent: AgentRef) -> object:
+        return None if self.directory is None else self._now(self.directory.wake([agent]))
+
+    def _views(self) -> Sequence[DefinitionView]:
+        return views_of(self._definitions.names(), self._definitions.load)
+
+    def _now(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 class Wire:
@@ -329,6 +369,7 @@ class InProcessRuntime(RuntimeFacade):
     directory: Directory
     pool: LocalPool
     scheduler: Scheduler
+    family: Family
     expiry: ApprovalExpiry
 
     async def trigger(self, agent: str, payload: JsonValue = None, *, focus: str = "") -> Run:
@@ -366,6 +407,16 @@ def assemble(
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on."""
     clock = services.clock
+    grouped = GroupedStore(store, commits)
+
+    async def wake(agents: Sequence[AgentRef]) -> None:
+        await directory.wake(agents)
+
+    async def cancel(agent: AgentRef, run_id: RunId) -> None:
+        await directory.cancel(agent, run_id)
+
+    family = Family(store=grouped, wake=wake, cancel=cancel, clock=clock)
+    services = replace(services, family=family)
     pool = LocalPool(services, commits, definitions, ids)
     directory = Directory(
         pool=pool,
@@ -374,7 +425,7 @@ def assemble(
         placement=placement,
         clock=clock,
     )
-    dispatcher, grouped = LocalDispatcher(directory), GroupedStore(store, commits)
+    dispatcher = LocalDispatcher(directory)
     runtime = InProcessRuntime(
         store=grouped,
         watch=RunWatch(store, commits.watchers),
@@ -388,7 +439,7 @@ def assemble(
         clock=clock,
         ids=ids,
     )
-    runtime.store, runtime.directory, runtime.pool = store, directory, pool
+    runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
     runtime.scheduler = Scheduler(
         store=grouped, wake=dispatcher.wake, next_fire=next_fire, definitions=definitions, clock=clock
@@ -454,7 +505,8 @@ async def in_process_runtime(
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
     `ids` the system's. `host_tools` and `mcp`, the servers, are off unless given; `environ` is what their programs
     and servers may get variables from. `model_limits` are those of the setting `models.limits`.
-    Schedules fire when `runtime.scheduler.tick()` is called, and approvals expire at `runtime.expiry.tick()`.
+    Schedules fire when `runtime.scheduler.tick()` is called, approvals expire at `runtime.expiry.tick()`, and runs that
+    wait for others and were told nothing go on at `runtime.family.sweep()`.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
@@ -465,14 +517,18 @@ async def in_process_runtime(
     memory, artifacts = LanceMemory(data_dir, None, clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
+    reach = LoopAgents(store, commits, definitions)
+    agents, options = reach.agents(clock), host_tools.agents
+    others = () if options is None else (AgentTools(agents, agents, options, clock),)
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
     tools = declared_tools(app.sources(), host_tools, app.registry.hooks)
-    catalog, governor = ToolCatalog(tools, model_limits), DefinitionGovernor(tools, clock, BUILT_IN_NAMES)
+    catalog = ToolCatalog(tools, model_limits)
+    governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS)
     servers = calls = None
     if mcp is not None:
         servers = LocalMcp(await _mcp_pool(mcp, environ, clock, ids), catalog, governor, clock)
         calls = McpTools(LoopServers(servers.pool), artifacts, clock.monotonic)
-    sources = tools_of(builtins, app.sources(), host_tools, environ, artifacts, live=calls)
+    sources = tools_of(builtins, (*others, *app.sources()), host_tools, environ, artifacts, live=calls)
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(sources, clock, artifacts, app.registry.hooks)),
@@ -494,6 +550,7 @@ async def in_process_runtime(
         placement=placement or Placement(warm=1),
         ids=ids,
     )
+    reach.directory = runtime.directory
     await runtime.directory.start()
     try:
         yield runtime

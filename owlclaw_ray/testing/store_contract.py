@@ -34,6 +34,7 @@ from owlclaw_ray.testing.store_admission_contract import AdmissionContract
 from owlclaw_ray.testing.store_approval_contract import ApprovalContract
 from owlclaw_ray.testing.store_budget_contract import BudgetContract
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
+from owlclaw_ray.testing.store_family_contract import FamilyContract, TaskContract
 from owlclaw_ray.testing.store_ledger_contract import LedgerContract
 from owlclaw_ray.testing.store_schedule_contract import ScheduleContract
 
@@ -350,6 +351,8 @@ class StoreContract(
     ActivationContract,
     ScheduleContract,
     ApprovalContract,
+    FamilyContract,
+    TaskContract,
     LedgerContract,
     ClaimingActivationContract,
     BudgetContract,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter, ToolSource
+from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.host import Broken, HostTools, host_sources
@@ -47,9 +48,11 @@ def declared_tools(
     Those that hooks see have a task for each call. Raises ConfigurationError as `definitions_of`, and for files of declarative
     tools that cannot be used.
     """
+    others = () if host.agents is None else (DeclaredAgentTools,)
     sources: tuple[ToolSource, ...] = (
         BuiltInTools,
         ArtifactTools,
+        *others,
         *application,
         *host_sources(host, {}, Broken.REFUSE),
     )

@@ -82,7 +82,12 @@ class LocalExecutor:
             return self._execute(left)
 
         outcome = self._contained(invocation, prepare)
-        if outcome.checked is None and self._hooks.of(definition, Moment.AFTER) and _ran(outcome):
+        if (
+            outcome.checked is None
+            and outcome.started is None
+            and self._hooks.of(definition, Moment.AFTER)
+            and _ran(outcome)
+        ):
             use = use_of(definition, decode_arguments(definition.name, left.arguments), invocation)
             time_left = partial(self._time_left, invocation, started)
             result = self._hooks.after(use, definition, outcome.result, time_left, facts)

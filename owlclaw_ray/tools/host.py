@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from owlclaw_ray.tools.adapter import ToolAdapter
+from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 
@@ -19,6 +20,8 @@ class HostTools:
     """None: the code tools are off."""
     declarative: DeclarativeOptions | None = None
     """None: there is no tools folder."""
+    agents: AgentOptions | None = None
+    """None: the agent tools are off."""
 
 
 class Broken(Enum):

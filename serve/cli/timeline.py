@@ -75,7 +75,7 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             arguments = _arguments(orjson.dumps(data.get("arguments", {})).decode())
             yield "asking", f"{data.get('tool', '')}({arguments}): {data.get('reason', '')}", "yellow"
         case "run_waiting":
-            yield "waiting", f"for approvals: {', '.join(data.get('approvals', ()))}", "yellow"
+            yield "waiting", _awaited(data), "yellow"
         case "approval_decided":
             yield _decision(data)
         case "run_continued":
@@ -86,6 +86,13 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             yield _end(data)
         case unknown:
             assert_never(unknown)
+
+
+def _awaited(data: JsonObject) -> str:
+    runs = data.get("runs", {})
+    if runs:
+        return f"for the runs that it started: {', '.join(runs.values())}"
+    return f"for approvals: {', '.join(data.get('approvals', ()))}"
 
 
 def _prompt(data: JsonObject) -> str:

@@ -21,6 +21,7 @@ from owlclaw_ray.client import SyncClient
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.host import HostTools
@@ -178,7 +179,9 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     (folder / "agents").mkdir()
     (folder / "data").mkdir()
     (folder / "work").mkdir()
-    code_tools = HostTools(code=CodeOptions(project=str(folder / "work"), hidden=(str(folder / "data"),)))
+    code_tools = HostTools(
+        code=CodeOptions(project=str(folder / "work"), hidden=(str(folder / "data"),)), agents=AgentOptions()
+    )
     worker = WorkerPlan(
         "trial_app:app", str(folder), str(folder / "data"), "none", NAMESPACE, host_tools=code_tools, has_mcp=True
     )

@@ -27,6 +27,7 @@ from owlclaw_ray.identity.loading import MAX_BYTES
 from owlclaw_ray.ports.store import BreakKind
 from owlclaw_ray.skills.frontmatter import Extension
 from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
+from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.code.toolset import CodeTools
@@ -156,6 +157,14 @@ def test_every_promise_and_role_of_a_chaos_session_is_documented():
 def test_every_built_in_tool_is_documented():
     documented = [code(tool) for tool, _ in table("README.md", "tool")]
     assert documented == [each.name for each in BuiltInTools.definitions()]
+
+
+def test_every_agent_tool_is_documented_with_its_arguments():
+    rows = {code(name): cell for name, cell, _ in table("docs/agent-tools.md", "agent tool")}
+    definitions = {each.name: each.input_schema["properties"] for each in DeclaredAgentTools.definitions()}
+    assert rows.keys() == definitions.keys()
+    for name, properties in definitions.items():
+        assert set(properties) <= set(re.findall(r"`(\w+)`", rows[name]))
 
 
 def test_every_sentence_of_the_tool_registry_names_a_test_that_cites_it():

@@ -8,7 +8,7 @@ from typing import assert_never
 from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 
-from owlclaw_ray.adapters.store import approving, budgeting, cancelling, running, scheduling, submitting
+from owlclaw_ray.adapters.store import approving, awaiting, budgeting, cancelling, running, scheduling, submitting
 from owlclaw_ray.adapters.store.answers import (
     ActivateAnswer,
     Answer,
@@ -35,6 +35,7 @@ from owlclaw_ray.ports.store import (
     AppendJournal,
     AppendLedger,
     AwaitApprovals,
+    AwaitRuns,
     CancelRun,
     CancelSchedule,
     ClaimRun,
@@ -47,8 +48,10 @@ from owlclaw_ray.ports.store import (
     FireSchedule,
     LedgerAppended,
     Outcome,
+    PutTask,
     ReleaseAgent,
     ReserveBudget,
+    RunEnded,
     SettleBudget,
     SubmitRun,
 )
@@ -141,6 +144,12 @@ def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR091
             return running.activate(store, command)
         case AwaitApprovals():
             return approving.await_approvals(store, command)
+        case AwaitRuns():
+            return awaiting.await_runs(store, command)
+        case RunEnded():
+            return awaiting.run_ended(store, command)
+        case PutTask():
+            return awaiting.put_task(store, command)
         case DecideApproval():
             return approving.decide(store, command)
         case ExpireApproval():

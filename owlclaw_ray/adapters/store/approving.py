@@ -85,7 +85,7 @@ def withdraw(store: WorkingSet, run: RunRow, at: int) -> None:
     """Have a run wait no more, with nothing decided: it is to end."""
     for approval in store.pending_approvals_of(run):
         _change(store, replace(approval, status=ApprovalStatus.WITHDRAWN, decided_at=from_micros(at)), at)
-    _go_on(store, run)
+    go_on(store, run)
 
 
 def _settle(
@@ -98,12 +98,13 @@ def _settle(
     _change(store, settled, micros)
     resumes = not store.pending_approvals_of(run)
     if resumes:
-        _go_on(store, run)
+        go_on(store, run)
     return ApprovalSettled(settled, resumes)
 
 
-def _go_on(store: WorkingSet, run: RunRow) -> None:
-    run.status, run.claimed_epoch = RunStatus.RUNNING, WAITED
+def go_on(store: WorkingSet, run: RunRow) -> None:
+    """Have a run wait no more: whoever claims it first goes on with it."""
+    run.status, run.claimed_epoch, run.awaits = RunStatus.RUNNING, WAITED, None
     store.changed_run(run)
 
 

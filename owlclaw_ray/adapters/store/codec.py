@@ -11,6 +11,7 @@ import orjson
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.governance import Breaker, Pace
+from owlclaw_ray.domain.lineage import Lineage, Role
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, TenantId
@@ -70,8 +71,12 @@ def tenant_key(tenant: TenantId, key: str) -> str:
 def load_trigger(text: str) -> Trigger:
     """Return the trigger that `dump` made into text."""
     data = orjson.loads(text)
-    merged = data.get("merged", 1)
-    return Trigger(TriggerKind(data["kind"]), data["payload"], data["focus"], data["source"], merged)
+    merged, lineage = data.get("merged", 1), data.get("lineage")
+    if lineage is not None:
+        lineage["role"] = Role(lineage["role"])
+        lineage["grants"] = tuple(map(tuple, lineage["grants"]))
+        lineage = Lineage(**lineage)
+    return Trigger(TriggerKind(data["kind"]), data["payload"], data["focus"], data["source"], merged, lineage)
 
 
 def load_state(text: str) -> AgentState:

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, null, select
 
 from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
-from owlclaw_ray.adapters.store.codec import agent_of, dump
+from owlclaw_ray.adapters.store.codec import agent_of, dump, from_micros
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.needs import Needs
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, schedule_of
@@ -32,9 +32,19 @@ from owlclaw_ray.adapters.store.schema import (
     pending_approval,
     runs,
     schedules,
+    tasks,
     ticks,
 )
-from owlclaw_ray.adapters.store.working_set import AccountRow, AgentRow, KeyRow, ReservationRow, RunRow, WorkingSet
+from owlclaw_ray.adapters.store.task_rows import TASK_COLUMNS, task_of
+from owlclaw_ray.adapters.store.working_set import (
+    AccountRow,
+    AgentRow,
+    KeyRow,
+    PutRow,
+    ReservationRow,
+    RunRow,
+    WorkingSet,
+)
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
@@ -58,6 +68,7 @@ _RUN_COLUMNS = (
     runs.c.merge_key,
     runs.c.interrupted_by,
     runs.c.reserves,
+    runs.c.awaits,
 )
 _AGENT_COLUMNS = [column.name for column in agents.c]
 _ACCOUNT_COLUMNS = [column.name for column in budgets.c]
@@ -124,6 +135,7 @@ class Loader:
         self._places = select(approvals.c.agent, approvals.c.run_id).where(among(approvals.c.approval_id, "ids"))
         self._approvals = select(*APPROVAL_COLUMNS).where(among(approvals.c.approval_id, "ids"))
         self._pending = select(*APPROVAL_COLUMNS).where(among(approvals.c.run_id, "ids"), pending_approval)
+        self._tasks = select(*TASK_COLUMNS).where(among(tasks.c.task_id, "ids"))
         self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
         self._open_accounts = (
             dialect.insert(budgets)
@@ -149,6 +161,7 @@ class Loader:
         if needs.takes or needs.looks:
             self._load_queues(connection, needs, store)
         self._load_approvals(connection, needs, store)
+        self._load_tasks(connection, needs, store)
         if needs.merges:
             self._load_mergeable(connection, needs, store)
         if needs.counted:
@@ -229,6 +242,11 @@ class Loader:
             if ids:
                 found = map(approval_of, self._many(connection, statement, ids))
                 store.approvals.update((each.request.approval_id, each) for each in found)
+
+    def _load_tasks(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        if needs.tasks:
+            for row in self._many(connection, self._tasks, needs.tasks):
+                store.tasks[row.task_id] = PutRow(task_of(row), row.created_at, from_micros(row.updated_at))
 
     def _load_mergeable(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
         ids = self._dialect.ids

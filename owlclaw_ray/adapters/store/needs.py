@@ -17,6 +17,7 @@ from owlclaw_ray.ports.store import (
     AppendJournal,
     AppendLedger,
     AwaitApprovals,
+    AwaitRuns,
     CancelRun,
     CancelSchedule,
     ClaimRun,
@@ -26,8 +27,10 @@ from owlclaw_ray.ports.store import (
     ExpireApproval,
     FinishRun,
     FireSchedule,
+    PutTask,
     ReleaseAgent,
     ReserveBudget,
+    RunEnded,
     SettleBudget,
     SubmitRun,
 )
@@ -68,6 +71,7 @@ class Needs:
     firings: set[str] = field(default_factory=set)
     limited: set[str] = field(default_factory=set)
     """Agents whose active schedules are to be counted."""
+    tasks: set[str] = field(default_factory=set)
     approvals: set[str] = field(default_factory=set)
     settled: set[str] = field(default_factory=set)
     """Approvals to settle: their agents and runs are known only from the store."""
@@ -141,6 +145,13 @@ class Needs:
             self.takes[key] += 1
             self.claims.setdefault(key, set()).add(_ANY_EPOCH)
 
+    def put(self, command: PutTask) -> None:
+        """Note what a PutTask needs."""
+        key = agent_key(command.task.owner)
+        self.agents.add(key)
+        self.registered.setdefault(key, to_micros(command.at))
+        self.tasks.add(command.task.task_id)
+
     def fire(self, command: FireSchedule) -> None:
         """Note what a FireSchedule needs."""
         self.schedules.add(command.schedule_id)
@@ -174,14 +185,14 @@ def trigger_key(run_id: str) -> str:
     return f"merged {run_id}"
 
 
-def _note(needs: Needs, command: Command) -> None:  # noqa: C901, PLR0912 - one case a command
+def _note(needs: Needs, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 - one case a command
     match command:
         case SubmitRun():
             needs.submit(command)
         case ClaimRun():
             needs.agents.add(agent_key(command.agent))
             needs.claim(command)
-        case AppendJournal() | FinishRun():
+        case AppendJournal() | FinishRun() | AwaitRuns():
             needs.agents.add(agent_key(command.agent))
             needs.runs.add(command.run_id)
             needs.record(command.ledger)
@@ -192,6 +203,11 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901, PLR0912 - one 
             needs.runs.add(command.run_id)
             needs.approvals.update(each.approval_id for each in command.requests)
             needs.record(command.ledger)
+        case RunEnded():
+            needs.agents.add(agent_key(command.agent))
+            needs.runs.add(command.run_id)
+        case PutTask():
+            needs.put(command)
         case DecideApproval() | ExpireApproval():
             needs.approvals.add(command.approval_id)
             needs.settled.add(command.approval_id)

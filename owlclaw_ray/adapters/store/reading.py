@@ -31,6 +31,7 @@ from owlclaw_ray.adapters.store.schema import (
     active_schedule,
     agents,
     approvals,
+    awaiting_run,
     begun_run,
     journal,
     ledger,
@@ -38,16 +39,20 @@ from owlclaw_ray.adapters.store.schema import (
     pending_approval,
     runs,
     schedules,
+    tasks,
     ticks,
 )
+from owlclaw_ray.adapters.store.task_rows import TASK_COLUMNS, task_of
+from owlclaw_ray.adapters.store.working_set import awaited_by
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.task import Task
 from owlclaw_ray.governance.ledger_chain import ChainHead, verify
-from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import AgentId, ApprovalId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
@@ -55,6 +60,7 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
+    RunEnded,
     RunFilter,
 )
 
@@ -128,6 +134,47 @@ def read_agents_with_work(connection: Connection, limit: int) -> Sequence[AgentR
         .limit(limit)
     )
     return [agent_of(key) for key in connection.execute(found).scalars()]
+
+
+def read_family(
+    connection: Connection, tenant: TenantId, definition: str, key_prefix: str, limit: int
+) -> Sequence[AgentRecord]:
+    """As RunStore.family."""
+    first = agent_key(AgentRef(tenant, AgentId(f"{definition}:{key_prefix}")))
+    beyond = first[:-1] + chr(ord(first[-1]) + 1)
+    found = _agents.where(agents.c.agent >= first, agents.c.agent < beyond).order_by(agents.c.agent).limit(limit)
+    return [_agent(row) for row in connection.execute(found)]
+
+
+def read_released_runs(connection: Connection, limit: int) -> Sequence[RunEnded]:
+    """As RunStore.released_runs."""
+    waiting = select(runs.c.agent, runs.c.run_id, runs.c.awaits).where(awaiting_run).order_by(runs.c.seq)
+    found: list[RunEnded] = []
+    for page in connection.execute(waiting).partitions(_PAGE):
+        awaited = {row.run_id: awaited_by(row.awaits) for row in page}
+        names = [run_id for ids in awaited.values() for run_id in ids]
+        active = set(connection.execute(select(runs.c.run_id).where(runs.c.run_id.in_(names), active_run)).scalars())
+        for row in page:
+            ended = tuple(run_id for run_id in awaited[row.run_id] if run_id not in active)
+            if ended:
+                found.append(RunEnded(agent_of(row.agent), row.run_id, ended))
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def read_task(connection: Connection, tenant: TenantId, task_id: TaskId) -> Task | None:
+    """As TaskStore.task."""
+    row = connection.execute(select(*TASK_COLUMNS).where(tasks.c.task_id == task_id)).one_or_none()
+    task = None if row is None else task_of(row)
+    return task if task is not None and task.owner.tenant == tenant else None
+
+
+def read_tasks(connection: Connection, owner: AgentRef, limit: int) -> Sequence[Task]:
+    """As TaskStore.tasks."""
+    found = select(*TASK_COLUMNS).where(tasks.c.agent == agent_key(owner))
+    found = found.order_by(tasks.c.created_at.desc(), tasks.c.task_id).limit(limit)
+    return [task_of(row) for row in connection.execute(found)]
 
 
 def read_due_schedules(connection: Connection, now: datetime, limit: int) -> Sequence[Schedule]:
@@ -282,6 +329,7 @@ def _run(row: Any) -> Run:
         priority=priority_of(row.rank),
         deadline=optional_time(row.deadline),
         interrupted_by=row.interrupted_by,
+        awaits=awaited_by(row.awaits),
     )
 
 

@@ -17,6 +17,7 @@ from owlclaw_ray.ports.store import (
     Appended,
     AppendJournal,
     AwaitApprovals,
+    AwaitRuns,
     ClaimRun,
     FinishRun,
     NothingQueued,
@@ -167,7 +168,7 @@ def _stale(ref: AgentRef, agent: AgentRow | None) -> StaleEpoch:
 
 
 def run_of(
-    store: WorkingSet, command: AppendJournal | FinishRun | AwaitApprovals | ReserveBudget | SettleBudget
+    store: WorkingSet, command: AppendJournal | FinishRun | AwaitApprovals | AwaitRuns | ReserveBudget | SettleBudget
 ) -> RunRow:
     """Return the run of a command; raises ValueError if its agent has no such run."""
     run = store.runs.get(command.run_id)

@@ -31,6 +31,7 @@ NAME = Text().with_variant(Text(collation="C"), "postgresql")
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 ACTIVE = text("status IN ('queued', 'running', 'waiting')")
 PENDING = text("status = 'pending'")
+AWAITING = text("awaits IS NOT NULL")
 MERGEABLE = text("status = 'queued' AND merge_key IS NOT NULL")
 QUEUED: ColumnClause[str] = literal_column("'queued'")
 RUNNING: ColumnClause[str] = literal_column("'running'")
@@ -73,8 +74,10 @@ runs = Table(
     Column("merge_key", NAME),
     Column("interrupted_by", NAME),
     Column("reserves", Boolean, nullable=False, server_default=false()),
+    Column("awaits", Text),
     Index("runs_active", "agent", "status", "rank", "seq", sqlite_where=ACTIVE, postgresql_where=ACTIVE),
     Index("runs_mergeable", "agent", "merge_key", sqlite_where=MERGEABLE, postgresql_where=MERGEABLE),
+    Index("runs_awaiting", "seq", sqlite_where=AWAITING, postgresql_where=AWAITING),
     Index("runs_by_agent", "agent", "seq"),
     Index("runs_by_tenant", "tenant", "seq"),
     Index("runs_by_status", "tenant", "status", "seq"),
@@ -165,6 +168,18 @@ ticks = Table(
     Index("ticks_by_run", "run_id"),
 )
 
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("task_id", NAME, primary_key=True),
+    Column("agent", NAME, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("tasks_by_agent", "agent", "created_at"),
+)
+
 approvals = Table(
     "approvals",
     metadata,
@@ -231,6 +246,8 @@ mergeable_run = (runs.c.status == QUEUED) & runs.c.merge_key.is_not(None)
 """Spelt as in the index runs_mergeable, which serves it."""
 begun_run = runs.c.status.in_([RUNNING, WAITING]) & active_run
 """The run at the head of an agent, of which there is one at most."""
+awaiting_run = runs.c.awaits.is_not(None)
+"""Spelt as in the index runs_awaiting, which serves it."""
 pending_approval = approvals.c.status == literal_column("'pending'")
 """Spelt as in the index approvals_pending, which serves it."""
 active_schedule = schedules.c.status == literal_column("'active'")

@@ -19,9 +19,10 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
-from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
@@ -30,6 +31,7 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     Outcome,
+    RunEnded,
     RunFilter,
 )
 
@@ -120,6 +122,24 @@ class SqlStore:
     async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
         """As RunStore.agents_with_work."""
         return await self._read(reading.read_agents_with_work, limit)
+
+    async def family(
+        self, tenant: TenantId, definition: str, key_prefix: str, limit: int = 1_000
+    ) -> Sequence[AgentRecord]:
+        """As RunStore.family."""
+        return await self._read(reading.read_family, tenant, definition, key_prefix, limit)
+
+    async def released_runs(self, limit: int = 1_000) -> Sequence[RunEnded]:
+        """As RunStore.released_runs."""
+        return await self._read(reading.read_released_runs, limit)
+
+    async def task(self, tenant: TenantId, task_id: TaskId) -> Task | None:
+        """As TaskStore.task."""
+        return await self._read(reading.read_task, tenant, task_id)
+
+    async def tasks(self, owner: AgentRef, limit: int = 100) -> Sequence[Task]:
+        """As TaskStore.tasks."""
+        return await self._read(reading.read_tasks, owner, limit)
 
     async def due_schedules(self, now: datetime, limit: int = 500) -> Sequence[Schedule]:
         """As ScheduleStore.due_schedules."""

@@ -11,6 +11,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from owlclaw_ray.adapters.store.codec import (
@@ -18,6 +19,7 @@ from owlclaw_ray.adapters.store.codec import (
     agent_of,
     dump,
     from_micros,
+    load,
     load_result,
     load_trigger,
     optional_time,
@@ -29,11 +31,12 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
+from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RunId
 
 WAITED = 0
-"""The epoch, which no activation has, of a running run that has just ceased to wait for approvals."""
+"""The epoch, which no activation has, of a running run that has just ceased to wait."""
 
 UNREAD_TRIGGER = Trigger(TriggerKind.API)
 """Stands in a run whose trigger was not loaded; it is replaced before the outcome leaves the store."""
@@ -58,6 +61,7 @@ class RunRow:
     merge_key: str | None = None
     interrupted_by: str | None = None
     reserves: bool = False
+    awaits: str | None = None
     last_entry: int = 0
     trigger: str | None = None
     recorded_calls: int | None = None
@@ -66,6 +70,16 @@ class RunRow:
     def place(self) -> tuple[int, int]:
         """What orders the queue."""
         return self.rank, self.seq
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is executed, and asked to end."""
+        return self.status is RunStatus.RUNNING and self.claimed_epoch != WAITED and bool(self.cancel_requested)
+
+    @property
+    def waited(self) -> bool:
+        """Whether it goes on after waiting, and nobody claimed it yet."""
+        return self.status is RunStatus.RUNNING and self.claimed_epoch == WAITED
 
     def snapshot(self) -> Run:
         """Return the run as it stands now, its trigger UNREAD_TRIGGER if that was not loaded."""
@@ -83,6 +97,7 @@ class RunRow:
             priority=priority_of(self.rank),
             deadline=optional_time(self.deadline),
             interrupted_by=None if self.interrupted_by is None else RunId(self.interrupted_by),
+            awaits=awaited_by(self.awaits),
         )
 
 
@@ -150,6 +165,15 @@ class ReservationRow:
     amount: int
 
 
+@dataclass(frozen=True, slots=True)
+class PutRow:
+    """A task, with the times of its making and of its last change."""
+
+    task: Task
+    created_at: int
+    at: datetime
+
+
 @dataclass(slots=True)
 class Changes:
     """What is to be written, as rows in the column order of `writing`."""
@@ -174,6 +198,7 @@ class Changes:
     """When something was reserved last."""
     new_approvals: dict[str, Approval] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
+    tasks: dict[str, PutRow] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -192,6 +217,7 @@ class WorkingSet:
     """Runs, by schedule, that were active when the batch began or were queued in it."""
     approvals: dict[str, Approval] = field(default_factory=dict)
     """Those that commands name, and all pending ones of runs that wait."""
+    tasks: dict[str, PutRow] = field(default_factory=dict)
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
     accounts: dict[str, AccountRow] = field(default_factory=dict)
@@ -303,6 +329,10 @@ class WorkingSet:
         if schedule.status is not ScheduleStatus.ACTIVE:
             self._agent_of(schedule).active_schedules -= 1
 
+    def put_task(self, row: PutRow) -> None:
+        """Store a task, new or changed."""
+        self.tasks[row.task.task_id] = self.changes.tasks[row.task.task_id] = row
+
     def add_approval(self, approval: Approval) -> None:
         """Store a new pending approval."""
         approval_id = approval.request.approval_id
@@ -329,6 +359,11 @@ class WorkingSet:
 
     def _agent_of(self, schedule: Schedule) -> AgentRow:
         return self.agents[agent_key(schedule.agent)]
+
+
+def awaited_by(text: str | None) -> tuple[RunId, ...]:
+    """Return the runs that a column `awaits` names."""
+    return () if text is None else tuple(load(text))
 
 
 def _place(run: RunRow) -> tuple[int, int]:

@@ -28,8 +28,10 @@ from owlclaw_ray.adapters.store.schema import (
     probes,
     runs,
     schedules,
+    tasks,
     ticks,
 )
+from owlclaw_ray.adapters.store.task_rows import TASK_COLUMNS, task_row
 from owlclaw_ray.adapters.store.working_set import Changes, RunRow
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
@@ -55,6 +57,7 @@ _NEW_RUN = (
     "result",
     "interrupted_by",
     "reserves",
+    "awaits",
     "rank",
     "deadline",
     "merge_key",
@@ -68,6 +71,7 @@ _CHANGED_RUN = (
     "result",
     "interrupted_by",
     "reserves",
+    "awaits",
 )
 _MERGED_RUN = ("trigger", "rank", "deadline")
 _CHANGED_AGENT = ("epoch", "activation_id", "state")
@@ -155,6 +159,7 @@ class Writer:
         self._sweep_accounts = delete(budgets).where(
             budgets.c.account.in_(dialect.unlocked(select(budgets.c.account).where(past).limit(_SWEEP)))
         )
+        self._tasks = replacing(tasks, [column.name for column in TASK_COLUMNS])
         self._new_approvals = inserting(approvals, [column.name for column in APPROVAL_COLUMNS])
         self._approvals = updating(approvals, ("status", "decision", "decided_at"), "approval_id")
         self._read_heads = dialect.locking(
@@ -192,6 +197,7 @@ class Writer:
             self._write_keys(connection, changes)
         self._write_schedules(connection, changes)
         self._write_approvals(connection, changes)
+        self._write_tasks(connection, changes)
         if changes.accounts:
             self._write_budgets(connection, changes)
 
@@ -230,6 +236,9 @@ class Writer:
     def _write_approvals(self, connection: Connection, changes: Changes) -> None:
         self._new_approvals.run(connection, [approval_row(each) for each in changes.new_approvals.values()])
         self._approvals.run(connection, [settled_row(each) for each in changes.approvals.values()])
+
+    def _write_tasks(self, connection: Connection, changes: Changes) -> None:
+        self._tasks.run(connection, [task_row(changes.tasks[task_id]) for task_id in sorted(changes.tasks)])
 
     def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
         tenants = {record.tenant for record in records}
@@ -272,6 +281,7 @@ def _changed_run(run: RunRow) -> tuple[Any, ...]:
         run.result,
         run.interrupted_by,
         run.reserves,
+        run.awaits,
         run.seq,
     )
 

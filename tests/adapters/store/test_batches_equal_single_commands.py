@@ -20,6 +20,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
+from owlclaw_ray.domain.task import Step, Task
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import ApprovalId, RunId, ToolCallId
 from owlclaw_ray.ports.store import (
@@ -27,6 +28,7 @@ from owlclaw_ray.ports.store import (
     AppendJournal,
     AppendLedger,
     AwaitApprovals,
+    AwaitRuns,
     BudgetAlert,
     BudgetCharge,
     BudgetClaim,
@@ -39,8 +41,10 @@ from owlclaw_ray.ports.store import (
     FinishRun,
     FireSchedule,
     IdempotencyClaim,
+    PutTask,
     ReleaseAgent,
     ReserveBudget,
+    RunEnded,
     SettleBudget,
     SubmitRun,
 )
@@ -165,6 +169,29 @@ def approval_decisions(draw):
 
 
 @st.composite
+def runs_awaited(draw):
+    run_id, agent = draw(runs())
+    awaited = tuple(each[0] for each in draw(st.lists(runs(), min_size=1, max_size=2)))
+    return AwaitRuns(
+        run_id, agent, draw(epochs), draw(entry_lists().filter(bool)), awaited, draw(record_lists()), draw(blobs)
+    )
+
+
+@st.composite
+def runs_ended(draw):
+    run_id, agent = draw(runs())
+    return RunEnded(agent, run_id, tuple(each[0] for each in draw(st.lists(runs(), min_size=1, max_size=3))))
+
+
+@st.composite
+def tasks(draw):
+    number, version = draw(st.integers(0, 2)), draw(st.integers(1, 3))
+    steps = (Step("a", draw(texts)), Step("b", "b", depends_on=("a",)))
+    task = Task(f"task_{number}", AGENTS[number % 3], draw(texts), "", steps, version=version)
+    return PutTask(task, version - 1, draw(times))
+
+
+@st.composite
 def creations(draw):
     number = draw(st.integers(0, 5))
     kind, limit = draw(st.sampled_from(ScheduleKind)), draw(st.integers(1, 2))
@@ -223,6 +250,9 @@ commands = st.one_of(
     waits(),
     approval_decisions(),
     approval_decisions(),
+    runs_awaited(),
+    runs_ended(),
+    tasks(),
     st.builds(ReleaseAgent, agent=agents, epoch=epochs, state=states, at=times),
     st.builds(
         CancelRun, tenant=agents.map(lambda agent: agent.tenant), run_id=runs().map(lambda run: run[0]), at=times

@@ -19,6 +19,7 @@ from owlclaw_ray.ports.store import (
     AppendJournal,
     AppendLedger,
     ApprovalFilter,
+    AwaitRuns,
     CancelRun,
     CancelSchedule,
     ClaimRun,
@@ -26,12 +27,15 @@ from owlclaw_ray.ports.store import (
     ExpireApproval,
     LedgerFilter,
     LedgerPlace,
+    PutTask,
     ReleaseAgent,
+    RunEnded,
     RunFilter,
 )
 from owlclaw_ray.testing.store_approval_contract import deciding, request, waiting
 from owlclaw_ray.testing.store_budget_contract import reservation, settlement
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, entries, submission
+from owlclaw_ray.testing.store_family_contract import TASK
 from owlclaw_ray.testing.store_ledger_contract import record
 from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
 
@@ -181,6 +185,28 @@ async def test_approvals_are_asked_decided_and_read_without_reading_whole_tables
     assert {"approvals_pending", "approvals_by_status"} <= {
         word for detail, _ in plans for word in detail.split() if word.startswith("approvals_")
     }
+
+
+async def test_families_and_tasks_are_written_and_read_without_reading_whole_tables(sqlite_store):
+    awaited = RunId("run_2")
+    with statements_of(sqlite_store) as seen:
+        for command in (
+            submission("run_1"),
+            activation("act_1"),
+            ClaimRun(AGENT, 1, NOW),
+            AwaitRuns(RunId("run_1"), AGENT, 1, entries(3, EntryKind.RUN_WAITING), (awaited,)),
+            RunEnded(AGENT, RunId("run_1"), (awaited,)),
+            PutTask(TASK, 0, NOW),
+        ):
+            await sqlite_store.apply([command])
+        await sqlite_store.released_runs()
+        await sqlite_store.family(AGENT.tenant, "trader", "A")
+        await sqlite_store.task(AGENT.tenant, TASK.task_id)
+        await sqlite_store.tasks(AGENT)
+
+    plans = await plans_of(sqlite_store, seen)
+
+    assert [each for each in whole_tables(plans) if "runs_awaiting" not in each[0]] == []
 
 
 async def test_looking_for_work_reads_only_what_is_active(sqlite_store):

@@ -13,6 +13,7 @@ from owlclaw_ray.adapters.store.migrating import migrate
 from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.ports.store import ApprovalFilter
+from owlclaw_ray.testing import store_family_contract as family
 from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority
 from owlclaw_ray.testing.store_approval_contract import waits
 from owlclaw_ray.testing.store_commands import AGENT, activation, claimed, submission
@@ -36,6 +37,7 @@ async def test_the_migrations_lead_to_the_schema(store):
     assert await store._database.read(partial_indexes) == {
         "approvals_pending",
         "runs_active",
+        "runs_awaiting",
         "runs_mergeable",
         "schedules_due",
     }
@@ -56,6 +58,17 @@ async def test_runs_that_waited_before_priorities_existed_keep_their_order(store
     await store.apply([with_priority(-1, "run_3"), with_priority(1, "run_4")])
 
     assert await ids_in_order(store) == ["run_4", "run_0", "run_1", "run_2", "run_3"]
+
+
+async def test_runs_that_wait_for_others_are_taken_up_as_interrupted_ones_by_a_version_without_families(store):
+    await family.waits(store)
+
+    await store._database.write(downgrade, "0005")
+    await store._database.write(migrate)
+    await store.apply([activation("act_2")])
+
+    resumed = await claimed(store, 2)
+    assert (resumed.run.awaits, resumed.journal[-1].kind) == ((), EntryKind.RUN_RESUMED)
 
 
 async def test_runs_that_wait_are_taken_up_as_interrupted_ones_by_a_version_without_approvals(store):
