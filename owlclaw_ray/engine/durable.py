@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from owlclaw_ray.errors import StoreUnavailableError, TerminalError
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.store import Command, CommandFailed, CommandStore, Outcome
+from owlclaw_ray.ports.store import ActivateAgent, ClaimRun, Command, CommandFailed, CommandStore, Outcome
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
 _KNOWN_BLOBS = 4_096
@@ -48,6 +49,11 @@ class DurableStore:
                 logger.warning("store unavailable, trying again in %.2f s: %s", delay, error)
                 await self._clock.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
+                commands = [self._dated(command) for command in commands]
+
+    def _dated(self, command: Command) -> Command:
+        """Return a claim with the time of its next try: a run begins when it is given, not when it was first asked for."""
+        return replace(command, at=self._clock.now()) if isinstance(command, ActivateAgent | ClaimRun) else command
 
     def unknown_blobs(self, blobs: Mapping[str, str]) -> dict[str, str]:
         """Return those texts that this store was not yet seen to have."""
