@@ -242,7 +242,8 @@ class ApprovalDecision(TypedDict):
 class Approval(TypedDict):
     """A tool call that waits for a person, or did, with all that it takes to judge it.
 
-    `role`: the agent's definition. `reason`: why it asks. `arguments`: what the tool will get; `written`: what the model wrote.
+    `role`: the agent's definition. `parent`: the agent that started it, if one did; `started_as`: what it is to that one.
+    `reason`: why it asks. `arguments`: what the tool will get; `written`: what the model wrote.
     `target`: what the call acts on; `allow_for_session` is for this target. `hooks`: what hooks did to the call.
     """
 
@@ -254,6 +255,8 @@ class Approval(TypedDict):
     call_id: str
     trigger: TriggerKind
     source: str
+    parent: str
+    started_as: Literal["", "sub_agent", "fork", "worker"]
     tool: str
     description: str
     permission: Literal["readonly", "write"]

@@ -105,6 +105,8 @@ APPROVAL: wire.Approval = {
     "call_id": "call_1",
     "trigger": "api",
     "source": "",
+    "parent": "",
+    "started_as": "",
     "tool": "mail.send",
     "description": "Send a mail.",
     "permission": "write",

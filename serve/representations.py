@@ -15,6 +15,7 @@ from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.lineage import Role
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.schedule import Schedule
@@ -178,6 +179,8 @@ def approval_body(approval: Approval) -> wire.Approval:
         "call_id": request.call_id,
         "trigger": TriggerKind(request.trigger).value,
         "source": request.source,
+        "parent": request.parent,
+        "started_as": Role(request.started_as).value if request.started_as else "",
         "tool": request.tool,
         "description": request.description,
         "permission": Permission(request.permission).value,

@@ -70,6 +70,10 @@ class ApprovalRequest:
     """The kind of the run's trigger."""
     source: str = ""
     """What fired the run: a schedule, or the run of a parent agent."""
+    parent: str = ""
+    """The agent that started the one that asks, if one did."""
+    started_as: str = ""
+    """What the agent is to its parent: `sub_agent`, `fork` or `worker`."""
 
     @property
     def role(self) -> str:

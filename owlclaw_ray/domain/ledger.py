@@ -23,7 +23,7 @@ class LedgerKind(Enum):
     TOOL_CALL = "tool_call"
     """A tool was called: tool, arguments, result or error, duration_ms."""
     APPROVAL = "approval"
-    """A person was asked about a call, or somebody decided: what (`requested` or `decided`), approval_id, call_id, tool, …"""
+    """A person was asked about a call, or somebody decided: what (`requested`, `decided`, `granted`), approval_id, call_id, tool, …"""
     DECISION = "decision"
     """The agent logged why: reasoning, decision_type."""
     VISIBILITY = "visibility"

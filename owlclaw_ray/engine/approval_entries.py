@@ -28,6 +28,8 @@ def request_data(request: ApprovalRequest) -> JsonObject:
         "hooks": list(request.hooks),
         "trigger": request.trigger,
         "source": request.source,
+        "parent": request.parent,
+        "started_as": request.started_as,
         "expires_at": request.expires_at.isoformat(),
     }
 
@@ -56,6 +58,8 @@ def request_of(
         hooks=tuple(data["hooks"]),
         trigger=data["trigger"],
         source=data["source"],
+        parent=data["parent"],
+        started_as=data["started_as"],
     )
 
 
@@ -63,6 +67,11 @@ def requested_record(request: ApprovalRequest) -> JsonObject:
     """Return the data of the ledger record of a request."""
     schema = "input_schema"
     return {"what": "requested", **{key: value for key, value in request_data(request).items() if key != schema}}
+
+
+def granted_record(approval_id: ApprovalId, call_id: ToolCallId, tool: str, target: str) -> JsonObject:
+    """Return the data of the ledger record of a call that an earlier approval allowed for the session."""
+    return {"what": "granted", "approval_id": approval_id, "call_id": call_id, "tool": tool, "target": target}
 
 
 def decision_data(decision: ApprovalDecision) -> JsonObject:

@@ -29,7 +29,13 @@ from owlclaw_ray.domain.tool import (
     ToolOrigin,
     ToolResult,
 )
-from owlclaw_ray.engine.approval_entries import approval_decided, decided_record, request_data, requested_record
+from owlclaw_ray.engine.approval_entries import (
+    approval_decided,
+    decided_record,
+    granted_record,
+    request_data,
+    requested_record,
+)
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.ids import ApprovalId, derived_id
@@ -43,6 +49,8 @@ CHANGED = "changed"
 
 Approve: TypeAlias = Callable[[ApprovalRequest], Awaitable[ApprovalDecision | Decision]]
 """Decides about a call. What it raises, and what comes too late, is a denial."""
+
+_Face: TypeAlias = tuple[str, str, str, tuple[str, ...], bytes]
 
 logger = logging.getLogger(__name__)
 
@@ -76,17 +84,17 @@ class Refused:
 
 @dataclass(slots=True)
 class SessionGrants:
-    """What people allowed an agent for as long as it stays in memory: tools, each for one target."""
+    """What people allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
 
-    _granted: set[tuple[str, str]] = field(default_factory=set)
+    _granted: dict[tuple[_Face, str], ApprovalId] = field(default_factory=dict)
 
-    def add(self, tool: str, target: str) -> None:
-        """Allow calls of the tool on the target from now on."""
-        self._granted.add((tool, target))
+    def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId) -> None:
+        """Allow calls of the tool on the target from now on, by that approval."""
+        self._granted.setdefault((_face(tool), target), approval_id)
 
-    def covers(self, tool: str, target: str) -> bool:
-        """Return whether such a call was allowed."""
-        return (tool, target) in self._granted
+    def covering(self, tool: ToolDefinition, target: str) -> ApprovalId | None:
+        """Return the approval that allowed such calls, if one did."""
+        return self._granted.get((_face(tool), target))
 
 
 def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]:
@@ -156,16 +164,16 @@ class PermissionGate:
 
     def clear(self, call: ToolCall, tool: ToolDefinition) -> Cleared | Refused | Unclear:
         """Return whether the call may be executed, as far as that can be said without looking closer at it."""
-        decision = self.journal.conversation.decided.get(call.call_id)
-        if decision is not None:
-            return self._decided(call, tool, decision)
         verdict, reason = judge(self.policy, tool)
+        decision = self.journal.conversation.decided.get(call.call_id)
         match verdict:
+            case Verdict.DENY:
+                return Refused(f"{tool.name} must not be called: {reason}")
+            case _ if decision is not None:
+                return self._decided(call, tool, decision)
             case Verdict.ALLOW:
                 risk = self.governance.unconfirmed(tool)
                 return Unclear(risk) if risk else Cleared(call.arguments)
-            case Verdict.DENY:
-                return Refused(f"{tool.name} must not be called: {reason}")
             case Verdict.ASK:
                 return Unclear(reason)
 
@@ -176,7 +184,10 @@ class PermissionGate:
 
         An approver in this process is asked at once.
         """
-        if self.grants.covers(tool.name, checked.target):
+        granted_by = self.grants.covering(tool, checked.target)
+        if granted_by is not None:
+            record = granted_record(granted_by, call.call_id, tool.name, checked.target)
+            self.journal.audit(LedgerKind.APPROVAL, f"{call.call_id} granted", record)
             return Cleared(checked.arguments, Stage.APPROVED, hooks, checked.target)
         if self.approve is None:
             if self.policy.approver is Approver.NOBODY:
@@ -190,7 +201,7 @@ class PermissionGate:
     def _request(
         self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
     ) -> ApprovalRequest:
-        run, now = self.run, self.clock.now()
+        run, now, lineage = self.run, self.clock.now(), self.run.trigger.lineage
         expires_at = now + timedelta(seconds=self.policy.expires)
         return ApprovalRequest(
             approval_id=ApprovalId(derived_id("apr", run.run_id, call.call_id)),
@@ -212,6 +223,8 @@ class PermissionGate:
             hooks=hooks,
             trigger=run.trigger.kind.value,
             source=run.trigger.source,
+            parent="" if lineage is None else lineage.parent,
+            started_as="" if lineage is None else lineage.role.value,
         )
 
     async def _asked(self, approve: Approve, request: ApprovalRequest) -> ApprovalDecision:
@@ -239,13 +252,26 @@ class PermissionGate:
         if not decision.allows:
             by = f" by {decision.by}" if decision.by else ""
             return Refused(f"{tool.name} was denied{by}: {decision.reason or 'no reason was given'}", hooks)
+        if _face_asked(asked) != _face(tool):
+            return Refused(f"{tool.name} is not what it was when it was approved; a new call of it asks again", hooks)
         if decision.arguments is not None:
             return Cleared(orjson.dumps(decision.arguments).decode(), Stage.APPROVED, hooks)
         if decision.decision is Decision.ALLOW_FOR_SESSION:
-            self.grants.add(tool.name, asked["target"])
+            self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]))
         if any(each["verdict"] == CHANGED for each in hooks):
             return Cleared(orjson.dumps(asked["arguments"]).decode(), Stage.APPROVED, hooks, asked["target"])
         return Cleared(call.arguments, Stage.APPROVED, hooks, asked["target"])
+
+
+def _face(tool: ToolDefinition) -> _Face:
+    """Return what people know of a tool when they allow it: another one, of the same name, they did not allow."""
+    schema = orjson.dumps(tool.input_schema, option=orjson.OPT_SORT_KEYS)
+    return tool.name, tool.description, tool.permission.value, tuple(sorted(tool.tags)), schema
+
+
+def _face_asked(asked: JsonObject) -> _Face:
+    schema = orjson.dumps(asked["input_schema"], option=orjson.OPT_SORT_KEYS)
+    return asked["tool"], asked["description"], asked["permission"], tuple(asked["tags"]), schema
 
 
 def refusal(call: ToolCall, refused: Refused) -> ToolOutcome:

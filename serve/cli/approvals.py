@@ -124,6 +124,7 @@ def _lines(approval: wire.Approval) -> list[tuple[str, str]]:
     tags = ", ".join(approval["tags"])
     lines = [
         ("agent", f"{approval['agent']} (role {approval['role']})"),
+        ("started by", f"{approval['parent']}, as {approval['started_as']}" if approval["parent"] else ""),
         ("run", f"{approval['run_id']}, by {approval['trigger']} {approval['source']}".rstrip()),
         ("does", approval["description"]),
         ("permission", f"{approval['permission']}{f', {tags}' if tags else ''}"),

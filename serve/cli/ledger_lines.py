@@ -63,6 +63,8 @@ def _visibility(data: Mapping[str, Any]) -> str:
 def _approval(data: Mapping[str, Any]) -> str:
     if data["what"] == "requested":
         return f"{data['tool']} asks: {data['reason']} · {data['approval_id']}"
+    if data["what"] == "granted":
+        return f"{data['tool']} runs by an approval for the session · {data['approval_id']}"
     by = f" by {data['by']}" if data.get("by") else ""
     reason = f" ({data['reason']})" if data.get("reason") else ""
     return f"{data['tool']} {data['status']}{by}{reason} · {data['approval_id']}"

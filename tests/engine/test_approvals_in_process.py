@@ -247,3 +247,64 @@ async def test_a_run_without_hooks_and_approvals_makes_no_more_calls_and_commits
         "AppendJournal",
         "FinishRun",
     ]
+
+
+async def decided_in_another_runtime(agents, tmp_path, app, approval_id, accepted):
+    """Allow a call in a second runtime over the same data, and return what became of it."""
+    options = {"agents_dir": agents.folder, "data_dir": tmp_path / "data", "app": app}
+    async with in_process_runtime(**options, models=[turns(sending("ada"))]) as runtime:
+        await runtime.decide(DEFAULT_TENANT, approval_id, ApprovalDecision(Decision.ALLOW_FOR_SESSION))
+        [result] = await finished(runtime, await runtime.outcome(accepted))
+    return result
+
+
+async def asked_in_one_runtime(agents, tmp_path, mail):
+    options = {"agents_dir": agents.folder, "data_dir": tmp_path / "data", "app": mail.app}
+    async with in_process_runtime(**options, models=[turns(sending("ada"))]) as runtime:
+        accepted = await begin(runtime)
+        [approval] = await asked(runtime)
+    return approval.request.approval_id, accepted
+
+
+async def test_a_rule_that_denies_holds_though_it_was_written_after_the_call_had_asked(agents, tmp_path, mail):
+    agents.define()
+    approval_id, accepted = await asked_in_one_runtime(agents, tmp_path, mail)
+    agents.define(permissions={"deny": ["mail.*"]})
+
+    result = await decided_in_another_runtime(agents, tmp_path, mail.app, approval_id, accepted)
+
+    assert result["error"]["message"] == "mail.send must not be called: permissions.deny has 'mail.*'"
+    assert mail.sent == []
+
+
+async def test_what_was_approved_is_the_tool_as_it_was(agents, tmp_path, mail):
+    agents.define()
+    approval_id, accepted = await asked_in_one_runtime(agents, tmp_path, mail)
+    other, sent = OwlClaw("mail"), []
+
+    @other.handler("send", tags=["dangerous"], target=["to"], description="Send it to everybody.")
+    def send(to: str, text: str = "") -> str:
+        sent.append(to)
+        return "sent"
+
+    result = await decided_in_another_runtime(agents, tmp_path, other, approval_id, accepted)
+
+    assert result["error"]["type"] == "denied"
+    assert "mail.send is not what it was when it was approved" in result["error"]["message"]
+    assert sent == []
+
+
+async def test_the_ledger_names_the_approval_by_which_a_call_runs_unasked(agents, tmp_path, mail):
+    agents.define()
+    options = {"agents_dir": agents.folder, "data_dir": tmp_path / "data", "app": mail.app}
+    async with in_process_runtime(**options, models=[turns(sending("ada"), sending("ada"))]) as runtime:
+        accepted = await begin(runtime)
+        [approval] = await asked(runtime)
+        approval_id = approval.request.approval_id
+        await runtime.decide(DEFAULT_TENANT, approval_id, ApprovalDecision(Decision.ALLOW_FOR_SESSION))
+        run = await runtime.outcome(accepted)
+        records = await runtime.ledger(LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.APPROVAL))
+
+    assert len(mail.sent) == 2
+    assert [each.record.data["what"] for each in records] == ["requested", "decided", "granted"]
+    assert records[-1].record.data["approval_id"] == approval_id

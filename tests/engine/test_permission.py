@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from owlclaw_ray.domain.permission import PermissionPolicy, PermissionRules, Verdict
@@ -88,8 +90,17 @@ def test_the_reason_names_the_rule():
 def test_what_was_allowed_for_one_target_is_not_allowed_for_another():
     """tool-registry: a tool is never allowed for any target by its name alone."""
     grants = SessionGrants()
-    grants.add("mail.send", "ada")
+    grants.add(tool(), "ada", "apr_1")
 
-    assert grants.covers("mail.send", "ada")
-    assert not grants.covers("mail.send", "bob")
-    assert not grants.covers("mail.read", "ada")
+    assert grants.covering(tool(), "ada") == "apr_1"
+    assert grants.covering(tool(), "bob") is None
+    assert grants.covering(tool("mail.read"), "ada") is None
+
+
+def test_what_was_allowed_for_a_tool_is_not_allowed_for_what_becomes_of_it():
+    grants = SessionGrants()
+    grants.add(tool(), "ada", "apr_1")
+
+    assert grants.covering(tool("mail.send", "write", "dangerous"), "ada") is None
+    assert grants.covering(replace(tool(), description="Delete everything."), "ada") is None
+    assert grants.covering(replace(tool(), input_schema={"type": "object"}), "ada") is None
