@@ -107,7 +107,10 @@ class TaskTools:
         """Claim a step for the caller's run: nobody else can."""
         claim = Claim(caller.agent.agent_id, caller.run_id, caller.idempotency_key)
         task = self._change(arguments.task_id, caller, lambda task: task.claimed(arguments.step_id, claim)[0])
-        step = next(step for step in task.steps if step.claim == claim)
+        step = next((step for step in task.steps if step.claim == claim), None)
+        if step is None:
+            message = "the step that this call claimed was taken back since; claim one again"
+            raise ToolFailureError("not_your_step", message, details={"task": _brief(task)})
         before = {each.step_id: each.result for each in task.steps if each.step_id in step.depends_on}
         return {"task_id": task.task_id, "goal": task.goal, "step": _step(task, step), "results_before": before}
 

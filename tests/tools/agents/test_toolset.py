@@ -200,3 +200,14 @@ def test_of_two_claims_at_the_same_time_each_gets_another_step(tools, fakes):
     own = tools.run(invocation(names.TASK_CLAIM_STEP, arguments, "slower"))
 
     assert {own["step"]["step_id"], other["step"]["step_id"]} == {"a", "b"}
+
+
+def test_a_claim_that_is_made_again_after_the_step_was_taken_back_says_so(tools, fakes):
+    task_id = tools.run(invocation(names.TASK_CREATE, CREATE))["task_id"]
+    tools.run(invocation(names.TASK_CLAIM_STEP, {"task_id": task_id, "step_id": "a"}, "claim"))
+    back = {"task_id": task_id, "step_id": "a", "status": "pending"}
+    tools.run(invocation(names.TASK_UPDATE_STEP, back, "back"))
+
+    with pytest.raises(ToolFailureError, match="was taken back") as caught:
+        tools.run(invocation(names.TASK_CLAIM_STEP, {"task_id": task_id, "step_id": "a"}, "claim"))
+    assert caught.value.type == "not_your_step"
