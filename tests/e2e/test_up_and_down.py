@@ -68,60 +68,43 @@ def test_after_ctrl_c_and_a_new_start_everything_is_there_and_what_fell_due_fire
     assert installation.owlclaw("ledger", "export", "--run", first["run_id"]) == exported_by_the_server != ""
 
 
-def test_after_kill_minus_nine_of_everything_an_unfinished_run_ends_without_repeating_a_call(installation):
+def test_after_kill_minus_nine_of_everything_runs_go_on_without_repeating_a_call_and_approvals_wait(installation):
     installation.define("slow", SLOW)
-    installation.up()
-    with installation.client() as client:
-        run_id = client.submit("slow")["run_id"]
-        for event in client.events(run_id):
-            if event["kind"] == "tool_finished":
-                break
-        waiting = client.submit("slow")["run_id"]
-    installation.kill_everything()
-
-    (installation.folder / "agents" / "slow" / "script.yaml").write_text(
-        (installation.folder / "agents" / "slow" / "script.yaml").read_text().replace("latency: 20", "latency: 0")
-    )
-    installation.up()
-    with installation.client() as client:
-        run, second = outcome(client, run_id), outcome(client, waiting)
-
-    effects = (installation.folder / "effects").read_text().splitlines()
-    assert run["status"] == second["status"] == "completed"
-    assert [line.split()[1] for line in effects if line.startswith(run_id)] == ["first", "second"]
-    assert "run_resumed" in [event["kind"] for event in run["events"]]
-    assert installation.interrupt() == 0
-
-
-def test_an_approval_outlives_kill_minus_nine_of_everything_and_the_run_goes_on_exactly_once(installation):
     installation.define("careful", CAREFUL)
     installation.up()
     with installation.client() as client:
-        run_id = client.submit("careful")["run_id"]
-        behind = client.submit("careful")["run_id"]
-        asked = []
-        while not asked:
-            asked = client.approvals()
+        run_id, waiting = client.submit("slow")["run_id"], client.submit("slow")["run_id"]
+        asking, behind = client.submit("careful")["run_id"], client.submit("careful")["run_id"]
+        for event in client.events(run_id):
+            if event["kind"] == "tool_finished":
+                break
+        while not client.approvals():
+            pass
         installation.kill_everything()
 
+    script = installation.folder / "agents" / "slow" / "script.yaml"
+    script.write_text(script.read_text().replace("latency: 20", "latency: 0"))
     installation.up()
     with installation.client() as client:
+        resumed, second = outcome(client, run_id), outcome(client, waiting)
         [approval] = client.approvals()
-        assert client.run(run_id)["status"] == "waiting"
+        assert client.run(asking)["status"] == "waiting"
         assert client.run(behind)["status"] == "queued"
         assert (approval["tool"], approval["arguments"]) == ("trial.risk", {"what": "FIRST"})
         client.decide(approval["approval_id"], "allow_once", by="ada")
-        run = outcome(client, run_id)
+        allowed = outcome(client, asking)
         while not (asked := client.approvals()):
             pass
         client.decide(asked[0]["approval_id"], "deny", reason="once is enough")
-        second = outcome(client, behind)
-        ledger = [record["data"]["what"] for record in client.ledger(run=run_id, kind="approval")]
+        denied = outcome(client, behind)
+        ledger = [record["data"]["what"] for record in client.ledger(run=asking, kind="approval")]
 
-    effects = (installation.folder / "effects").read_text().splitlines()
-    kinds = [event["kind"] for event in run["events"]]
-    assert run["status"] == second["status"] == "completed"
-    assert effects == [f"{run_id} FIRST", f"{run_id} second", f"{behind} second"]
+    effects = [line.split() for line in (installation.folder / "effects").read_text().splitlines()]
+    acted = {each: [word for run, word in effects if run == each] for each in (run_id, asking, behind)}
+    kinds = [event["kind"] for event in allowed["events"]]
+    assert {each["status"] for each in (resumed, second, allowed, denied)} == {"completed"}
+    assert acted == {run_id: ["first", "second"], asking: ["FIRST", "second"], behind: ["second"]}
+    assert "run_resumed" in [event["kind"] for event in resumed["events"]]
     assert (kinds.count("run_continued"), kinds.count("run_resumed")) == (1, 0)
     assert ledger == ["requested", "decided"]
     assert installation.interrupt() == 0
