@@ -13,7 +13,9 @@ import orjson
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.json import JsonValue
-from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.short_term import cut_text, cut_values
+from owlclaw_ray.engine.tokens import MOST_CHARACTERS_PER_TOKEN, estimate_tokens
 
 TOOL_RULES = """\
 - You act through tools, and only through the tools that you are given now. Decide yourself which, and whether any.
@@ -37,17 +39,39 @@ def system_prompt(definition: AgentDefinition, skills: Sequence[tuple[str, str]]
     return "\n\n".join(f"# {title}\n{text.strip()}" for title, text in sections if text.strip())
 
 
-def trigger_text(trigger: Trigger) -> str:
-    """Return the trigger as lines for short-term memory."""
+def trigger_text(trigger: Trigger, tokens: int) -> str:
+    """Return the trigger as lines for short-term memory, at about `tokens` at most: values of focus and payload are cut, and
+    marked where they are; the JSON stays JSON.
+
+    What an agent was given by another one stays whole: assignments and conversations have limits of their own.
+    """
+    whole = _trigger_lines(trigger, trigger.focus, trigger.payload)
+    if trigger.kind is TriggerKind.AGENT or estimate_tokens(whole) <= tokens:
+        return whole
+
+    def cut(size: int) -> str:
+        return _trigger_lines(trigger, cut_text(trigger.focus, size), cut_values(trigger.payload, size))
+
+    low, high = 0, tokens * MOST_CHARACTERS_PER_TOKEN
+    while low < high:
+        size = (low + high + 1) // 2
+        if estimate_tokens(cut(size)) <= tokens:
+            low = size
+        else:
+            high = size - 1
+    return cut(low)
+
+
+def _trigger_lines(trigger: Trigger, focus: str, payload: JsonValue) -> str:
     lines = [f"Trigger: {trigger.kind.value}"]
     if trigger.focus:
-        lines.append(f"Focus: {as_data(trigger.focus)}")
+        lines.append(f"Focus: {as_data(focus)}")
     if trigger.merged > 1:
         lines.append(
             f"It stands for {trigger.merged} triggers that came one after another; the payload is the newest one's."
         )
     if trigger.payload is not None:
-        lines.append(f"Payload: {as_data(trigger.payload)}")
+        lines.append(f"Payload: {as_data(payload)}")
     return "\n".join(lines)
 
 

@@ -30,6 +30,7 @@ from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.short_term import ShortTermMemory
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill_body
+from owlclaw_ray.engine.tokens import estimate_tokens
 from owlclaw_ray.engine.tool_dispatch import StartedRun, ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
 from owlclaw_ray.errors import (
@@ -114,9 +115,10 @@ class RunLoop:
         self._task: asyncio.Task[RunResult | Approvals | Started] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking = False
+        trigger = trigger_text(run.trigger, self._limits.short_term_tokens)
         self._short_term = ShortTermMemory(
-            trigger_text(run.trigger),
-            token_limit=self._limits.short_term_tokens,
+            trigger,
+            token_limit=max(self._limits.short_term_tokens, estimate_tokens(trigger)),
             record_limit=self._limits.short_term_records,
         )
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
+from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.engine.tokens import estimate_tokens
 
 SHOWN_RECORDS = 5
 _CUT = " …[{} characters cut]… "
+_LEFT_OUT = "…[{} more left out]…"
 
 
 class ShortTermMemory:
@@ -58,6 +61,26 @@ def shorten(text: str, tokens: int) -> str:
         else:
             high = kept - 1
     return _cut_middle(text, low) if low else ""
+
+
+def cut_values(value: JsonValue, size: int) -> JsonValue:
+    """Return JSON whose texts have `size` characters at most, and whose lists and objects as many items; marks say what is missing."""
+    match value:
+        case str():
+            return cut_text(value, size)
+        case list() | tuple():
+            items = [cut_values(each, size) for each in value[:size]]
+            return items if len(value) <= size else [*items, _LEFT_OUT.format(len(value) - size)]
+        case dict():
+            kept = {key: cut_values(each, size) for key, each in islice(value.items(), size)}
+            return kept if len(value) <= size else kept | {_LEFT_OUT.format(len(value) - size): True}
+        case _:
+            return value
+
+
+def cut_text(text: str, size: int) -> str:
+    """Return the text, or, if it has more than `size` characters, that many of its beginning and end around a mark."""
+    return text if len(text) <= size else _cut_middle(text, size)
 
 
 def _cut_middle(text: str, kept: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
-_CHARACTERS_PER_TOKEN = 4
+MOST_CHARACTERS_PER_TOKEN = 4
 
 
 def estimate_tokens(text: str) -> int:
@@ -13,8 +13,8 @@ def estimate_tokens(text: str) -> int:
     ASCII, a quarter for each of ASCII. Never falls when text is added; 0 only for the empty text.
     """
     if text.isascii():
-        return -(-len(text) // _CHARACTERS_PER_TOKEN)
+        return -(-len(text) // MOST_CHARACTERS_PER_TOKEN)
     wide = len(_WIDE.findall(text))
     ascii_only = len(text.encode("ascii", "ignore"))
     other = len(text) - wide - ascii_only
-    return wide - (-(2 * other + ascii_only) // _CHARACTERS_PER_TOKEN)
+    return wide - (-(2 * other + ascii_only) // MOST_CHARACTERS_PER_TOKEN)

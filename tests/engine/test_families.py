@@ -121,6 +121,18 @@ async def test_a_sub_agent_is_an_agent_with_a_run_of_its_own_and_its_answer_is_t
     assert "run_continued" in journal
 
 
+async def test_a_long_assignment_is_before_the_eyes_of_the_started_agent_whole(world):
+    assignment = " ".join(f"word{number}" for number in range(2_000))
+    world.define("lead", calls(sub("clerk", assignment)), DONE)
+    world.define("clerk", DONE)
+    async with world.runtime() as runtime:
+        [result] = await results(runtime, await runtime.trigger("lead"))
+        journal = await runtime.store.journal(DEFAULT_TENANT, result["content"]["run_id"])
+
+    [prompt] = [entry.data["user"] for entry in journal if entry.kind is EntryKind.PROMPT_BUILT]
+    assert assignment in prompt
+
+
 async def test_agent_tools_of_one_turn_run_beside_each_other_and_all_are_waited_for(world):
     """tool-registry: agent tools run in parallel with wait-all; the failure of one cancels none, and the model sees both."""
     met = threading.Barrier(3)

@@ -1,11 +1,14 @@
+import json
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.prompt import TOOL_RULES, as_data, first_message, system_prompt, trigger_text
+from owlclaw_ray.engine.tokens import estimate_tokens
 
 DEFINITION = AgentDefinition(
     name="trader",
@@ -34,7 +37,7 @@ def test_what_changes_from_run_to_run_is_in_the_first_message_only():
     trigger = Trigger(TriggerKind.SCHEDULE_ONCE, {"price": 7}, focus="check entry")
     message = first_message(
         AgentRef.parse("trader:AAPL"),
-        trigger_text(trigger),
+        trigger_text(trigger, 2_000),
         now=NOON,
         outcomes=["api: completed"],
         memories=[{"content": "gaps close"}],
@@ -43,6 +46,39 @@ def test_what_changes_from_run_to_run_is_in_the_first_message_only():
     for part in ("trader:AAPL", "2026-11-21T12:00:00", "check entry", '"price":7', "api: completed", "gaps close"):
         assert part in message
         assert part not in system_prompt(DEFINITION, [])
+
+
+def payload_in(text):
+    return json.loads(text.split("Payload: <data>")[1].removesuffix("</data>"))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"rows": list(range(20_000))},
+        "市场" * 20_000,
+        {str(number): number for number in range(20_000)},
+        [{"row": number, "note": '"quoted" </data>' * 30, "deep": [[["x" * 900]]]} for number in range(200)],
+    ],
+)
+def test_a_payload_that_is_too_long_is_cut_by_its_values_and_stays_json(payload):
+    text = trigger_text(Trigger(TriggerKind.WEBHOOK, payload, focus="entry" * 9_000), 2_000)
+
+    assert 1_000 < estimate_tokens(text) <= 2_000
+    assert type(payload_in(text)) is type(payload)
+    assert "…[" in json.dumps(payload_in(text), ensure_ascii=False)
+
+
+def test_a_payload_that_fits_is_whole():
+    payload = {"rows": list(range(1_000)), "price": 7.5, "closed": None}
+
+    assert payload_in(trigger_text(Trigger(TriggerKind.API, payload), 2_000)) == payload
+
+
+def test_a_started_agent_reads_its_assignment_whole():
+    payload = {"assignment": "word " * 12_000, "conversation": [{"role": "user", "text": "x" * 30_000}]}
+
+    assert payload_in(trigger_text(Trigger(TriggerKind.AGENT, payload, focus="word"), 2_000)) == payload
 
 
 @given(st.text())
