@@ -298,11 +298,23 @@ class RunLoop:
 
     def _taken(self, request: ModelRequest, visible: VisibleTools) -> ModelRequest:
         """Return the request for those models of its chain that take the tools; raises ToolsUnsupportedError if the first does not."""
-        chain, problem = request.model.chain, self._services.catalog.problem
+        chain, problem = self._switched(request.model.chain, visible), self._services.catalog.problem
         if chain and (why := problem(chain[0], visible)):
             raise ToolsUnsupportedError(why)
         able = tuple(model for model in chain if not problem(model, visible))
-        return request if able == chain else replace(request, model=replace(request.model, chain=able))
+        return request if able == request.model.chain else replace(request, model=replace(request.model, chain=able))
+
+    def _switched(self, chain: tuple[str, ...], visible: VisibleTools) -> tuple[str, ...]:
+        """Return the chain to use when a budget wants this one: the definition's own if a cheaper model does not take the tools."""
+        own, run = self._definition.model.chain, self._run
+        if not chain or chain == own:
+            return chain
+        why = self._services.catalog.problem(chain[0], visible)
+        if not why:
+            return chain
+        logger.warning("run %s of %s has no use for the cheaper model %s: %s", run.run_id, run.agent, chain[0], why)
+        self._journal.audit(LedgerKind.WARNING, f"cheaper-{chain[0]}", {"what": "cheaper model left out", "why": why})
+        return own
 
     def _with_new_call_ids(self, reply: ModelReply) -> ModelReply:
         """Give an id to calls without one, and another to those whose id was used in this run, or cannot be stored as it is: pairing

@@ -140,14 +140,17 @@ def _models(definitions: list[AgentDefinition]) -> Iterator[Finding]:
 def _unsuitable(
     settings: Settings, definitions: list[AgentDefinition], tools: list[ToolDefinition]
 ) -> Iterator[Finding]:
-    """Yield the models that cannot be given the tools of their agents: runs of these would fail, or lack a fallback."""
+    """Yield the models that cannot be given the tools of their agents: runs of these would fail, lack a fallback, or
+    not be made cheaper.
+    """
     from owlclaw_ray.engine.provider_limits import KNOWN_LIMITS, problem_with
     from owlclaw_ray.governance.standing import STANDING
 
     limits = (*(each.limits() for each in settings.models.limits), *KNOWN_LIMITS)
     for definition in definitions:
         visible = [tool for tool in tools if not any(reason(definition, tool) for reason in STANDING.values())]
-        for model in definition.model.chain:
+        cheaper = {each.cheaper for each in definition.governance.budgets if each.cheaper} - {*definition.model.chain}
+        for model in (*definition.model.chain, *sorted(cheaper)):
             if why := problem_with(model, visible, limits):
                 finding = fail if model == definition.model.chain[0] else warn
                 yield finding(f"agent {definition.name}", why, "")

@@ -185,9 +185,20 @@ def test_a_model_that_cannot_take_the_tools_of_its_agent_is_found(cli: Run, proj
     doubtful = cli("doctor", "--folder", str(project))
     agent.write_text("model: perplexity/sonar\n")
     failed = cli("doctor", "--folder", str(project))
+    budgets = "[{name: own, unit: calls, limit: 9, cheaper: perplexity/sonar}]"
+    agent.write_text(f"model: scripted:script.yaml\ngovernance: {{budgets: {budgets}}}\n")
+    cheaper = cli("doctor", "--folder", str(project))
+    agent.write_text("model: scripted:script.yaml\n")
+    settings = project / "owlclaw.yaml"
+    before = settings.read_text()
+    settings.write_text(f"{before}\nbudgets: {budgets}\n")
+    shared = cli("doctor", "--folder", str(project))
+    settings.write_text(before)
     agent.write_text("model: perplexity/sonar\ntools: {deny: ['*']}\n")
     chatty = cli("doctor", "--folder", str(project))
 
     assert "WARN agent assistant: perplexity/sonar takes no tools" in doubtful.output
+    assert "WARN agent assistant: perplexity/sonar takes no tools" in cheaper.output
+    assert "WARN agent assistant: perplexity/sonar takes no tools" in shared.output
     assert "FAIL agent assistant: perplexity/sonar takes no tools" in failed.output
     assert "takes no tools" not in chatty.output
