@@ -2,7 +2,8 @@
 
 Found are: what has the form of a key or token, bearer tokens, private keys, passwords in URLs, what is assigned to a name
 such as `password` (as a key of JSON, in a text, in JSON inside a text, as an option of a command), the values of named
-secrets, and what the patterns of the installation match. A secret becomes `[redacted:<kind>]`; everything else stays equal.
+secrets, and what the patterns of the installation match. What stands under such a name in the arguments of a call is hidden in
+the rest of its record too: an error may repeat it. A secret becomes `[redacted:<kind>]`; everything else stays equal.
 In doubt something is taken for a secret: a record that says too little is the smaller harm.
 
 Most records hold none, and cost a search for the literals without which there can be none.
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -52,8 +54,20 @@ _KINDS = {
 _NO_SECRETS = frozenset({"PWD", "OLDPWD"})
 """Variables that are named as secrets are, and hold paths."""
 _NAME = (
-    r"passwords?|passwd|passphrase|pwd|secrets?|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key"
+    r"passwords?|passwd|passphrase|(?<![a-z])pass|pwd|secrets?|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key"
     r"|authorization|credentials?|密码|口令|令牌|密钥|秘钥"
+)
+_QUALIFIED = r"(?:[_-]?(?:value|hash|v[0-9]{1,2}))?"
+"""What may stand at the end of a name after that which says that it is a secret."""
+_QUALIFIER = re.compile(r"(?<=[A-Za-z0-9])[_.-]?(?:(?<=[_.-])(?:value|hash|v[0-9]{1,2})|Value|Hash|VALUE|HASH)$")
+_LAST_WORD = re.compile(r"(?:^|[^A-Za-z]|(?<=[a-z])(?=P))pass$", re.IGNORECASE)
+_NAMES, _VALUES = ("name", "key", "field", "header"), ("value", "values", "content", "default")
+"""Keys of an object that holds a name and its value."""
+_TYPES = frozenset({"string", "object", "integer", "boolean", "number"})
+"""What stands under a name in a schema."""
+_NO_VALUES = (
+    "wrong|incorrect|invalid|missing|required|empty|needed|expired|not|too|set|unset|correct|known|unknown|stored|hidden|never|the"
+    "|an?|in|on|no|being|already|only|weak|short|long|blank"
 )
 _QUOTED = r""""(?:[^"\\]|\\.)+"?|'(?:[^'\\]|\\.)+'?|(?P<quote>\\+["'])(?:(?!(?<!\\)(?P=quote))[\s\S])+(?:(?P=quote))?"""
 _WORD = r"""[^\s"'<>,;&(){}\[\]\\]"""
@@ -62,9 +76,11 @@ _MARKER = "[redacted:"
 _SEPARATORS = re.compile(r"[^a-z0-9\u0080-\U0010ffff]+")
 _OPENING = frozenset('{["')
 """How a text begins that may be JSON with a text in it."""
+_BRACKET = re.compile(r"[\[\]{}]")
+_DEEPEST = 100
 _QUOTE = re.compile(r"""\\*["']""")
 _HINTS = (
-    r'passw|passphr|pwd|secret|token(?!s")|key|authoriz|cookie|credential|密|口令|令牌|秘钥|bearer|://|[sr]k[-_]|akia|asia'
+    r'pass|curl|mysql|mariadb|sig=|signature=|pwd|secret|token(?!s")|key|authoriz|cookie|credential|密|口令|令牌|秘钥|bearer|://|[sr]k[-_]|akia|asia'
     r"|xox|xapp-|aiza|gh[pousr]_|github_pat_|glpat-|hf_|eyj|\\u"
 )
 """Without a match of this in its JSON, in lower case, a record has no secret but named ones. (JSON inside a text may spell
@@ -112,11 +128,43 @@ def _form(kind: str, hint: str, pattern: str, flags: re.RegexFlag = re.NOFLAG) -
 
 
 def _assignment(before: str, between: str) -> _Form:
-    name = rf"{before}(?P<name>{_NAME}){between}"
-    return _Assignment("", re.compile(name), re.compile(rf"{name}(?P<value>{_QUOTED}|{_BARE})", re.IGNORECASE))
+    return _named(rf"{before}(?P<name>{_NAME}){_QUALIFIED}{between}", rf"{_QUOTED}|{_BARE}")
 
 
+def _named(name: str, value: str, after: str = "") -> _Form:
+    return _Assignment("", re.compile(name), re.compile(rf"{name}(?P<value>{value}){after}", re.IGNORECASE))
+
+
+def _of_programs(space: str, word: str) -> tuple[_Form, ...]:
+    """Return how programs are given passwords by options that do not say so."""
+    some = rf"(?:[^\n|;&]{{0,400}}?{space})?"
+    return (
+        _form(
+            "password",
+            "curl",
+            rf"""\bcurl{space}{some}(?:-[uU]|--user|--proxy-user)(?:{space}|=)?["']?[^\s:"']+:(?P<secret>{word})""",
+        ),
+        _form("password", "mysql|mariadb", rf"\b(?:mysql|mariadb)[a-z-]*{space}{some}-p(?P<secret>{word})"),
+        _form("password", "sshpass", rf"\bsshpass{space}{some}-p(?:{space})?(?P<secret>{word})"),
+    )
+
+
+_BETWEEN = "\x1f"
+_LIST_FORMS = _of_programs(_BETWEEN, rf"[^{_BETWEEN}]+")
 _FORMS = (
+    *_of_programs(r"\s+", r"""'[^'\n]+'|"[^"\n]+"|[^\s"'\\]+"""),
+    _named(
+        rf"(?P<name>{_NAME}){_QUALIFIED}\s+(?:(?:is|was|are)\s+)?", r"""'(?:[^'\\]|\\.){6,}'|"(?:[^"\\]|\\.){6,}\""""
+    ),
+    _named(r"(?P<name>passwords?|passwd|passphrase|pwd|api[_ -]?key)\s+is\s+", rf"(?!(?:{_NO_VALUES})\b){_BARE}"),
+    _named(rf"<[\w:.-]{{0,64}}?(?P<name>{_NAME}){_QUALIFIED}(?:\s[^<>]*)?>", r"[^<>\s][^<>]*", r"(?=</)"),
+    _named(
+        rf"""(?P<name>{_NAME}){_QUALIFIED}["']?\s*:\s*[|>][+-]?[0-9]?[ \t]*\n(?P<indent>[ \t]+)""",
+        r"\S[^\n]*(?:\n(?P=indent)[^\n]*)*",
+    ),
+    _form(
+        "signature", "sig=|signature=", r"""[?&;](?:sig|[a-z-]*signature)=(?P<secret>[^&\s"'<>\\]+)""", re.IGNORECASE
+    ),
     _form(
         "private_key",
         "private key",
@@ -163,12 +211,15 @@ class Redactor:
 
     def redact(self, data: JsonObject) -> JsonObject:
         """Return a copy of the data without secrets."""
-        return self._object(data)
+        repeated = _argument_secrets(data)
+        redacted = self._object(data)
+        return _without(redacted, repeated) if repeated else redacted
 
     def _object(self, data: JsonObject) -> JsonObject:
         redacted: JsonObject = {}
+        paired = _paired_kind(data)
         for key, value in data.items():
-            kind = _kind_of(key)
+            kind = _kind_of(key) or (paired if key.lower() in _VALUES else None)
             shown = self._text(key)
             while shown in redacted:
                 shown += "#"
@@ -188,7 +239,7 @@ class Redactor:
 
     def _items(self, items: Sequence[JsonValue]) -> list[JsonValue]:
         redacted, kind = [], None
-        for each in items:
+        for each in _commands_hidden(items):
             redacted.append(self._value(each) if kind is None else self._all_hidden(each, kind))
             kind = _kind_of(each) if isinstance(each, str) and each.startswith("-") and "=" not in each else None
         return redacted
@@ -228,22 +279,110 @@ def named_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in _NO_SECRETS and _kind_of(name) is not None}
 
 
+def _argument_secrets(data: JsonValue) -> dict[str, str]:
+    """Return the values under names of secrets in the arguments that a record tells of, the longest first, and their markers."""
+    found = {text: marker(kind) for arguments in _arguments(data) for text, kind in _named_values(arguments, None)}
+    spelled = {
+        spelling: shown
+        for text, shown in found.items()
+        if len(text) >= SHORTEST_SECRET and text not in _TYPES and _MARKER not in text
+        for spelling in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+    }
+    return dict(sorted(spelled.items(), key=lambda item: len(item[0]), reverse=True))
+
+
+def _arguments(data: JsonValue) -> Iterator[JsonValue]:
+    match data:
+        case dict():
+            for key, value in data.items():
+                if key == "arguments":
+                    yield _parsed(value) if isinstance(value, str) else value
+                else:
+                    yield from _arguments(value)
+        case list() | tuple():
+            for each in data:
+                yield from _arguments(each)
+        case _:
+            pass
+
+
+def _named_values(value: JsonValue, kind: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the texts and numbers under names of secrets, and what kind they are; `kind` is that of the names above."""
+    match value:
+        case dict():
+            paired = _paired_kind(value)
+            for key, each in value.items():
+                yield from _named_values(each, kind or _kind_of(key) or (paired if key.lower() in _VALUES else None))
+        case list() | tuple():
+            for each in value:
+                yield from _named_values(each, kind)
+        case None | bool():
+            return
+        case _ if kind is not None:
+            yield str(value), kind
+        case _:
+            return
+
+
+def _without(value: JsonValue, secrets: Mapping[str, str]) -> JsonValue:
+    match value:
+        case str():
+            for secret, shown in secrets.items():
+                value = value.replace(secret, shown)
+            return value
+        case dict():
+            return {key: _without(each, secrets) for key, each in value.items()}
+        case list():
+            return [_without(each, secrets) for each in value]
+        case _:
+            return value
+
+
+def _paired_kind(data: JsonObject) -> str | None:
+    """Return what kind of secret an object such as `{"name": "password", "value": …}` holds, if one."""
+    names = (data.get(key) for key in _NAMES)
+    return next((kind for name in names if isinstance(name, str) and (kind := _kind_of(name))), None)
+
+
+def _commands_hidden(items: Sequence[JsonValue]) -> Sequence[JsonValue]:
+    """Return the words of a command without passwords that options give to a program."""
+    if len(items) < 2 or not all(isinstance(each, str) and _BETWEEN not in each for each in items):
+        return items
+    joined = _BETWEEN.join(str(each) for each in items)
+    lowered, hidden = joined.lower(), joined
+    for form in _LIST_FORMS:
+        hidden = form.hide(hidden, lowered)
+    return items if hidden == joined else list(hidden.split(_BETWEEN))
+
+
 @lru_cache(maxsize=4096)
 def _kind_of(name: str) -> str | None:
     """Return what kind of secret a name promises, if one: `OPENAI_API_KEY`, `apiKey` and `x-api-key` an api_key."""
     if name.startswith(_MARKER):
         return None
+    name = _QUALIFIER.sub("", name)
+    if _LAST_WORD.search(name):
+        return "password"
     plain = _SEPARATORS.sub("", name.lower())
     ends = [each for each in _KINDS if plain.endswith(each)]
     return _KINDS[max(ends, key=len)] if ends else None
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of JSON text, None for what is no JSON or names a key twice."""
+    """Return the value of JSON text, None for what is no JSON, names a key twice or is too deep to be walked through."""
+    if _depth(text) > _DEEPEST:
+        return None
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         return None
+
+
+def _depth(text: str) -> int:
+    """Return how deep JSON text is at most; brackets in its texts count too."""
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return 0
+    return max(accumulate(1 if each in "[{" else -1 for each in _BRACKET.findall(text)))
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:

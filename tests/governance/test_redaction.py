@@ -111,6 +111,9 @@ def test_documents_without_secrets_come_out_equal(data):
         '{"state_name": "load", "max_tokens": 500, "primary_key": "id", "enabled": true}',
         "password: null, token=None, secret: ''",
         "pass the salt, keep the secret, token by token",
+        "bypass: everything, compass=north; the password is required and the password was wrong",
+        "docker run -u 1000:1000 image; mkdir -p /srv/data; unexpected token 'else'",
+        '{"name": "colour", "value": "turquoise", "hash": "abcdef0123"}',
     ],
 )
 def test_what_looks_a_little_like_a_secret_stays(text):
@@ -182,6 +185,53 @@ def test_the_marker_takes_the_place_of_the_secret_alone(text, left):
     assert redacted({"text": text}) == {"text": left}
 
 
+SECRET = "Zq8sT3cretVal9"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"headers": [{"name": "password", "value": SECRET}]},
+        {"variables": [{"key": "DB_PASSWORD", "value": SECRET}]},
+        {"auth": {"user": "me", "pass": SECRET}, "dbPass": SECRET, "db_pass": SECRET},
+        {"PASSWORD_HASH": SECRET, "client_secret_value": SECRET, "auth_token_v2": SECRET, "secretValue": SECRET},
+        {"argv": ["curl", "-s", "-u", f"me:{SECRET}", "http://x"]},
+        {"argv": ["/usr/bin/mysql", "-h", "db", f"-p{SECRET}"]},
+        {"argv": ["sshpass", "-p", SECRET, "ssh", "host"]},
+        {"command": f"curl -s -u me:{SECRET} http://x"},
+        {"command": f"mysqldump -h db -p{SECRET} all"},
+        {"command": f"sshpass -p '{SECRET}' ssh host"},
+        {"content": f"db:\n  password: |\n    {SECRET}\n    more\n  user: owl\n"},
+        {"content": f"<db><password>{SECRET}</password></db>"},
+        {"content": f"CLIENT_SECRET_VALUE={SECRET}"},
+        {"url": f"https://blob.example/a?se=2026&sig={SECRET}"},
+        {"content": f"login failed for password '{SECRET}'"},
+        {"content": f"the password is {SECRET}"},
+    ],
+)
+def test_secrets_go_however_they_are_named(arguments):
+    assert SECRET not in all_text(redacted({"arguments": json.dumps(arguments)}))
+    assert SECRET not in all_text(redacted({"arguments": arguments}))
+
+
+def test_what_is_hidden_in_arguments_is_hidden_in_the_rest_of_the_record():
+    secret = 'Zq8"cret'
+    call = {
+        "tool": "shop.login",
+        "arguments": json.dumps({"user": "ada", "password": secret, "pin": {"token": 12345678}}),
+        "error": {"type": "execution_failed", "message": f"bad login ada {secret} 12345678"},
+        "hooks": [{"hook": "watch", "reason": json.dumps({"seen": [secret]})}],
+        "result": {"content": [f"<{secret}>", 12]},
+    }
+
+    left = redacted(call)
+
+    assert secret not in all_text(left)
+    assert left["error"]["message"] == "bad login ada [redacted:password] [redacted:token]"
+    assert json.loads(left["hooks"][0]["reason"]) == {"seen": ["[redacted:password]"]}
+    assert (left["tool"], left["result"]["content"][1]) == ("shop.login", 12)
+
+
 def test_json_in_a_text_stays_json():
     arguments = '{"n": 12345678901234567890123, "f": 1.10, "user": "猫", "login": {"password": "p\\"w", "ok": true}}'
 
@@ -239,8 +289,9 @@ def test_patterns_of_the_installation_are_searched_for():
     }
 
 
-def test_deep_json_is_searched_without_end_of_the_stack():
-    deep = "[" * 5_000 + '"sk-' + "a" * 20 + '"' + "]" * 5_000
+@pytest.mark.parametrize("depth", [50, 600, 5_000])
+def test_deep_json_is_searched_without_end_of_the_stack(depth):
+    deep = "[" * depth + '"sk-' + "a" * 20 + '"' + "]" * depth
 
     assert "sk-" not in redacted({"arguments": deep})["arguments"]
 
