@@ -39,7 +39,13 @@ class Concern(Enum):
     OWN_FILES = "own_files"
     """It is the runtime's own. Nobody can allow it."""
     LINKED = "linked"
-    """The file that would be written has another name elsewhere. Nobody can allow it."""
+    """The file has another name, which may be anywhere. A person can allow that it is read; that it is written, nobody can."""
+
+
+_ALLOWED_BY_PERSONS = {
+    Access.READ: frozenset({Concern.SENSITIVE, Concern.LINKED}),
+    Access.WRITE: frozenset({Concern.SENSITIVE}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class PathPolicy:
             concerns.add(Concern.OUTSIDE)
         if _begins_with_any(_parts(path), self._own[access]):
             concerns.add(Concern.OWN_FILES)
-        if access is Access.WRITE and _has_other_names(path):
+        if _has_other_names(path):
             concerns.add(Concern.LINKED)
         pattern = self.sensitive(absolute) or self.sensitive(path)
         if pattern:
@@ -116,14 +122,14 @@ class PathPolicy:
         a person can.
         """
         target = self.target(written, access)
-        if target.concerns == {Concern.SENSITIVE} and not self.consent:
-            raise ApprovalNeededError(str(target.path), self._why(target, access))
-        if target.concerns - {Concern.SENSITIVE}:
+        if target.concerns - _ALLOWED_BY_PERSONS[access]:
             raise ToolFailureError(
                 "denied",
                 f"{access.value} access to {written!r} is not allowed: {self._why(target, access)}",
                 details={"path": str(target.path), "concerns": sorted(each.value for each in target.concerns)},
             )
+        if target.concerns and not self.consent:
+            raise ApprovalNeededError(str(target.path), self._why(target, access))
         return target.path
 
     def sensitive(self, path: Path) -> str:
@@ -135,8 +141,8 @@ class PathPolicy:
         return next((each for each, pattern in self._patterns if any(fnmatchcase(part, pattern) for part in parts)), "")
 
     def skipped(self, path: Path) -> bool:
-        """Return whether a walk through readable folders passes this entry by: a link, a secret, or the runtime's own."""
-        return path.is_symlink() or bool(self.sensitive(path)) or self.is_own(path)
+        """Return whether a walk through readable folders passes this entry by: a link of any kind, a secret, or the runtime's own."""
+        return path.is_symlink() or _has_other_names(path) or bool(self.sensitive(path)) or self.is_own(path)
 
     def is_own(self, path: Path) -> bool:
         """Return whether a path is within the runtime's own data."""
@@ -161,8 +167,9 @@ class PathPolicy:
     def _why(self, target: Target, access: Access) -> str:
         if Concern.OWN_FILES in target.concerns:
             return "it belongs to the runtime. No setting allows it."
-        if Concern.LINKED in target.concerns:
-            return "the file has more than one name (hard links), and another name may be anywhere. Write a copy of it."
+        if Concern.LINKED in target.concerns and Concern.OUTSIDE not in target.concerns:
+            linked = "the file has more than one name (hard links), and another name may be anywhere."
+            return f"{linked} A person can allow it." if access is Access.READ else f"{linked} Write a copy of it."
         if Concern.OUTSIDE in target.concerns:
             setting = "tools.code.read_roots" if access is Access.READ else "tools.code.write_roots"
             return f"it leads to {target.path}, outside of the allowed folders. The setting {setting} can allow its folder."

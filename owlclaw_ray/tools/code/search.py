@@ -23,7 +23,7 @@ _SNIFFED_BYTES = 8 * 1024
 
 
 def search(arguments: Search, policy: PathPolicy, matcher: Matcher, most_bytes: int) -> JsonObject:
-    """Return the lines of text files that match, by path and line. Secrets, links, binary and huge files are passed by."""
+    """Return the lines of text files that match, by path and line. Secrets, links of any kind, binary and huge files are passed by."""
     query = Query.of(arguments.query, is_regex=arguments.regex)
     start = policy.permitted(arguments.path, Access.READ)
     shown = policy.shown(start)

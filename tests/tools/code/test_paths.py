@@ -84,6 +84,19 @@ def test_a_file_with_another_name_elsewhere_is_not_written(project, secret):
     assert secret.read_text() == "secret"
 
 
+def test_a_file_with_another_name_elsewhere_is_read_only_if_a_person_allows_it(project, secret):
+    os.link(secret, project.folder / "innocent.txt")
+    assert "hard links" in project.error("read_file", path="innocent.txt").message
+    assert "secret" not in str(project.error("search", path="innocent.txt", query="secret").details)
+    assert project.call("search", query="secret")["matches"] == []
+    with pytest.raises(ApprovalNeededError, match="hard links"):
+        project.tools.run(invocation("code.read_file", {"path": "innocent.txt"}, 20.0))
+
+    allowed = project.approved("read_file", str(project.folder / "innocent.txt"), path="innocent.txt")
+
+    assert allowed.result.content["content"] == "secret"
+
+
 @pytest.mark.parametrize(
     "name", [".env", ".env.local", "server.pem", "id.key", ".ENV", "Server.PEM", "ID.KEY", ".Env.Local"]
 )
