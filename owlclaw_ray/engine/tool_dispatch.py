@@ -30,6 +30,7 @@ from owlclaw_ray.engine.entries import tool_finished
 from owlclaw_ray.engine.permission import Cleared, PermissionGate, Refused, Unclear, refusal
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.started_run import StartedRun
 from owlclaw_ray.engine.turn_order import Lane, groups, lane_of
 from owlclaw_ray.ids import RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
@@ -39,19 +40,6 @@ from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutc
 _AGENT_TOOL_ATTEMPTS = 5
 """Of agent tools that nothing is configured for: what fails there is the way to the store, and they may be repeated."""
 _SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
-
-
-_UNKNOWN_ENDS = frozenset({"timeout", "execution_failed"})
-"""Types of errors after which a call may have done what it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartedRun:
-    """A call started a run that is not over."""
-
-    call_id: ToolCallId
-    run_id: RunId
-
 
 Answer: TypeAlias = ToolResult | ApprovalRequest | StartedRun
 
@@ -71,7 +59,7 @@ class ToolDispatch:
     begun: set[ToolCallId] = field(default_factory=set)
     """Calls that were handed to `tools`."""
     abandoned: list[RunId] = field(default_factory=list)
-    """Runs that calls may have started which then failed."""
+    """Runs that calls started, or may have, which then failed."""
     admitted: set[ToolCallId] = field(default_factory=set)
     """Calls that the rules admitted; they are not asked twice about one that waits for an approver in this process."""
 
@@ -110,12 +98,9 @@ class ToolDispatch:
 
         Return the runs that these calls may have started: they have nobody to report to any more.
         """
-        conversation = self.journal.conversation
-        started = []
-        for call in conversation.unanswered():
-            known = call.call_id in conversation.started | conversation.interrupted | self.begun
-            if known and self._canonical(call) in STARTING:
-                started.append(child_run_id(self._idempotency_key(call)))
+        for call in self.journal.conversation.unanswered():
+            known = self._may_have_begun(call)
+            if known and self._started_by(call) is not None:
                 self._abort(call, "cancelled", f"what it started was cancelled: {why}", why)
             elif not known:
                 self._refuse(call, NOT_EXECUTED, why)
@@ -123,7 +108,18 @@ class ToolDispatch:
                 self._abort(call, "cancelled", f"it was stopped: {why}", why)
             else:
                 self._abort(call, "uncertain", f"it may or may not have acted: it was stopped, because {why}", why)
-        return started
+        return self.take_abandoned()
+
+    def _may_have_begun(self, call: ToolCall) -> bool:
+        conversation, call_id = self.journal.conversation, call.call_id
+        return call_id in conversation.started | conversation.interrupted | conversation.awaited.keys() | self.begun
+
+    def _started_by(self, call: ToolCall) -> RunId | None:
+        """Return the run that the call starts once it is begun, if it does."""
+        awaited = self.journal.conversation.awaited.get(call.call_id)
+        if awaited is not None:
+            return awaited.run_id
+        return child_run_id(self._idempotency_key(call)) if self._canonical(call) in STARTING else None
 
     def _abort(self, call: ToolCall, type_: str, message: str, why: str) -> None:
         metadata = {"aborted": True, "abort_reason": why}
@@ -204,9 +200,6 @@ class ToolDispatch:
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
         if outcome.started is not None:
             return StartedRun(call.call_id, outcome.started)
-        error = outcome.result.error
-        if tool.name in STARTING and error is not None and error.type in _UNKNOWN_ENDS:
-            self.abandoned.append(child_run_id(self._idempotency_key(call)))
         if cleared.stage is Stage.APPROVED:
             executed = None if cleared.arguments == call.arguments else cleared.arguments
             outcome = replace(outcome, hooks=(*cleared.hooks, *outcome.hooks), arguments=executed)
@@ -239,7 +232,7 @@ class ToolDispatch:
         return _AGENT_TOOL_ATTEMPTS if invocation.tool in AGENT_TOOLS else 1
 
     def take_abandoned(self) -> Sequence[RunId]:
-        """Return runs that calls may have started though they failed: nobody will hear of what comes of these."""
+        """Return the runs that calls started, or may have, though they failed: nobody will hear of what comes of these."""
         taken = tuple(self.abandoned)
         self.abandoned.clear()
         return taken
@@ -279,6 +272,9 @@ class ToolDispatch:
         self.journal.record(EntryKind.TOOL_FINISHED, data)
         self.journal.audit(LedgerKind.TOOL_CALL, call.call_id, data)
         self.journal.audit_all(outcome.records)
+        error, started = outcome.result.error, self._started_by(call)
+        if started and error is not None and error.type != CHILD_FAILED and self._may_have_begun(call):
+            self.abandoned.append(started)
         return outcome.result
 
     def _schedules_made(self) -> int:
