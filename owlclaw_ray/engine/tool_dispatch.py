@@ -277,25 +277,24 @@ class ToolDispatch:
             self.abandoned.append(started)
         return outcome.result
 
-    def _schedules_made(self) -> int:
-        return sum(tool in _SCHEDULING for tool in self.journal.conversation.tools_called)
-
     def _limit_reached(self, call: ToolCall, tool: ToolDefinition) -> str:
         """Return which limit of its run keeps the call from being made; empty if none does."""
         limits = self.limits
-        if tool.name in _SCHEDULING and self._schedules_made() >= limits.schedules_per_run:
+        if tool.name in _SCHEDULING and not self._among_first(call, _SCHEDULING, limits.schedules_per_run):
             return f"a run may make {limits.schedules_per_run} schedules, and this one has"
-        if tool.name in STARTING and not self._may_start(call, limits.children_per_run):
+        if tool.name in STARTING and not self._among_first(call, STARTING, limits.children_per_run):
             return f"a run may start {limits.children_per_run} others, and this one has"
         return ""
 
-    def _may_start(self, call: ToolCall, limit: int) -> bool:
-        """Return whether the call is among the first of its run that start others."""
+    def _among_first(self, call: ToolCall, tools: frozenset[str], limit: int) -> bool:
+        """Return whether the call is among the first of its run to these tools, in the model's order: whatever runs beside it."""
         conversation = self.journal.conversation
         before = sum(
-            outcome.tool in STARTING for outcome in conversation.outcomes if outcome.call_id not in conversation.calls
+            outcome.tool in tools and outcome.error != NOT_EXECUTED
+            for outcome in conversation.outcomes
+            if outcome.call_id not in conversation.calls
         )
-        of_turn = [each for each in conversation.calls.values() if self._canonical(each) in STARTING]
+        of_turn = [each for each in conversation.calls.values() if self._canonical(each) in tools]
         return before + of_turn.index(call) < limit
 
     def _canonical(self, call: ToolCall) -> str:
