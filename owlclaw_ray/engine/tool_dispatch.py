@@ -125,6 +125,9 @@ class ToolDispatch:
         metadata = {"aborted": True, "abort_reason": why}
         result = ToolResult(call.call_id, error=ToolError(type_, message), metadata=metadata)
         self._finish(call, self._canonical(call), ToolOutcome(result, duration_ms=0))
+        tool = self.visible.by_wire_name.get(call.name)
+        if tool is not None:
+            self.rules.ended(tool, call.call_id)
 
     async def _together(self, calls: Sequence[ToolCall]) -> Sequence[Answer]:
         if len(calls) == 1:

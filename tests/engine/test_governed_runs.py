@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from datetime import UTC, datetime
 
 import orjson
@@ -369,6 +370,33 @@ async def test_a_cancelled_run_gives_back_what_it_reserved(agents, tmp_path):
 
     account = "b.money.2026-11-22@default/watch"
     assert (reserved, after) == (({account: (0, 50_000_000)}, 1), ({account: (0, 0)}, 0))
+
+
+def paying_once(agents, *turns, **options):
+    pays = {"name": "pays", "unit": "calls", "limit": 1, "period": "day", "tools": ["shop.*"]}
+    agents.script(*turns, {"text": "x"}, governance={"confirmed": ["*"], "budgets": [pays]}, **options)
+
+
+async def test_a_call_that_is_cut_off_is_charged(agents, tmp_path):
+    """What was begun may have done what it does, whatever ended it: the next run has no call left."""
+    app, begun, gate = OwlClaw("shop"), threading.Event(), threading.Event()
+
+    @app.handler("hang", effect="idempotent")
+    def hang() -> bool:
+        begun.set()
+        return gate.wait(60)
+
+    paying_once(agents, calls(("shop.hang", {})))
+    async with runtime_of(agents, tmp_path, app, clock=ManualClock(SUNDAY)) as runtime:
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
+        await asyncio.to_thread(begun.wait)
+        await runtime.cancel(DEFAULT_TENANT, accepted.run_id)
+        run = await runtime.outcome(accepted)
+        gate.set()
+        told, held = await results(runtime, run), await books(runtime)
+
+    assert told == ["uncertain"]
+    assert held == ({"pays.calls.2026-11-22@default/watch": (1, 0)}, 0)
 
 
 async def test_a_tool_that_may_be_called_once_a_day_is_refused_and_then_hidden(agents, tmp_path):
