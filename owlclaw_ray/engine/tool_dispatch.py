@@ -184,9 +184,17 @@ class ToolDispatch:
             case Cleared():
                 return await self._run(call, tool, clearance)
             case Refused():
+                self._withdraw(call)
                 return self._finish(call, tool.name, refusal(call, clearance))
             case ApprovalRequest():
+                self._withdraw(call)
                 return clearance
+
+    def _withdraw(self, call: ToolCall) -> None:
+        """Have an admitted call hold nothing of budgets that is not made now: who decides about it may take a day."""
+        if call.call_id in self.admitted:
+            self.admitted.discard(call.call_id)
+            self.rules.withdrawn(call.call_id)
 
     async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> Answer:
         refused = None if call.call_id in self.admitted else await self.rules.admit(tool, call.call_id)

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import orjson
 
-from owlclaw_ray import OwlClaw
+from owlclaw_ray import ApprovalNeededError, OwlClaw, ToolContext
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.approval import Decision
+from owlclaw_ray.domain.approval import ApprovalDecision, Decision
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
@@ -20,7 +20,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import LedgerFilter
+from owlclaw_ray.ports.store import ApprovalFilter, LedgerFilter
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
@@ -397,6 +397,33 @@ async def test_a_call_that_is_cut_off_is_charged(agents, tmp_path):
 
     assert told == ["uncertain"]
     assert held == ({"pays.calls.2026-11-22@default/watch": (1, 0)}, 0)
+
+
+async def test_a_call_whose_tool_asks_holds_no_budget_while_it_waits_for_a_person(agents, tmp_path):
+    app, paid = OwlClaw("shop"), []
+
+    @app.handler("give", effect="idempotent")
+    def give(context: ToolContext) -> str:
+        if not context.approved:
+            raise ApprovalNeededError("all", "it is much")
+        paid.append(1)
+        return "given"
+
+    paying_once(agents, calls(("shop.give", {})))
+    async with runtime_of(agents, tmp_path, app, clock=ManualClock(SUNDAY)) as runtime:
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
+        while not (asked := await runtime.approvals(ApprovalFilter(DEFAULT_TENANT))):
+            await asyncio.sleep(0)
+        waiting = await books(runtime)
+        decision = ApprovalDecision(Decision.ALLOW_ONCE)
+        await runtime.decide(DEFAULT_TENANT, asked[0].request.approval_id, decision)
+        told = await results(runtime, await runtime.outcome(accepted))
+        after = await books(runtime)
+
+    account = "pays.calls.2026-11-22@default/watch"
+    assert waiting == ({account: (0, 0)}, 0)
+    assert (told, paid) == (["given"], [1])
+    assert after == ({account: (1, 0)}, 0)
 
 
 async def test_a_tool_that_may_be_called_once_a_day_is_refused_and_then_hidden(agents, tmp_path):
