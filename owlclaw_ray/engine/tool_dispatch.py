@@ -147,6 +147,12 @@ class ToolDispatch:
         tool = self.visible.by_wire_name.get(call.name)
         if tool is None:
             return self._refuse(call, "tool_not_available", self.visible.unknown(call.name))
+        awaited = self.journal.conversation.awaited.get(call.call_id)
+        if awaited is not None:
+            return await self._fetch(call, tool, awaited)
+        return await self._make(call, tool)
+
+    async def _make(self, call: ToolCall, tool: ToolDefinition) -> Answer:
         limit = self._limit_reached(call, tool)
         if limit:
             return self._refuse(call, "limit_reached", limit)
@@ -163,6 +169,12 @@ class ToolDispatch:
                 return await self._check(call, tool, reason)
             case clearance:
                 return await self._pass(call, tool, clearance)
+
+    async def _fetch(self, call: ToolCall, tool: ToolDefinition, awaited: StartedRun) -> Answer:
+        """Make a call again that started a run: it was permitted, and admitted, and passed its hooks."""
+        self.admitted.add(call.call_id)
+        arguments = call.arguments if awaited.executed is None else awaited.executed
+        return await self._run(call, tool, Cleared(arguments, Stage.APPROVED, awaited.hooks))
 
     async def _check(self, call: ToolCall, tool: ToolDefinition, reason: str) -> Answer:
         """Look at what a call would do, its hooks included, before anybody is asked about it."""
@@ -209,11 +221,11 @@ class ToolDispatch:
         if outcome.checked is not None and cleared.stage is Stage.RUN:
             self.begun.discard(call.call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
-        if outcome.started is not None:
-            return StartedRun(call.call_id, outcome.started)
         if cleared.stage is Stage.APPROVED:
             executed = None if cleared.arguments == call.arguments else cleared.arguments
             outcome = replace(outcome, hooks=(*cleared.hooks, *outcome.hooks), arguments=executed)
+        if outcome.started is not None:
+            return StartedRun(call.call_id, outcome.started, outcome.arguments, outcome.hooks)
         self._finish(call, tool.name, outcome)
         self.rules.ended(tool, call.call_id)
         return outcome.result

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import threading
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owlclaw_ray import OwlClaw
+from owlclaw_ray import Change, Deny, OwlClaw
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, ORCHESTRATING, OUTLASTING
@@ -375,6 +376,29 @@ async def test_an_agent_whose_start_fails_when_it_is_made_again_is_ended(world, 
     assert errors == {"broken_definition", "denied"}
     assert run.status is RunStatus.COMPLETED
     assert child.status is RunStatus.CANCELLED
+
+
+async def test_the_answer_of_a_started_run_is_fetched_past_the_hooks_that_saw_its_call(world):
+    """The call is made again when the run is over, in this process or another: no hook can deny what it let pass."""
+    seen = []
+
+    @world.app.before_tool("agent.create_sub_agent")
+    def once(use):
+        seen.append(use.arguments["assignment"])
+        if len(seen) > 1:
+            return Deny("only once")
+        return Change(arguments={**use.arguments, "assignment": "count the tables"})
+
+    world.define("lead", calls(sub("clerk", "count the chairs")), DONE)
+    world.define("clerk", {"text": "did {{ payload.assignment }}"})
+    async with world.runtime() as runtime:
+        run = await runtime.trigger("lead")
+        [result] = await results(runtime, run)
+
+    assert seen == ["count the chairs"]
+    assert result["content"]["answer"] == "did count the tables"
+    assert [each["verdict"] for each in result["hooks"]] == ["changed"]
+    assert json.loads(result["executed"])["assignment"] == "count the tables"
 
 
 async def test_a_run_whose_parent_is_over_before_it_begins_does_nothing(world):
