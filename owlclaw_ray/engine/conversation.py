@@ -20,6 +20,7 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.engine.approval_entries import decision_of
 from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, replied_usage
+from owlclaw_ray.engine.started_run import StartedRun, started_runs
 from owlclaw_ray.ids import ToolCallId
 
 NOT_EXECUTED = "not_executed"
@@ -45,7 +46,9 @@ class Conversation:
     started: set[ToolCallId] = field(default_factory=set)
     """`once` calls that were begun."""
     interrupted: frozenset[ToolCallId] = frozenset()
-    """Calls that had no result when the run was taken over, or that wait for runs: they may have been, or were, begun."""
+    """Calls that had no result when the run was taken over: they may have been begun."""
+    awaited: dict[ToolCallId, StartedRun] = field(default_factory=dict)
+    """The runs that calls of the last reply started, as far as the run has waited since."""
     asked: dict[ToolCallId, JsonObject] = field(default_factory=dict)
     """What approvals were requested for calls of the last reply: data of the entries."""
     decided: dict[ToolCallId, ApprovalDecision] = field(default_factory=dict)
@@ -93,13 +96,13 @@ class Conversation:
                 calls = replied_calls(data)
                 self.messages.append(Message(Role.ASSISTANT, data["text"], calls))
                 self.calls, self.results = {call.call_id: call for call in calls}, {}
-                self.asked, self.decided = {}, {}
+                self.asked, self.decided, self.awaited = {}, {}, {}
                 self.calls_before = self.tool_calls
                 self.known_calls.update(self.calls)
             case EntryKind.RUN_RESUMED:
                 self.interrupted = frozenset(call.call_id for call in self.unanswered())
             case EntryKind.RUN_WAITING:
-                self.interrupted |= {ToolCallId(call_id) for call_id in data.get("runs", ())}
+                self.awaited |= started_runs(data)
             case EntryKind.APPROVAL_REQUESTED:
                 call_id = ToolCallId(data["call_id"])
                 self.asked[call_id] = data

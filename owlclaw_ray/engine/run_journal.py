@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -19,9 +19,10 @@ from owlclaw_ray.engine.approval_entries import request_data, requested_record
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.entries import run_finished
+from owlclaw_ray.engine.started_run import StartedRun, started_data
 from owlclaw_ray.engine.storable import storable
 from owlclaw_ray.errors import StaleEpochError
-from owlclaw_ray.ids import RecordId, ReservationId, RunId, ToolCallId, derived_id
+from owlclaw_ray.ids import RecordId, ReservationId, RunId, derived_id
 from owlclaw_ray.ports.clock import Clock, Timer
 from owlclaw_ray.ports.store import (
     Appended,
@@ -139,8 +140,10 @@ class RunJournal:
         self._stop_flusher()
         await asyncio.shield(asyncio.ensure_future(self._append()))
 
-    async def wait_for(self, requests: Sequence[ApprovalRequest]) -> bool:
+    async def wait_for(self, requests: Sequence[ApprovalRequest], runs: Sequence[StartedRun] = ()) -> bool:
         """Commit everything, ask for these approvals and give the run up; raises StaleEpochError.
+
+        `runs` were started by calls of the same group: they go on meanwhile, and the run waits for them when it goes on itself.
 
         Return False if the run was asked to end: then it does not wait and is still to be finished here. A cancelled call does
         not undo the write.
@@ -148,16 +151,17 @@ class RunJournal:
         for request in requests:
             self.record(EntryKind.APPROVAL_REQUESTED, request_data(request))
             self.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
-        self.record(EntryKind.RUN_WAITING, {"approvals": [request.approval_id for request in requests]})
+        waiting = {"approvals": [request.approval_id for request in requests], **started_data(runs)}
+        self.record(EntryKind.RUN_WAITING, waiting)
         self._stop_flusher()
         asked = tuple(requests)
         return await asyncio.shield(asyncio.ensure_future(self._hand_over(lambda *facts: self._ask(asked, *facts))))
 
-    async def wait_for_runs(self, runs: Mapping[ToolCallId, RunId]) -> bool:
-        """Commit everything, and give the run up until the runs that these calls started are over; as `wait_for`."""
-        self.record(EntryKind.RUN_WAITING, {"approvals": [], "runs": dict(runs)})
+    async def wait_for_runs(self, runs: Sequence[StartedRun]) -> bool:
+        """Commit everything, and give the run up until these are over; as `wait_for`."""
+        self.record(EntryKind.RUN_WAITING, {"approvals": [], **started_data(runs)})
         self._stop_flusher()
-        ids = tuple(runs.values())
+        ids = tuple(each.run_id for each in runs)
         return await asyncio.shield(
             asyncio.ensure_future(self._hand_over(lambda *facts: self._await_runs(ids, *facts)))
         )

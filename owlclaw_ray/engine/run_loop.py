@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -30,8 +30,9 @@ from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.short_term import ShortTermMemory
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill_body
+from owlclaw_ray.engine.started_run import StartedRun
 from owlclaw_ray.engine.tokens import estimate_tokens
-from owlclaw_ray.engine.tool_dispatch import StartedRun, ToolDispatch
+from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
 from owlclaw_ray.errors import (
     BudgetExhaustedError,
@@ -78,13 +79,15 @@ class Approvals:
     """What a run needs before it can go on."""
 
     requests: tuple[ApprovalRequest, ...]
+    runs: tuple[StartedRun, ...]
+    """Runs that it started in the same group of calls, and that are not over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """The runs that have to be over before the one that started them can go on, by the calls that did."""
 
-    runs: Mapping[ToolCallId, RunId]
+    runs: tuple[StartedRun, ...]
 
 
 class RunLoop:
@@ -139,12 +142,12 @@ class RunLoop:
 
     async def _wait_for(self, what: Approvals | Started) -> bool:
         match what:
-            case Approvals(requests):
-                return await self._journal.wait_for(requests)
+            case Approvals(requests, runs):
+                return await self._journal.wait_for(requests, runs)
             case Started(runs):
                 waits = await self._journal.wait_for_runs(runs)
                 if waits and self._services.family is not None:
-                    self._services.family.waits(self._run, tuple(runs.values()))
+                    self._services.family.waits(self._run, tuple(each.run_id for each in runs))
                 return waits
 
     async def _execute(self) -> RunResult | Approvals | Started:
@@ -196,9 +199,7 @@ class RunLoop:
         if self._asking:
             error = {"error": _reason(result)}
             self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", error)
-        if self._conversation.unanswered():
-            return (self._dispatch or self._new_dispatch()).close(_reason(result))
-        return ()
+        return (self._dispatch or self._new_dispatch()).close(_reason(result))
 
     def _new_dispatch(self) -> ToolDispatch:
         definition, services = self._definition, self._services
@@ -259,10 +260,11 @@ class RunLoop:
             needed = await dispatch.execute(calls[:allowed])
             await _end_started(self._run, self._services, dispatch.take_abandoned())
             asked = tuple(each for each in needed if isinstance(each, ApprovalRequest))
+            runs = tuple(each for each in needed if isinstance(each, StartedRun))
             if asked:
-                return Approvals(asked)
-            if needed:
-                return Started({each.call_id: each.run_id for each in needed if isinstance(each, StartedRun)})
+                return Approvals(asked, runs)
+            if runs:
+                return Started(runs)
             self._remember_calls(calls[:allowed])
         if len(calls) <= allowed:
             return None

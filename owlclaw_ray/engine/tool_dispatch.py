@@ -30,6 +30,7 @@ from owlclaw_ray.engine.entries import tool_finished
 from owlclaw_ray.engine.permission import Cleared, PermissionGate, Refused, Unclear, refusal
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.started_run import StartedRun
 from owlclaw_ray.engine.turn_order import Lane, groups, lane_of
 from owlclaw_ray.ids import RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
@@ -39,19 +40,6 @@ from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutc
 _AGENT_TOOL_ATTEMPTS = 5
 """Of agent tools that nothing is configured for: what fails there is the way to the store, and they may be repeated."""
 _SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
-
-
-_UNKNOWN_ENDS = frozenset({"timeout", "execution_failed"})
-"""Types of errors after which a call may have done what it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartedRun:
-    """A call started a run that is not over."""
-
-    call_id: ToolCallId
-    run_id: RunId
-
 
 Answer: TypeAlias = ToolResult | ApprovalRequest | StartedRun
 
@@ -71,7 +59,7 @@ class ToolDispatch:
     begun: set[ToolCallId] = field(default_factory=set)
     """Calls that were handed to `tools`."""
     abandoned: list[RunId] = field(default_factory=list)
-    """Runs that calls may have started which then failed."""
+    """Runs that calls started, or may have, which then failed."""
     admitted: set[ToolCallId] = field(default_factory=set)
     """Calls that the rules admitted; they are not asked twice about one that waits for an approver in this process."""
 
@@ -110,12 +98,9 @@ class ToolDispatch:
 
         Return the runs that these calls may have started: they have nobody to report to any more.
         """
-        conversation = self.journal.conversation
-        started = []
-        for call in conversation.unanswered():
-            known = call.call_id in conversation.started | conversation.interrupted | self.begun
-            if known and self._canonical(call) in STARTING:
-                started.append(child_run_id(self._idempotency_key(call)))
+        for call in self.journal.conversation.unanswered():
+            known = self._may_have_begun(call)
+            if known and self._started_by(call) is not None:
                 self._abort(call, "cancelled", f"what it started was cancelled: {why}", why)
             elif not known:
                 self._refuse(call, NOT_EXECUTED, why)
@@ -123,12 +108,26 @@ class ToolDispatch:
                 self._abort(call, "cancelled", f"it was stopped: {why}", why)
             else:
                 self._abort(call, "uncertain", f"it may or may not have acted: it was stopped, because {why}", why)
-        return started
+        return self.take_abandoned()
+
+    def _may_have_begun(self, call: ToolCall) -> bool:
+        conversation, call_id = self.journal.conversation, call.call_id
+        return call_id in conversation.started | conversation.interrupted | conversation.awaited.keys() | self.begun
+
+    def _started_by(self, call: ToolCall) -> RunId | None:
+        """Return the run that the call starts once it is begun, if it does."""
+        awaited = self.journal.conversation.awaited.get(call.call_id)
+        if awaited is not None:
+            return awaited.run_id
+        return child_run_id(self._idempotency_key(call)) if self._canonical(call) in STARTING else None
 
     def _abort(self, call: ToolCall, type_: str, message: str, why: str) -> None:
         metadata = {"aborted": True, "abort_reason": why}
         result = ToolResult(call.call_id, error=ToolError(type_, message), metadata=metadata)
         self._finish(call, self._canonical(call), ToolOutcome(result, duration_ms=0))
+        tool = self.visible.by_wire_name.get(call.name)
+        if tool is not None:
+            self.rules.ended(tool, call.call_id)
 
     async def _together(self, calls: Sequence[ToolCall]) -> Sequence[Answer]:
         if len(calls) == 1:
@@ -148,6 +147,12 @@ class ToolDispatch:
         tool = self.visible.by_wire_name.get(call.name)
         if tool is None:
             return self._refuse(call, "tool_not_available", self.visible.unknown(call.name))
+        awaited = self.journal.conversation.awaited.get(call.call_id)
+        if awaited is not None:
+            return await self._fetch(call, tool, awaited)
+        return await self._make(call, tool)
+
+    async def _make(self, call: ToolCall, tool: ToolDefinition) -> Answer:
         limit = self._limit_reached(call, tool)
         if limit:
             return self._refuse(call, "limit_reached", limit)
@@ -164,6 +169,12 @@ class ToolDispatch:
                 return await self._check(call, tool, reason)
             case clearance:
                 return await self._pass(call, tool, clearance)
+
+    async def _fetch(self, call: ToolCall, tool: ToolDefinition, awaited: StartedRun) -> Answer:
+        """Make a call again that started a run: it was permitted, and admitted, and passed its hooks."""
+        self.admitted.add(call.call_id)
+        arguments = call.arguments if awaited.executed is None else awaited.executed
+        return await self._run(call, tool, Cleared(arguments, Stage.APPROVED, awaited.hooks))
 
     async def _check(self, call: ToolCall, tool: ToolDefinition, reason: str) -> Answer:
         """Look at what a call would do, its hooks included, before anybody is asked about it."""
@@ -185,9 +196,17 @@ class ToolDispatch:
             case Cleared():
                 return await self._run(call, tool, clearance)
             case Refused():
+                self._withdraw(call)
                 return self._finish(call, tool.name, refusal(call, clearance))
             case ApprovalRequest():
+                self._withdraw(call)
                 return clearance
+
+    def _withdraw(self, call: ToolCall) -> None:
+        """Have an admitted call hold nothing of budgets that is not made now: who decides about it may take a day."""
+        if call.call_id in self.admitted:
+            self.admitted.discard(call.call_id)
+            self.rules.withdrawn(call.call_id)
 
     async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> Answer:
         refused = None if call.call_id in self.admitted else await self.rules.admit(tool, call.call_id)
@@ -202,14 +221,11 @@ class ToolDispatch:
         if outcome.checked is not None and cleared.stage is Stage.RUN:
             self.begun.discard(call.call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
-        if outcome.started is not None:
-            return StartedRun(call.call_id, outcome.started)
-        error = outcome.result.error
-        if tool.name in STARTING and error is not None and error.type in _UNKNOWN_ENDS:
-            self.abandoned.append(child_run_id(self._idempotency_key(call)))
         if cleared.stage is Stage.APPROVED:
             executed = None if cleared.arguments == call.arguments else cleared.arguments
             outcome = replace(outcome, hooks=(*cleared.hooks, *outcome.hooks), arguments=executed)
+        if outcome.started is not None:
+            return StartedRun(call.call_id, outcome.started, outcome.arguments, outcome.hooks)
         self._finish(call, tool.name, outcome)
         self.rules.ended(tool, call.call_id)
         return outcome.result
@@ -239,7 +255,7 @@ class ToolDispatch:
         return _AGENT_TOOL_ATTEMPTS if invocation.tool in AGENT_TOOLS else 1
 
     def take_abandoned(self) -> Sequence[RunId]:
-        """Return runs that calls may have started though they failed: nobody will hear of what comes of these."""
+        """Return the runs that calls started, or may have, though they failed: nobody will hear of what comes of these."""
         taken = tuple(self.abandoned)
         self.abandoned.clear()
         return taken
@@ -279,27 +295,29 @@ class ToolDispatch:
         self.journal.record(EntryKind.TOOL_FINISHED, data)
         self.journal.audit(LedgerKind.TOOL_CALL, call.call_id, data)
         self.journal.audit_all(outcome.records)
+        error, started = outcome.result.error, self._started_by(call)
+        if started and error is not None and error.type != CHILD_FAILED and self._may_have_begun(call):
+            self.abandoned.append(started)
         return outcome.result
-
-    def _schedules_made(self) -> int:
-        return sum(tool in _SCHEDULING for tool in self.journal.conversation.tools_called)
 
     def _limit_reached(self, call: ToolCall, tool: ToolDefinition) -> str:
         """Return which limit of its run keeps the call from being made; empty if none does."""
         limits = self.limits
-        if tool.name in _SCHEDULING and self._schedules_made() >= limits.schedules_per_run:
+        if tool.name in _SCHEDULING and not self._among_first(call, _SCHEDULING, limits.schedules_per_run):
             return f"a run may make {limits.schedules_per_run} schedules, and this one has"
-        if tool.name in STARTING and not self._may_start(call, limits.children_per_run):
+        if tool.name in STARTING and not self._among_first(call, STARTING, limits.children_per_run):
             return f"a run may start {limits.children_per_run} others, and this one has"
         return ""
 
-    def _may_start(self, call: ToolCall, limit: int) -> bool:
-        """Return whether the call is among the first of its run that start others."""
+    def _among_first(self, call: ToolCall, tools: frozenset[str], limit: int) -> bool:
+        """Return whether the call is among the first of its run to these tools, in the model's order: whatever runs beside it."""
         conversation = self.journal.conversation
         before = sum(
-            outcome.tool in STARTING for outcome in conversation.outcomes if outcome.call_id not in conversation.calls
+            outcome.tool in tools and outcome.error != NOT_EXECUTED
+            for outcome in conversation.outcomes
+            if outcome.call_id not in conversation.calls
         )
-        of_turn = [each for each in conversation.calls.values() if self._canonical(each) in STARTING]
+        of_turn = [each for each in conversation.calls.values() if self._canonical(each) in tools]
         return before + of_turn.index(call) < limit
 
     def _canonical(self, call: ToolCall) -> str:

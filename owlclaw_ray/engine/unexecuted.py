@@ -28,6 +28,9 @@ class NothingAllowed:
     def ended(self, tool: ToolDefinition, call_id: ToolCallId) -> None:
         """Learn nothing."""
 
+    def withdrawn(self, call_id: ToolCallId) -> None:
+        """Learn nothing."""
+
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
         """Refuse every model call."""
         del used, calls

@@ -137,6 +137,14 @@ class RunBudgets:
                 used = self._calls_of(budget)
                 self._tell(budget, used - 1, used)
 
+    def give_back(self, call_id: ToolCallId) -> None:
+        """Free what was reserved here for a call that is not made."""
+        for counted in self._counted.values():
+            counted.discard(call_id)
+        reserved = self._calls.pop(call_id, None)
+        if reserved is not None:
+            self._till.settle(reserved.reservation_id, ())
+
     def _calls_of(self, budget: Budget) -> int:
         """Return how many calls that the budget counts were begun in this run, by earlier activations too."""
         for outcome in self._outcomes[self._seen :]:

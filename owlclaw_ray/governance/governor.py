@@ -106,6 +106,10 @@ class GovernedRun:
         """See RunRules.ended."""
         self._budgets.after_call(tool, call_id)
 
+    def withdrawn(self, call_id: ToolCallId) -> None:
+        """See RunRules.withdrawn."""
+        self._budgets.give_back(call_id)
+
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
         """See RunRules.before_model."""
         return await self._budgets.before_model(request, used, calls)

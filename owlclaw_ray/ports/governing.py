@@ -52,6 +52,10 @@ class RunRules(Protocol):
         """Learn that a call which was admitted, here or by an activation before this one, is over, its end recorded."""
         ...
 
+    def withdrawn(self, call_id: ToolCallId) -> None:
+        """Learn that a call which was admitted here is not made, or not yet: before it is, it is to be admitted again."""
+        ...
+
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
         """Return the request as it may be made, given what the run's model calls used so far.
 

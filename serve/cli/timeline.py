@@ -89,10 +89,10 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
 
 
 def _awaited(data: JsonObject) -> str:
-    runs = data.get("runs", {})
-    if runs:
-        return f"for the runs that it started: {', '.join(runs.values())}"
-    return f"for approvals: {', '.join(data.get('approvals', ()))}"
+    runs, approvals = data.get("runs", {}), data.get("approvals", ())
+    of_runs = [f"for the runs that it started: {', '.join(runs.values())}"] if runs else []
+    of_people = [f"for approvals: {', '.join(approvals)}"] if approvals or not runs else []
+    return "; ".join((*of_people, *of_runs))
 
 
 def _prompt(data: JsonObject) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import threading
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owlclaw_ray import OwlClaw
+from owlclaw_ray import Change, Deny, OwlClaw
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, ORCHESTRATING, OUTLASTING
@@ -27,6 +28,7 @@ from owlclaw_ray.ports.store import ApprovalFilter, LedgerFilter, RunFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
+from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.host import HostTools
 
 DONE = {"text": "done"}
@@ -330,6 +332,85 @@ async def test_the_end_of_a_run_is_the_end_of_those_that_it_waits_for(world):
     assert len(children) == 3
     assert {each.status for each in children} == {RunStatus.CANCELLED}
     assert errors == {"cancelled"}
+
+
+async def pending(runtime):
+    while not (asked := await runtime.approvals(ApprovalFilter(DEFAULT_TENANT))):
+        await asyncio.sleep(0)
+    return asked[0].request.approval_id
+
+
+async def children_of(runtime, run):
+    """The runs that another one started, when all of them are over."""
+    while True:
+        children = [each for each in await all_runs(runtime) if each.run_id != run.run_id]
+        if all(each.status.final for each in children):
+            return children
+        await asyncio.sleep(0)
+
+
+def sleeping(world):
+    """Define a clerk whose run does not end by itself, and a lead that starts it beside a call that asks."""
+    asking = calls(sub("clerk", "one"), worker("clerk", "a", "two"))
+    world.define("lead", asking, DONE, permissions={"ask": ["agent.dispatch_worker"]})
+    world.define("clerk", {"text": "never", "latency": 600})
+
+
+async def test_a_run_that_waits_for_a_person_ends_what_it_started_when_it_ends(world):
+    sleeping(world)
+    async with world.runtime() as runtime:
+        accepted = await runtime.submit(AgentRef.parse("lead"), Trigger(TriggerKind.API))
+        await pending(runtime)
+        await runtime.cancel(DEFAULT_TENANT, accepted.run_id)
+        run = await runtime.outcome(accepted)
+        [child] = await children_of(runtime, run)
+
+    assert run.status is RunStatus.CANCELLED
+    assert child.status is RunStatus.CANCELLED
+
+
+async def test_an_agent_whose_start_fails_when_it_is_made_again_is_ended(world, monkeypatch):
+    """After an approval the call that started a run is made again, and gets an error: nobody will hear of the run any more."""
+    sleeping(world)
+
+    def broken(self, tenant, run_id):
+        raise ToolFailureError("broken_definition", "it is broken")
+
+    async with world.runtime() as runtime:
+        accepted = await runtime.submit(AgentRef.parse("lead"), Trigger(TriggerKind.API))
+        approval = await pending(runtime)
+        monkeypatch.setattr(RuntimeAgents, "run", broken)
+        await runtime.decide(DEFAULT_TENANT, approval, ApprovalDecision(Decision.DENY))
+        run = await runtime.outcome(accepted)
+        [child] = await children_of(runtime, run)
+        errors = {each["error"]["type"] for each in await results(runtime, run)}
+
+    assert errors == {"broken_definition", "denied"}
+    assert run.status is RunStatus.COMPLETED
+    assert child.status is RunStatus.CANCELLED
+
+
+async def test_the_answer_of_a_started_run_is_fetched_past_the_hooks_that_saw_its_call(world):
+    """The call is made again when the run is over, in this process or another: no hook can deny what it let pass."""
+    seen = []
+
+    @world.app.before_tool("agent.create_sub_agent")
+    def once(use):
+        seen.append(use.arguments["assignment"])
+        if len(seen) > 1:
+            return Deny("only once")
+        return Change(arguments={**use.arguments, "assignment": "count the tables"})
+
+    world.define("lead", calls(sub("clerk", "count the chairs")), DONE)
+    world.define("clerk", {"text": "did {{ payload.assignment }}"})
+    async with world.runtime() as runtime:
+        run = await runtime.trigger("lead")
+        [result] = await results(runtime, run)
+
+    assert seen == ["count the chairs"]
+    assert result["content"]["answer"] == "did count the tables"
+    assert [each["verdict"] for each in result["hooks"]] == ["changed"]
+    assert json.loads(result["executed"])["assignment"] == "count the tables"
 
 
 async def test_a_run_whose_parent_is_over_before_it_begins_does_nothing(world):

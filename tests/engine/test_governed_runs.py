@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from datetime import UTC, datetime
 
 import orjson
 
-from owlclaw_ray import OwlClaw
+from owlclaw_ray import ApprovalNeededError, OwlClaw, ToolContext
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.approval import Decision
+from owlclaw_ray.domain.approval import ApprovalDecision, Decision
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
@@ -19,7 +20,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import LedgerFilter
+from owlclaw_ray.ports.store import ApprovalFilter, LedgerFilter
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
@@ -369,6 +370,60 @@ async def test_a_cancelled_run_gives_back_what_it_reserved(agents, tmp_path):
 
     account = "b.money.2026-11-22@default/watch"
     assert (reserved, after) == (({account: (0, 50_000_000)}, 1), ({account: (0, 0)}, 0))
+
+
+def paying_once(agents, *turns, **options):
+    pays = {"name": "pays", "unit": "calls", "limit": 1, "period": "day", "tools": ["shop.*"]}
+    agents.script(*turns, {"text": "x"}, governance={"confirmed": ["*"], "budgets": [pays]}, **options)
+
+
+async def test_a_call_that_is_cut_off_is_charged(agents, tmp_path):
+    """What was begun may have done what it does, whatever ended it: the next run has no call left."""
+    app, begun, gate = OwlClaw("shop"), threading.Event(), threading.Event()
+
+    @app.handler("hang", effect="idempotent")
+    def hang() -> bool:
+        begun.set()
+        return gate.wait(60)
+
+    paying_once(agents, calls(("shop.hang", {})))
+    async with runtime_of(agents, tmp_path, app, clock=ManualClock(SUNDAY)) as runtime:
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
+        await asyncio.to_thread(begun.wait)
+        await runtime.cancel(DEFAULT_TENANT, accepted.run_id)
+        run = await runtime.outcome(accepted)
+        gate.set()
+        told, held = await results(runtime, run), await books(runtime)
+
+    assert told == ["uncertain"]
+    assert held == ({"pays.calls.2026-11-22@default/watch": (1, 0)}, 0)
+
+
+async def test_a_call_whose_tool_asks_holds_no_budget_while_it_waits_for_a_person(agents, tmp_path):
+    app, paid = OwlClaw("shop"), []
+
+    @app.handler("give", effect="idempotent")
+    def give(context: ToolContext) -> str:
+        if not context.approved:
+            raise ApprovalNeededError("all", "it is much")
+        paid.append(1)
+        return "given"
+
+    paying_once(agents, calls(("shop.give", {})))
+    async with runtime_of(agents, tmp_path, app, clock=ManualClock(SUNDAY)) as runtime:
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
+        while not (asked := await runtime.approvals(ApprovalFilter(DEFAULT_TENANT))):
+            await asyncio.sleep(0)
+        waiting = await books(runtime)
+        decision = ApprovalDecision(Decision.ALLOW_ONCE)
+        await runtime.decide(DEFAULT_TENANT, asked[0].request.approval_id, decision)
+        told = await results(runtime, await runtime.outcome(accepted))
+        after = await books(runtime)
+
+    account = "pays.calls.2026-11-22@default/watch"
+    assert waiting == ({account: (0, 0)}, 0)
+    assert (told, paid) == (["given"], [1])
+    assert after == ({account: (1, 0)}, 0)
 
 
 async def test_a_tool_that_may_be_called_once_a_day_is_refused_and_then_hidden(agents, tmp_path):

@@ -55,9 +55,10 @@ TOOLS = {
         tool("fork_agent", WRITE, Effect.IDEMPOTENT, AGENT),
         tool("peek", READ, Effect.PURE, DANGEROUS),
         tool("risk", WRITE, Effect.ONCE, DANGEROUS),
+        tool("schedule_once", READ, Effect.IDEMPOTENT),
     )
 }
-NAMES = [*TOOLS, "unknown"]
+NAMES = [*(name for name in TOOLS if name != "schedule_once"), "unknown"]
 
 
 class Accepting:
@@ -303,3 +304,13 @@ async def test_calls_that_are_aborted_say_so_and_those_that_ended_keep_their_res
     assert results["0"].content == "0"
     assert results["1"].metadata == {"aborted": True, "abort_reason": "the run was cancelled"}
     assert turn.errors() == {"0": None, "1": "uncertain", "2": "not_executed", "3": "not_executed"}
+
+
+async def test_a_run_makes_no_more_schedules_than_its_limit_in_one_turn_either():
+    turn = Turn(["schedule_once"] * 25)
+
+    await turn.execute()
+
+    errors = turn.errors()
+    assert [errors[call.call_id] for call in turn.calls] == [None] * 20 + ["limit_reached"] * 5
+    assert len(turn.runner.log) == 20

@@ -36,6 +36,8 @@ def test_events_with_data_that_this_version_does_not_know_are_shown(kind: wire.E
 def test_a_run_that_waits_says_for_what():
     assert "for approvals: apr_1, apr_2" in shown("run_waiting", {"approvals": ["apr_1", "apr_2"]})
     assert "for the runs that it started: run_2" in shown("run_waiting", {"approvals": [], "runs": {"call_1": "run_2"}})
+    both = shown("run_waiting", {"approvals": ["apr_1"], "runs": {"call_1": "run_2"}})
+    assert "for approvals: apr_1; for the runs that it started: run_2" in both
 
 
 def test_a_resumed_run_says_that_nothing_is_repeated():
