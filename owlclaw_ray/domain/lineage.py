@@ -59,15 +59,16 @@ def child_agent(tenant: TenantId, definition: str, parent: AgentId, name: str) -
     No two agents share a child: the name is what follows the key's last dot, the parent what comes before it. And no agents can
     wait for each other in a ring: the name of the one that is waited for holds that of the one that waits.
     """
-    key = f"{child_prefix(parent)}{name}"
+    plain, short = child_prefixes(parent)
+    key = f"{plain}{name}"
     if len(key) > _LONGEST_KEY:
-        key = f"{derived_id('family', parent)}.{name}"
+        key = f"{short}{name}"
     return AgentRef.parse(f"{definition}:{key}", tenant)
 
 
-def child_prefix(parent: AgentId) -> str:
-    """Return how the keys of an agent's children begin."""
-    return f"{parent.replace(':', '.', 1)}."
+def child_prefixes(parent: AgentId) -> tuple[str, str]:
+    """Return how the keys of an agent's children begin, and how those begin that would be too long with that."""
+    return f"{parent.replace(':', '.', 1)}.", f"{derived_id('family', parent)}."
 
 
 _LONGEST_KEY = 128

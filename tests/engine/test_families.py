@@ -192,6 +192,21 @@ async def test_a_worker_is_one_agent_that_keeps_its_name_and_its_outcomes(world)
     assert {each["runs"] for name, each in by_name.items() if name != "anna"} == {1}
 
 
+async def test_workers_with_long_names_of_an_agent_with_a_long_key_are_listed_too(world):
+    world.define(
+        "lead",
+        calls(worker("clerk", "a" * 32, "first"), worker("clerk", "b", "second")),
+        calls(("agent.list_workers", {})),
+        DONE,
+    )
+    world.define("clerk", DONE)
+    async with world.runtime() as runtime:
+        run = await runtime.trigger("lead:" + "k" * 95)
+        listed = (await results(runtime, run))[-1]["content"]["workers"]
+
+    assert {each["worker"] for each in listed} == {"a" * 32, "b"}
+
+
 async def test_a_fork_is_told_what_its_parents_run_was(world):
     world.define(
         "lead",

@@ -16,6 +16,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT, ToolListChangedNotification
 
+from owlclaw_ray.adapters.mcp.screening import ToolScreen
 from owlclaw_ray.adapters.mcp.secrets import Secrets
 from owlclaw_ray.adapters.mcp.stdio import ServerProcess
 from owlclaw_ray.domain.json import JsonObject
@@ -191,13 +192,14 @@ class Connection:
 
     async def _serve(self) -> None:
         self.traffic.starts += 1
-        self._stale, ready = anyio.Event(), anyio.Event()
+        self._stale, ready, screen = anyio.Event(), anyio.Event(), ToolScreen()
         async with anyio.create_task_group() as waiting:
             waiting.start_soon(self._hurry, ready)
             async with (
                 self._transport() as transport,
-                Client(transport, message_handler=self._heard, cache=None) as client,
+                Client(screen.over(transport), message_handler=self._heard, cache=None) as client,
             ):
+                screen.version = client.protocol_version
                 await self._list(client)
                 ready.set()
                 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.lineage import child_agent
+from owlclaw_ray.domain.lineage import child_agent, child_prefixes
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.ports.agents import Agents
 from owlclaw_ray.ports.store import AgentRecord
@@ -16,7 +16,6 @@ from owlclaw_ray.tools.agents.starting import checked_agent
 from owlclaw_ray.tools.failure import ToolFailureError
 
 _CAPABILITIES = 1_000
-_ANY = "_"
 
 
 class LookingTools:
@@ -44,8 +43,8 @@ class LookingTools:
         workers = []
         for definition in self._agents.definitions():
             if self._options.allows(definition.name):
-                prefix = child_agent(tenant, definition.name, parent, _ANY).key.removesuffix(_ANY)
-                workers += [_worker(each) for each in self._agents.family(tenant, definition.name, prefix)]
+                for prefix in child_prefixes(parent):
+                    workers += [_worker(each) for each in self._agents.family(tenant, definition.name, prefix)]
         return {"workers": workers}
 
     def inspect_agent(self, arguments: InspectAgent, caller: ToolInvocation) -> JsonObject:

@@ -17,6 +17,7 @@ from owlclaw_ray.errors import ToolArgumentsError
 _FIELD = re.compile(r"\{\{([^{}]*)\}\}")
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 _EVALUATES = re.compile(r"\$\(\(|\[\[|\b(?:eval|let|declare|typeset)\b")
+_SEPARATOR = re.compile(r"[;&|()`\n]")
 _QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|`(?:\\.|[^`\\])*`", re.DOTALL)
 
 
@@ -54,9 +55,10 @@ def filled_arguments(tool: str, args: Iterable[str], arguments: JsonObject) -> l
     filled: list[str] = []
     for arg in args:
         first = _FIELD.match(arg)
+        text = _FIELD.sub(lambda found: _text(tool, found[1], arguments[found[1]]), arg)
         if first is not None and "--" not in filled:
-            _refuse_option(tool, first[1], arguments[first[1]])
-        filled.append(_FIELD.sub(lambda found: _text(tool, found[1], arguments[found[1]]), arg))
+            _refuse_option(tool, first[1], text)
+        filled.append(text)
     return filled
 
 
@@ -64,8 +66,8 @@ def shell_command(tool: str, text: str, arguments: JsonObject) -> Sequence[str]:
     """Return how the shell is started: its text with parameters in the place of fields, then their values."""
     names = list(dict.fromkeys(fields_of(text)))
     for found in _FIELD.finditer(text):
-        if " -- " not in text[: found.start()]:
-            _refuse_option(tool, found[1], arguments[found[1]])
+        if not _ends_options(text[: found.start()]):
+            _refuse_option(tool, found[1], _text(tool, found[1], arguments[found[1]]))
     parametrised = _FIELD.sub(lambda found: f'"${{{names.index(found[1]) + 1}}}"', text)
     return ["/bin/sh", "-c", parametrised, tool, *(_text(tool, name, arguments[name]) for name in names)]
 
@@ -76,8 +78,14 @@ def with_defaults(arguments: JsonObject, schema: JsonObject) -> JsonObject:
     return {name: node["default"] for name, node in properties.items() if "default" in node} | arguments
 
 
-def _refuse_option(tool: str, name: str, value: JsonValue) -> None:
-    if isinstance(value, str) and value.startswith("-"):
+def _ends_options(text: str) -> bool:
+    """Return whether the last command of a shell's text has had its ` -- `."""
+    command = _SEPARATOR.split(_QUOTED.sub("_", text))[-1]
+    return " -- " in command
+
+
+def _refuse_option(tool: str, name: str, text: str) -> None:
+    if text.startswith("-"):
         raise ToolArgumentsError(tool, [f"{name}: begins with '-', and the program would take it for an option"])
 
 

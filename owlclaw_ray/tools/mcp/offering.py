@@ -19,6 +19,8 @@ from owlclaw_ray.tools.schema import plain_schema
 
 RAW_NAME, SERVER = "raw_name", "server"
 """Keys of a definition's metadata: how the server calls the tool, and the server."""
+UNUSABLE = "owlclaw/unusable"
+"""The key of a listed tool's `_meta` that says why it cannot be used, whatever else is said of it."""
 _MOST_TOOLS = 500
 _DESCRIPTION_CHARACTERS = 4_096
 _MOST_SCHEMA_PARTS = 10_000
@@ -47,6 +49,10 @@ def offering_of(server: McpServer, listed: Sequence[JsonObject]) -> Offering:
         raw, rule = str(tool.get("name", "")), _rule(server, str(tool.get("name", "")))
         if not rule.enabled:
             left_out.append(LeftOut(raw, f"mcp.servers.{server.name}.tools turns it off"))
+            continue
+        unusable = _mapping(tool.get("_meta")).get(UNUSABLE)
+        if unusable:
+            left_out.append(LeftOut(raw, str(unusable)))
             continue
         try:
             definition = _definition(server, tool, rule)

@@ -76,6 +76,7 @@ def answer(request):
     return None
 
 
+TOOLS += json.loads(ENVIRONMENT.get("MORE_TOOLS", "[]"))
 if len(sys.argv) > 1:
     with Path(sys.argv[1]).open("a") as log:
         log.write(f"{os.getpid()}\n")

@@ -171,6 +171,36 @@ async def test_tools_that_a_server_adds_are_there_when_it_says_so(server):
     assert added == {f"mcp.{server.name}.grown"}
 
 
+OBJECT = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("odd", "name", "why"),
+    [
+        ({"name": "bare"}, "bare", "inputSchema: Field required"),
+        ({"name": "list", "inputSchema": {"type": "array"}}, "list", "inputSchema.type: Input should be 'object'"),
+        ({"name": "text", "inputSchema": "x"}, "text", "inputSchema: Input should be"),
+        ({"name": 7, "inputSchema": OBJECT}, "7", "name: Input should be a valid string"),
+        ({"name": "icon", "inputSchema": OBJECT, "icons": "x"}, "icon", "icons: Input should be a valid list"),
+        ({"name": "hint", "inputSchema": OBJECT, "annotations": {"readOnlyHint": "maybe"}}, "hint", "annotations"),
+        ({"name": "out", "inputSchema": OBJECT, "outputSchema": {"type": "array"}}, "out", "outputSchema"),
+        ("no tool", "", "Input should be"),
+    ],
+)
+async def test_one_odd_tool_is_left_out_and_the_others_of_its_server_stay(odd, name, why):
+    """tool-registry: a tool that cannot be taken is named, and no reason to do without its server."""
+    tools = json.dumps([odd, {"name": "last", "inputSchema": OBJECT}])
+    async with pool_of(plain(environment=(("MORE_TOOLS", tools),))) as pool:
+        view = await pool.up("plain")
+        answer = await pool.ask("plain", "echo", {"text": "hello"})
+
+    left_out = {each.tool: each.why for each in view.left_out}
+    assert {"mcp.plain.echo", "mcp.plain.last"} <= set(view.tools)
+    assert f"mcp.plain.{name}" not in view.tools
+    assert why in left_out[name]
+    assert answer == text("hello")
+
+
 async def test_a_call_that_takes_too_long_is_given_up_and_the_server_told(tmp_path):
     log = tmp_path / "log"
     async with pool_of(DEMO) as pool:

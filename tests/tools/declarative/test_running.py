@@ -220,6 +220,40 @@ def test_no_value_becomes_a_part_of_a_shells_text(command, value):
     assert argv[3:] == ["my.tool", value]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git log -- . ; ls {{text}}",
+        "git log -- .\nls {{text}}",
+        "git log -- . | grep {{text}}",
+        "git log -- $(ls {{text}})",
+        "echo ' -- ' {{text}}",
+    ],
+)
+def test_the_end_of_the_options_of_another_command_lets_no_option_through(command):
+    with pytest.raises(ToolArgumentsError, match="option"):
+        shell_command("my.tool", command, {"text": "-la"})
+    assert shell_command("my.tool", f"{command} ; ls -- a {{{{text}}}}", {"text": "la"})
+
+
+def test_what_stands_after_the_end_of_its_commands_options_may_begin_with_a_dash():
+    assert shell_command("my.tool", "cd x; ls -- a {{text}}", {"text": "-la"})[-1] == "-la"
+    assert filled_arguments("my.tool", ["--", "{{n}}"], {"n": -5}) == ["--", "-5"]
+
+
+@pytest.mark.parametrize(
+    ("arg", "arguments"), [("{{n}}", {"n": -5}), ("{{n}}", {"n": -0.5}), ("{{a}}{{b}}", {"a": "", "b": "-rf"})]
+)
+def test_no_argument_is_taken_for_an_option_whatever_it_is_made_of(arg, arguments):
+    with pytest.raises(ToolArgumentsError, match="option"):
+        filled_arguments("my.tool", [arg], arguments)
+
+
+def test_a_negative_number_is_no_option_of_a_shells_command():
+    with pytest.raises(ToolArgumentsError, match="option"):
+        shell_command("my.tool", "head {{n}}", {"n": -5})
+
+
 @pytest.mark.property
 @given(VALUES)
 def test_a_real_shell_prints_a_value_as_it_is(value):
