@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -51,8 +51,9 @@ from owlclaw_ray.ports.tools import ToolInvocation, ToolRunner
 logger = logging.getLogger(__name__)
 
 
-async def at_once() -> None:
+async def at_once(wanted: Collection[str]) -> None:
     """Wait for nothing."""
+    del wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ class RunServices:
     """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
     approve: Approve | None = None
     """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
-    settled: Callable[[], Awaitable[None]] = at_once
-    """Returns when the tools are known that come and go, or after a moment."""
+    settled: Callable[[Collection[str]], Awaitable[None]] = at_once
+    """Returns when the tools are known that come and go, above all those that a run was begun with; or after a moment."""
     family: Family | None = None
     """Without it, what runs that started others learn of these comes from elsewhere."""
 
@@ -233,7 +234,7 @@ class RunLoop:
         return RunError("run_timeout", message, retryable=True)
 
     async def _decide(self) -> RunResult | Approvals | Started:
-        await self._services.settled()
+        await self._services.settled(self._conversation.visible)
         if not self._conversation.prompt_built:
             await self._build_prompt()
         self._dispatch = self._new_dispatch()

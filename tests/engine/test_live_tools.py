@@ -4,7 +4,7 @@ import asyncio
 
 from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
 from owlclaw_ray.engine.catalog import ToolCatalog
-from owlclaw_ray.engine.live_tools import SETTLE_SECONDS, LiveTools
+from owlclaw_ray.engine.live_tools import SETTLE_SECONDS, START_SECONDS, LiveTools
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ports.mcp import McpCatalog
 from owlclaw_ray.testing.clock import ManualClock
@@ -105,3 +105,22 @@ def test_offered_tools_stand_beside_the_fixed_ones_and_never_in_their_place():
     assert after.names == ("mcp.files.read", "mcp.files.write", "shop.order")
     assert after.by_wire_name["mcp__files__read"].description == "fixed"
     assert catalog.names == ("mcp.files.read", "shop.order")
+
+
+async def test_a_run_that_goes_on_waits_for_the_server_whose_tools_it_was_begun_with():
+    world = World()
+    await world.say(McpCatalog("a-1", {}, settled=True))
+    going_on = asyncio.create_task(world.live.settled(["remember", "mcp.slow.act"]))
+    fresh = asyncio.create_task(world.live.settled())
+    await world.clock.advance(9.0)
+    assert (fresh.done(), going_on.done()) == (True, False)
+
+    await world.say(McpCatalog("a-2", {"other": (tool("mcp.other.get"),)}))
+    assert not going_on.done()
+    await world.say(McpCatalog("a-3", {"slow": (tool("mcp.slow.act"),)}))
+    assert going_on.done()
+
+    in_vain = asyncio.create_task(world.live.settled(["mcp.gone.act"]))
+    await world.clock.advance(START_SECONDS)
+    assert in_vain.done()
+    await world.end()
