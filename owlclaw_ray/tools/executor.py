@@ -119,7 +119,7 @@ class LocalExecutor:
 
     def _checked(self, definition: ToolDefinition, invocation: ToolInvocation) -> ToolOutcome:
         """Return what a person may be asked about; raises what the call would raise before it does anything."""
-        target = self._target(definition, invocation)
+        target: CallTarget = call_within(invocation.timeout, lambda: self._target(definition, invocation))
         checked = CheckedCall(invocation.arguments, target.scope, target.cwd)
         return ToolOutcome(ToolResult(invocation.call_id), 0, checked=checked)
 

@@ -450,3 +450,11 @@ def test_a_tool_knows_that_an_edited_call_was_approved(shop):
         return context.approved
 
     assert shop.run("shop.ask", {}, stage=Stage.EDITED).result.content is True
+
+
+def test_a_check_takes_no_longer_than_the_call_may(shop):
+    shop.app.handler("git", target=lambda arguments: threading.Event().wait(20))(git)
+
+    outcome = shop.run("shop.git", {"folder": "/work"}, stage=Stage.CHECK, timeout=0.05)
+
+    assert (outcome.checked, outcome.result.error.type) == (None, "timeout")
