@@ -17,6 +17,7 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
+from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.errors import (
     AgentBusyError,
     AlreadyDecidedError,
@@ -62,6 +63,10 @@ async def verified_ledger(store: LedgerStore, tenant: TenantId) -> LedgerVerific
     """See Runtime.verify_ledger."""
     chains = await store.ledger_chains(tenant)
     return LedgerVerification(tuple(chains), tuple(await store.verify_ledger(tenant)))
+
+
+_CHECK_SECONDS = 5.0
+"""How long the check of edited arguments may take."""
 
 
 class NamedDefinitions(Definitions, Protocol):
@@ -235,7 +240,7 @@ class RuntimeFacade:
         """See Runtime.decide."""
         if decision.arguments is not None:
             request = (await self.approval(tenant, approval_id)).request
-            problems = self._argument_problems(request.input_schema, decision.arguments)
+            problems = await self._checked(request.input_schema, decision.arguments)
             if problems:
                 raise ToolArgumentsError(request.tool, problems)
         now = self._clock.now()
@@ -252,6 +257,14 @@ class RuntimeFacade:
                 raise NotFoundError("approval", approval_id)
             case other:
                 raise StoreUnavailableError(f"the decision was not stored: {other}")
+
+    async def _checked(self, schema: JsonObject, arguments: JsonObject) -> Sequence[str]:
+        """Return what is wrong with the arguments; whatever they are, nobody else waits for it."""
+        try:
+            async with deadline(self._clock, _CHECK_SECONDS):
+                return await asyncio.to_thread(self._argument_problems, schema, arguments)
+        except TimeoutError:
+            return [f"arguments: they could not be checked within {_CHECK_SECONDS:g} s"]
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """See Runtime.ledger."""

@@ -255,7 +255,7 @@ class PermissionGate:
         if _face_asked(asked) != _face(tool):
             return Refused(f"{tool.name} is not what it was when it was approved; a new call of it asks again", hooks)
         if decision.arguments is not None:
-            return Cleared(orjson.dumps(decision.arguments).decode(), Stage.APPROVED, hooks)
+            return Cleared(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
         if decision.decision is Decision.ALLOW_FOR_SESSION:
             self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]))
         if any(each["verdict"] == CHANGED for each in hooks):

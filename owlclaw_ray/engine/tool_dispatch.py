@@ -221,7 +221,7 @@ class ToolDispatch:
         if outcome.checked is not None and cleared.stage is Stage.RUN:
             self.begun.discard(call.call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
-        if cleared.stage is Stage.APPROVED:
+        if cleared.stage.approved:
             executed = None if cleared.arguments == call.arguments else cleared.arguments
             outcome = replace(outcome, hooks=(*cleared.hooks, *outcome.hooks), arguments=executed)
         if outcome.started is not None:

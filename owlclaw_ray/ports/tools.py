@@ -27,6 +27,13 @@ class Stage(Enum):
     """Arguments and hooks before it only: what a person is to be asked about. The tool does not run."""
     APPROVED = "approved"
     """The tool and the hooks after it: those before it had their say, and nobody may change what was approved."""
+    EDITED = "edited"
+    """As APPROVED, with arguments that a person wrote: the hooks before it see these, and may deny, not change them."""
+
+    @property
+    def approved(self) -> bool:
+        """Whether a person allowed the call."""
+        return self in {Stage.APPROVED, Stage.EDITED}
 
 
 @fast_pickle

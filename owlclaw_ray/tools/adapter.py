@@ -55,6 +55,16 @@ class TargetsCalls(Protocol):
         ...
 
 
+@runtime_checkable
+class SaysWhatBecame(Protocol):
+    """What an adapter of the runtime's own implements besides, if it knows itself that a call was not begun, or may have acted."""
+
+    @property
+    def own_errors(self) -> frozenset[str]:
+        """The types among the reserved ones that errors of its calls may have."""
+        ...
+
+
 class LiveTools(ToolAdapter, Protocol):
     """Knows tools that come and go while the runtime is up, and runs them."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TenantId, ToolCallId
-from owlclaw_ray.ports.tools import Stage, ToolInvocation
+from owlclaw_ray.ports.tools import ToolInvocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +33,5 @@ class ToolContext:
             call_id=invocation.call_id,
             idempotency_key=invocation.idempotency_key,
             trigger=invocation.trigger,
-            approved=invocation.stage is Stage.APPROVED,
+            approved=invocation.stage.approved,
         )

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import orjson
 
@@ -18,17 +18,18 @@ from owlclaw_ray.errors import ApprovalNeededError, RetryableError, ToolArgument
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutcome
-from owlclaw_ray.tools.adapter import TargetsCalls, ToolAdapter
+from owlclaw_ray.tools.adapter import SaysWhatBecame, TargetsCalls, ToolAdapter
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
 from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.given_error import plain_error, short_message
 from owlclaw_ray.tools.hooks import Facts, HookDeniedError, Hooks, Moment, use_of
 from owlclaw_ray.tools.json_result import NotJsonError, to_json
 from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT, LargeOutput
 from owlclaw_ray.tools.sources import ToolSources
 from owlclaw_ray.tools.target import CallTarget, target_of
 
-_MESSAGE_CHARACTERS = 2_000
+_T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
 
 
@@ -59,10 +60,13 @@ class LocalExecutor:
     def run_one(self, invocation: ToolInvocation) -> ToolOutcome:
         """Return the outcome of one call."""
         started = self._clock.monotonic()
+        outcome = self._contained(invocation, lambda: self._fitted(invocation, started))
+        return replace(outcome, duration_ms=round((self._clock.monotonic() - started) * 1000))
+
+    def _fitted(self, invocation: ToolInvocation, started: float) -> ToolOutcome:
         definition = self._sources.definition(invocation.tool)
         outcome = self._outcome(invocation, definition, started)
-        result = self._large.fitted(invocation, outcome.result, _limit(definition))
-        return replace(outcome, result=result, duration_ms=round((self._clock.monotonic() - started) * 1000))
+        return replace(outcome, result=self._large.fitted(invocation, outcome.result, _limit(definition)))
 
     def _outcome(self, invocation: ToolInvocation, definition: ToolDefinition | None, started: float) -> ToolOutcome:
         if definition is None:
@@ -72,7 +76,8 @@ class LocalExecutor:
         return self._hooked(invocation, definition, started)
 
     def _hooked(self, invocation: ToolInvocation, definition: ToolDefinition, started: float) -> ToolOutcome:
-        facts, left = Facts(), invocation
+        facts = Facts({"edited": True} if invocation.stage is Stage.EDITED else {})
+        left = invocation
 
         def prepare() -> ToolOutcome:
             nonlocal left
@@ -114,14 +119,14 @@ class LocalExecutor:
 
     def _checked(self, definition: ToolDefinition, invocation: ToolInvocation) -> ToolOutcome:
         """Return what a person may be asked about; raises what the call would raise before it does anything."""
-        target = self._target(definition, invocation)
+        target: CallTarget = call_within(invocation.timeout, lambda: self._target(definition, invocation))
         checked = CheckedCall(invocation.arguments, target.scope, target.cwd)
         return ToolOutcome(ToolResult(invocation.call_id), 0, checked=checked)
 
     def _target(self, definition: ToolDefinition, invocation: ToolInvocation) -> CallTarget:
         adapter = self._sources.adapter(definition.name)
         if isinstance(adapter, TargetsCalls):
-            return adapter.target(invocation)
+            return _failing_plainly(lambda: adapter.target(invocation), _own_errors(adapter))
         arguments = decode_arguments(definition.name, invocation.arguments)
         Arguments(definition.input_schema, as_object).read_object(definition.name, arguments)
         return target_of(None, arguments)
@@ -159,10 +164,11 @@ class LocalExecutor:
         adapter = self._sources.adapter(invocation.tool)
         if adapter is None:
             self._missing(invocation.tool)
-        returned = _run(adapter, invocation)
+        own = _own_errors(adapter)
+        returned = _failing_plainly(lambda: _run(adapter, invocation), own)
         if isinstance(returned, ToolOutcome):
-            return replace(returned, result=_result(invocation, returned.result))
-        return ToolOutcome(_result(invocation, returned), duration_ms=0)
+            return replace(returned, result=_result(invocation, returned.result, own))
+        return ToolOutcome(_result(invocation, returned, own), duration_ms=0)
 
 
 def _limit(definition: ToolDefinition | None) -> int:
@@ -173,7 +179,7 @@ def _limit(definition: ToolDefinition | None) -> int:
 def _not_permitted(invocation: ToolInvocation, error: HookDeniedError | ApprovalNeededError) -> ToolOutcome:
     if isinstance(error, HookDeniedError):
         return _failed(invocation, DENIED, f"{invocation.tool} must not be called like this: {error}")
-    if invocation.stage is Stage.APPROVED:
+    if invocation.stage.approved:
         return _failed(invocation, DENIED, f"{invocation.tool} asks for more than was approved: {error}")
     checked = CheckedCall(invocation.arguments, error.target, reason=error.reason)
     return replace(_failed(invocation, DENIED, str(error)), checked=checked)
@@ -192,19 +198,32 @@ def _run(adapter: ToolAdapter, invocation: ToolInvocation) -> Any:
     return returned
 
 
-def _result(invocation: ToolInvocation, returned: Any) -> ToolResult:
+def _own_errors(adapter: ToolAdapter | None) -> frozenset[str]:
+    return adapter.own_errors if isinstance(adapter, SaysWhatBecame) else frozenset()
+
+
+def _result(invocation: ToolInvocation, returned: Any, own: frozenset[str]) -> ToolResult:
     """Return what a handler returned as the result of this call, as JSON."""
     given = returned if isinstance(returned, ToolResult) else ToolResult(invocation.call_id, content=returned)
     content, metadata = to_json(given.content), to_json(given.metadata)
-    return replace(given, call_id=invocation.call_id, content=content, metadata=metadata)
+    error = given.error and plain_error(given.error, own)
+    return replace(given, call_id=invocation.call_id, content=content, error=error, metadata=metadata)
+
+
+def _failing_plainly(call: Callable[[], _T], own: frozenset[str]) -> _T:
+    """Return what the call returns; a ToolFailureError is raised in a form that can be passed on."""
+    try:
+        return call()
+    except ToolFailureError as failure:
+        error = ToolError(failure.type, str(failure), retryable=failure.retryable, details=failure.details)
+        plain = plain_error(error, own)
+        raise ToolFailureError(plain.type, plain.message, retryable=plain.retryable, details=plain.details) from failure
 
 
 def _failed(
     invocation: ToolInvocation, type_: str, message: str, *, retryable: bool = False, details: JsonValue = None
 ) -> ToolOutcome:
-    if len(message) > _MESSAGE_CHARACTERS:
-        message = f"{message[:_MESSAGE_CHARACTERS]}…"
-    error = ToolError(type_, message, retryable=retryable, details=details)
+    error = ToolError(type_, short_message(message), retryable=retryable, details=details)
     return ToolOutcome(ToolResult(invocation.call_id, error=error), duration_ms=0)
 
 

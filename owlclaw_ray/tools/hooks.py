@@ -15,10 +15,12 @@ from typing import Any, TypeAlias
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Permission, ToolClass, ToolDefinition, ToolError, ToolResult
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.ports.tools import Stage, ToolInvocation
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
-from owlclaw_ray.tools.json_result import NotJsonError, to_json, within_limit
+from owlclaw_ray.tools.given_error import short_message
+from owlclaw_ray.tools.json_result import NotJsonError, to_json
+from owlclaw_ray.tools.large_output import bounded
 
 HOOK_SECONDS = 5.0
 """How long a hook may take; less if the call's own time is over sooner."""
@@ -110,11 +112,14 @@ class Hook:
 class Facts:
     """What hooks did to one call: for its journal entry and ledger record."""
 
+    about: JsonObject = field(default_factory=dict)
+    """Said with each of them."""
     told: list[JsonObject] = field(default_factory=list)
 
     def note(self, hook: Hook, verdict: str, **more: JsonValue) -> None:
-        """Add what a hook did."""
-        self.told.append({"hook": hook.name, "stage": hook.moment.value, "verdict": verdict, **more})
+        """Add what a hook did, of large values beginning and end."""
+        told = {key: bounded(value) for key, value in more.items()}
+        self.told.append({"hook": hook.name, "stage": hook.moment.value, "verdict": verdict, **self.about, **told})
 
 
 class Hooks:
@@ -166,13 +171,18 @@ class Hooks:
     ) -> JsonObject:
         """Return the arguments that are left when all hooks before the call were asked; raises HookDeniedError.
 
-        `left` says how many seconds the call still has.
+        `left` says how many seconds the call still has. Arguments that a person edited are not changed: a hook that would
+        change them denies.
         """
         for hook in self.of(tool, Moment.BEFORE):
             answer = self._asked(hook, min(HOOK_SECONDS, left()), facts, use_of(tool, arguments, invocation))
             if isinstance(answer, Change):
-                arguments = _changed_arguments(hook, answer, facts)
-                facts.note(hook, "changed", arguments=arguments)
+                changed = _changed_arguments(hook, answer, facts)
+                if invocation.stage is Stage.EDITED:
+                    _require_unchanged(hook, arguments, changed, facts)
+                else:
+                    arguments = changed
+                    facts.note(hook, "changed", arguments=arguments)
         return arguments
 
     def after(
@@ -182,11 +192,11 @@ class Hooks:
         for hook in self.of(tool, Moment.AFTER):
             seconds = min(HOOK_SECONDS, max(_LEAST_SECONDS, left()))
             try:
-                answer = self._asked(hook, seconds, facts, use, result)
+                answer = self._asked(hook, seconds, facts, deepcopy(use), deepcopy(result))
                 changed = _changed_result(hook, answer, result, facts)
             except HookDeniedError as error:
                 facts.note(hook, "withheld", original=_told(result))
-                message = f"{tool.name} ran, but its result is withheld: {error}"
+                message = short_message(f"{tool.name} ran, but its result is withheld: {error}")
                 return ToolResult(result.call_id, error=ToolError("denied", message))
             if changed is not result:
                 facts.note(hook, "changed", original=_told(result))
@@ -200,8 +210,9 @@ class Hooks:
             facts.note(hook, "failed", reason=str(error))
             raise
         if isinstance(answer, Deny):
-            facts.note(hook, "denied", reason=answer.reason)
-            raise HookDeniedError(answer.reason)
+            reason = short_message(str(answer.reason))
+            facts.note(hook, "denied", reason=reason)
+            raise HookDeniedError(reason)
         if answer is None:
             facts.note(hook, "allowed")
         return answer
@@ -222,16 +233,25 @@ def _changed_arguments(hook: Hook, answer: Change, facts: Facts) -> JsonObject:
     raise HookDeniedError(reason)
 
 
+def _require_unchanged(hook: Hook, written: JsonObject, changed: JsonObject, facts: Facts) -> None:
+    if changed == written:
+        facts.note(hook, "allowed")
+        return
+    reason = f"the hook {hook.name} would change what a person wrote"
+    facts.note(hook, "denied", reason=reason)
+    raise HookDeniedError(reason)
+
+
 def _changed_result(hook: Hook, answer: Answer, result: ToolResult, facts: Facts) -> ToolResult:
     if not isinstance(answer, Change):
         return result
     try:
-        content, cut = within_limit(to_json(answer.result))
+        content = to_json(answer.result)
     except NotJsonError as error:
         reason = f"the hook {hook.name} changed the result to what is no JSON"
         facts.note(hook, "failed", reason=reason)
         raise HookDeniedError(reason) from error
-    return replace(result, content=content, error=None, metadata={**result.metadata, **cut})
+    return replace(result, content=content, error=None)
 
 
 def _told(result: ToolResult) -> JsonObject:

@@ -36,9 +36,12 @@ class LargeOutput:
         self._artifacts = artifacts
 
     def fitted(self, invocation: ToolInvocation, result: ToolResult, limit: int) -> ToolResult:
-        """Return the result with its content, and the details of its error, within `limit` bytes or a summary of them."""
+        """Return the result with its content, and the details of its error, within `limit` bytes or a summary of them.
+
+        Metadata beyond INLINE_BYTES is a summary too.
+        """
         content, about_content = self._within(invocation, "content", result.content, limit)
-        metadata = {**result.metadata, **about_content}
+        metadata = {**_bounded_metadata(result.metadata), **about_content}
         error = result.error
         if error is not None and error.details is not None:
             details, about_details = self._within(invocation, "details", error.details, limit)
@@ -79,6 +82,16 @@ def summary(value: JsonValue) -> JsonValue:
     short = _shortened(value, _SUMMARY_BYTES if isinstance(value, str) else _TEXT_BYTES)
     encoded = orjson.dumps(short)
     return short if isinstance(value, str) or len(encoded) <= _SUMMARY_BYTES else _ends(encoded, _SUMMARY_BYTES)
+
+
+def bounded(value: JsonValue) -> JsonValue:
+    """Return a value of up to INLINE_BYTES as it is, and a summary of a larger one."""
+    return value if len(orjson.dumps(value)) <= INLINE_BYTES else summary(value)
+
+
+def _bounded_metadata(metadata: JsonObject) -> JsonObject:
+    short = bounded(metadata)
+    return short if isinstance(short, dict) else {"summary": short}
 
 
 def _shortened(value: JsonValue, text_bytes: int) -> JsonValue:

@@ -13,6 +13,7 @@ from jsonschema.exceptions import SchemaError
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.tools.expression import explodes
 
 _TYPES = ("object", "string", "number", "integer", "boolean", "array")
 _KEYWORDS = frozenset(
@@ -103,6 +104,9 @@ def _subset_problems(node: JsonObject, path: str, where: str) -> Iterator[Proble
     pattern = node.get("pattern")
     if isinstance(pattern, str) and not _compiles(pattern):
         yield Problem(f"{where}: {_join(path, 'pattern')}", f"{pattern!r} is no regular expression")
+    elif isinstance(pattern, str) and explodes(pattern):
+        fix = "repeat no group that holds a repetition or alternatives, or do without look-around and back-references"
+        yield Problem(f"{where}: {_join(path, 'pattern')}", f"{pattern!r} may take exponential time", fix)
 
 
 def _metaschema_problems(schema: JsonObject, where: str) -> Iterator[Problem]:

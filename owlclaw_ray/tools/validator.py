@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -11,9 +10,10 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.tools.expression import expression
 
 _KEPT = 4_096
-"""Schemas, and regular expressions, those that were used last."""
+"""Schemas, those that were used last."""
 
 
 def validator_of(schema: JsonObject) -> Validator:
@@ -22,19 +22,14 @@ def validator_of(schema: JsonObject) -> Validator:
 
 
 def _search(_validator: Validator, pattern: str, instance: JsonValue, _schema: JsonObject) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _expression(pattern).search(instance):
+    if isinstance(instance, str) and not expression(pattern).found_in(instance):
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
 _Validator: type[Validator] = validators.extend(Draft202012Validator, {"pattern": _search})  # type: ignore[no-untyped-call]
-"""Keeps regular expressions by itself: of more than 512 the interpreter forgets some and compiles them again."""
+"""Matches patterns in linear time, and compiles each once."""
 
 
 @lru_cache(maxsize=_KEPT)
 def _compiled(encoded: bytes) -> Validator:
     return _Validator(orjson.loads(encoded))
-
-
-@lru_cache(maxsize=_KEPT)
-def _expression(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)

@@ -3,7 +3,7 @@ import json
 import logging
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,10 +14,12 @@ from owlclaw_ray.domain.tool import Effect, ToolClass
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import ModelUnavailableError, ToolArgumentsError
 from owlclaw_ray.ids import RunId, ToolCallId
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.ports.tools import Stage, ToolInvocation, ToolOutcome
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.executor import LocalExecutor
+from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.given_error import RESERVED
 from owlclaw_ray.tools.sources import ToolSources
 
 SOON = 0.05
@@ -328,3 +330,69 @@ def test_the_duration_is_measured(app):
     app.tool("add")(add)
     executor = Executor(app, None, Clock())
     assert executor.run_one(call("demo.add", {"a": 1, "b": 1})).duration_ms == 1_500
+
+
+def failed_with(error):
+    return lambda: ToolResult(ToolCallId(""), error=error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        failed_with(ToolError("oops", "m" * 3_000_000)),
+        lambda: ToolResult(ToolCallId(""), "x", metadata={"a": "z" * 3_000_000}),
+        lambda: ToolResult(ToolCallId(""), "x", metadata={"z" * 3_000_000: 1}),
+    ],
+)
+def test_no_part_of_a_result_is_without_a_limit(app, executor, answer):
+    app.tool("wordy")(answer)
+
+    outcome = executor.run_one(call("demo.wordy"))
+
+    assert len(json.dumps(asdict(outcome.result))) < 17_000
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        failed_with(ToolError("oops", "m", details={"x": object()})),
+        failed_with(ToolError("oops", "\ud800")),
+        failed_with(ToolError(object(), object())),
+        failed_with("oops"),
+    ],
+)
+def test_an_error_that_is_none_is_an_error_nevertheless(app, executor, answer):
+    app.tool("odd")(answer)
+    app.tool("fine")(lambda: "fine")
+
+    odd, fine = executor.run_all([call("demo.odd"), call("demo.fine")])
+
+    assert odd.result.error.type in {"execution_failed", "oops"}
+    json.dumps(asdict(odd.result), ensure_ascii=False).encode()
+    assert fine.result.content == "fine"
+
+
+def test_the_details_of_a_failure_are_json_or_it_says_so(app, executor):
+    @app.tool("odd")
+    def odd():
+        raise ToolFailureError("oops", "no", details={"x": object()})
+
+    error = error_of(executor, "demo.odd")
+
+    assert (error.type, error.details) == ("execution_failed", None)
+
+
+@pytest.mark.parametrize("type_", sorted(RESERVED))
+@pytest.mark.parametrize("way", ["returned", "raised", "asked about"])
+def test_no_tool_can_say_of_itself_what_only_the_runtime_knows(app, executor, type_, way):
+    def answer():
+        if way == "returned":
+            return ToolResult(ToolCallId(""), error=ToolError(type_, "said the tool"))
+        raise ToolFailureError(type_, "said the tool")
+
+    app.tool("sly", target=(lambda arguments: answer()) if way == "asked about" else None)(answer)
+    stage = Stage.CHECK if way == "asked about" else Stage.RUN
+
+    error = executor.run_one(replace(call("demo.sly"), stage=stage)).result.error
+
+    assert (error.type, error.message) == ("execution_failed", "said the tool")

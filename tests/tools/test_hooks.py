@@ -12,6 +12,7 @@ from decimal import Decimal
 import pytest
 
 from owlclaw_ray import ApprovalNeededError, CallTarget, Change, ConfigurationError, Deny, OwlClaw, ToolContext
+from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.domain.tool import Permission, ToolClass
 from owlclaw_ray.ports.tools import Stage
 from owlclaw_ray.testing.clock import ManualClock
@@ -371,3 +372,89 @@ def test_a_target_names_arguments_of_the_tool(shop):
 
 def test_hooks_have_five_seconds():
     assert hooks.HOOK_SECONDS == 5.0
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("reason", ["x" * 3_000_000, object(), "\ud800 alone"])
+def test_the_reason_of_a_denial_is_a_short_text_whatever_the_hook_gives(shop, moment, reason):
+    add = shop.app.before_tool() if moment == "before" else shop.app.after_tool()
+    add(lambda *given: Deny(reason))
+
+    outcome = shop.run()
+
+    assert outcome.result.error.type == "denied"
+    told = json.dumps([outcome.result.error.message, outcome.hooks], ensure_ascii=False).encode()
+    assert len(told) < 17_000
+
+
+def test_what_a_hook_does_to_the_result_that_it_is_shown_changes_nothing(shop):
+    @shop.app.tool("read")
+    def read() -> dict:
+        return {"rows": [1]}
+
+    @shop.app.after_tool()
+    def meddle(use, result):
+        use.arguments["what"] = result.content["rows"]
+        result.content["rows"] = object()
+
+    outcome = shop.run("shop.read", {})
+
+    assert outcome.result.content == {"rows": [1]}
+    assert [each["verdict"] for each in outcome.hooks] == ["allowed"]
+
+
+def test_a_large_result_of_a_hook_is_kept_whole_and_its_original_is_told_in_short(shop, tmp_path):
+    @shop.app.tool("rows")
+    def rows() -> dict:
+        return {"rows": ["x" * 50] * 3_000, "password": "p"}
+
+    shop.app.after_tool()(lambda use, result: Change(result={**result.content, "password": "***"}))
+    artifacts = ArtifactFolder(tmp_path)
+    executor = LocalExecutor(ToolSources(shop.app.sources()), shop.clock, artifacts, shop.app.registry.hooks)
+
+    invocation = call("shop.rows")
+    outcome = executor.run_one(invocation)
+
+    stored = artifacts.get(invocation.agent, outcome.result.content["artifact_ref"]["artifact_id"])
+    assert json.loads(stored.content) == {"rows": ["x" * 50] * 3_000, "password": "***"}
+    assert len(json.dumps(outcome.hooks)) < 17_000
+
+
+def test_hooks_before_a_call_see_the_arguments_that_a_person_edited_and_may_deny(shop):
+    shop.app.before_tool()(lambda use: Deny("no poison") if use.arguments["what"] == "poison" else None)
+
+    fine, refused = (shop.run(arguments={"what": what}, stage=Stage.EDITED) for what in ("tea", "poison"))
+
+    assert (fine.result.content, shop.sold) == ("sold tea", [("tea", 1)])
+    assert refused.result.error.type == "denied"
+    assert "no poison" in refused.result.error.message
+    assert [(each["verdict"], each["edited"]) for each in fine.hooks + refused.hooks] == [
+        ("allowed", True),
+        ("denied", True),
+    ]
+
+
+def test_a_hook_that_would_change_what_a_person_wrote_denies(shop):
+    shop.app.before_tool()(lambda use: Change(arguments={"what": use.arguments["what"].lower()}))
+
+    same, other = (shop.run(arguments={"what": what}, stage=Stage.EDITED) for what in ("tea", "TEA"))
+
+    assert shop.sold == [("tea", 1)]
+    assert [each["verdict"] for each in same.hooks + other.hooks] == ["allowed", "denied"]
+    assert "would change what a person wrote" in other.result.error.message
+
+
+def test_a_tool_knows_that_an_edited_call_was_approved(shop):
+    @shop.app.tool("ask")
+    def ask(context: ToolContext) -> bool:
+        return context.approved
+
+    assert shop.run("shop.ask", {}, stage=Stage.EDITED).result.content is True
+
+
+def test_a_check_takes_no_longer_than_the_call_may(shop):
+    shop.app.handler("git", target=lambda arguments: threading.Event().wait(20))(git)
+
+    outcome = shop.run("shop.git", {"folder": "/work"}, stage=Stage.CHECK, timeout=0.05)
+
+    assert (outcome.checked, outcome.result.error.type) == (None, "timeout")

@@ -134,6 +134,7 @@ class DeclaredAgentTools:
     """The agent tools in a process that runs none of them. Implements ToolSource."""
 
     source: ClassVar[str] = "the agent tools"
+    own_errors: ClassVar[frozenset[str]] = frozenset({"limit_reached", names.CHILD_FAILED})
 
     @staticmethod
     def definitions() -> Sequence[ToolDefinition]:

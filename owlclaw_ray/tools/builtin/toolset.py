@@ -48,6 +48,7 @@ class BuiltInTools:
     """
 
     source: ClassVar[str] = "the built-in tools"
+    own_errors: ClassVar[frozenset[str]] = frozenset({"tool_not_available", "limit_reached"})
 
     def __init__(
         self,

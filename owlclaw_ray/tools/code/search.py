@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from itertools import islice
@@ -15,6 +14,7 @@ from owlclaw_ray.tools.code.glob import glob_pattern
 from owlclaw_ray.tools.code.matching import Matcher
 from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
 from owlclaw_ray.tools.code.query import Query
+from owlclaw_ray.tools.expression import Expression
 from owlclaw_ray.tools.failure import ToolFailureError
 
 LINE_CHARACTERS = 500
@@ -40,12 +40,12 @@ def search(arguments: Search, policy: PathPolicy, matcher: Matcher, most_bytes: 
     return {"path": shown, "matches": matches[: arguments.limit], "truncated": len(matches) > arguments.limit}
 
 
-def _files(start: Path, policy: PathPolicy, glob: re.Pattern[str] | None) -> Iterator[Path]:
+def _files(start: Path, policy: PathPolicy, glob: Expression | None) -> Iterator[Path]:
     if not start.is_dir():
         yield start
         return
     for path in _below(start, policy):
-        if glob is None or glob.fullmatch(path.relative_to(start).as_posix()):
+        if glob is None or glob.found_in(path.relative_to(start).as_posix()):
             yield path
 
 

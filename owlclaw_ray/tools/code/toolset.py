@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.errors import ApprovalNeededError
-from owlclaw_ray.ports.tools import Stage, ToolInvocation
+from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments, as_model
 from owlclaw_ray.tools.code import arguments as models
 from owlclaw_ray.tools.code.edit_file import edit_file
@@ -45,6 +45,7 @@ class CodeTools:
     """Works on the files of one project. Implements ToolAdapter and TargetsCalls."""
 
     source: ClassVar[str] = "the code tools"
+    own_errors: ClassVar[frozenset[str]] = frozenset({"denied"})
 
     def __init__(self, options: CodeOptions, environ: Mapping[str, str]) -> None:
         self._options = options
@@ -61,7 +62,7 @@ class CodeTools:
         """See ToolAdapter.run."""
         tool = self._tools[invocation.tool]
         (arguments,) = tool.arguments.read(invocation.tool, invocation.arguments).positional
-        if invocation.stage is Stage.APPROVED:
+        if invocation.stage.approved:
             self._check_target(invocation)
             return tool.perform(arguments, self.policy.with_consent(), invocation)
         try:

@@ -50,6 +50,7 @@ class McpTools:
     """Implements LiveTools for the servers of this node: their tools may be others at any time."""
 
     source = "the MCP servers"
+    own_errors = frozenset({"uncertain", "tool_not_available"})
 
     def __init__(self, servers: McpServers, artifacts: ArtifactStore | None, monotonic: Callable[[], float]) -> None:
         self._servers, self._artifacts, self._monotonic = servers, artifacts, monotonic

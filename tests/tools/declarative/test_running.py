@@ -262,3 +262,8 @@ def test_a_real_shell_prints_a_value_as_it_is(value):
     argv = shell_command("my.tool", "printf '%s|' {{text}} a{{text}}b", {"text": value})
     end = run_program(Program(argv, "/", {"PATH": "/usr/bin:/bin"}), ProgramLimits(20.0, 10_000, 10_000))
     assert end.stdout.whole() == f"{value}|a{value}b|".encode()
+
+
+def test_a_program_cannot_say_that_its_call_was_not_made(folder):
+    error = folder.error("""echo '{"error": {"type": "not_executed", "message": "never"}}'""")
+    assert (error.type, error.message) == ("execution_failed", "never")
