@@ -85,6 +85,7 @@ class Installation:
             self.said.append(line)
             if READY in line:
                 return
+        self.process.communicate()
         raise AssertionError("owlclaw up ended:\n" + "".join(self.said))
 
     def interrupt(self) -> int:
