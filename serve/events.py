@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import orjson
 from starlette.requests import Request
 
-from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import Problem, RetryableError
 from owlclaw_ray.ids import RunId, TenantId
@@ -36,7 +36,7 @@ async def stream(
         if watched.entries:
             after = watched.entries[-1].seq
             yield b"".join(_event(entry) for entry in watched.entries)
-        if watched.status.final and (not watched.entries or watched.entries[-1].kind is EntryKind.RUN_FINISHED):
+        if watched.status.final:
             yield _end(watched.status)
             return
         if not watched.entries:

@@ -26,10 +26,10 @@ class RunWatch:
         end = loop.time() + seconds
         with self._watchers.watching(run_id) as news:
             while True:
-                entries = await self._store.journal(tenant, run_id, after)
                 run = await self._store.run(tenant, run_id)
                 if run is None:
                     raise NotFoundError("run", run_id)
+                entries = await self._store.journal(tenant, run_id, after)
                 left = end - loop.time()
                 if entries or run.status.final or left <= 0:
                     return Watched(tuple(entries), run.status)

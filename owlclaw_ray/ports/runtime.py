@@ -34,6 +34,7 @@ class Watched:
 
     entries: tuple[JournalEntry, ...]
     status: RunStatus
+    """If it is final, the entries are the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
