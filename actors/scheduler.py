@@ -17,9 +17,13 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.artifact_expiry import ArtifactExpiry
-from owlclaw_ray.engine.family import Family, FamilySweep
+from owlclaw_ray.engine.family import Family
+from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.ids import RunId
+
+_LOOK_EVERY = 5.0
+_HOUR = 3_600.0
 
 
 class SchedulerActor:
@@ -31,8 +35,7 @@ class SchedulerActor:
         configure(plan.worker.log)
         self._directory = Named(DIRECTORY, plan.namespace)
         store, clock = KeeperClient(plan.namespace), SystemClock()
-        self._expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
-        self._scheduler = Scheduler(
+        scheduler = Scheduler(
             store=store,
             wake=self._wake,
             next_fire=next_fire,
@@ -40,27 +43,27 @@ class SchedulerActor:
             clock=clock,
             catch_up=timedelta(seconds=plan.catch_up_seconds),
         )
+        expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
-        self._sweep = FamilySweep(family, clock)
-        self._scheduler.start()
-        self._sweep.start()
-        self._expiry.start()
-        keep = timedelta(days=plan.artifact_days)
-        self._artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), keep, clock) if keep else None
-        if self._artifacts is not None:
-            self._artifacts.start()
+        self._working: list[Scheduler | Periodic] = [
+            scheduler,
+            Periodic("ending approvals that are over", expiry.tick, clock, _LOOK_EVERY),
+            Periodic("looking at runs that wait for others", family.sweep, clock, _LOOK_EVERY),
+        ]
+        if plan.artifact_days:
+            artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), timedelta(days=plan.artifact_days), clock)
+            self._working.append(Periodic("removing old artifacts", artifacts.tick, clock, _HOUR))
+        for each in self._working:
+            each.start()
 
     async def ready(self) -> bool:
         """Return as soon as it runs."""
         return True
 
     async def stop(self) -> None:
-        """See Scheduler.stop, ApprovalExpiry.stop, ArtifactExpiry.stop."""
-        await self._scheduler.stop()
-        await self._expiry.stop()
-        await self._sweep.stop()
-        if self._artifacts is not None:
-            await self._artifacts.stop()
+        """See Scheduler.stop, Periodic.stop."""
+        for each in self._working:
+            await each.stop()
 
     async def _wake(self, agents: Sequence[AgentRef]) -> None:
         await self._directory.ask("wake", agents)

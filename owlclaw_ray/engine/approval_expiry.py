@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import ApprovalSettled, ApprovalStore, CommandStore, ExpireApproval
-
-logger = logging.getLogger(__name__)
 
 
 class ExpiryStore(CommandStore, ApprovalStore, Protocol):
@@ -20,29 +15,12 @@ class ExpiryStore(CommandStore, ApprovalStore, Protocol):
 
 
 class ApprovalExpiry:
-    """Looks every `poll` seconds for approvals whose time is over. Any number may do so at once: each is ended by one of them."""
+    """Looks for approvals whose time is over. Any number may do so at once: each is ended by one of them."""
 
     def __init__(
-        self,
-        *,
-        store: ExpiryStore,
-        wake: Callable[[Sequence[AgentRef]], Awaitable[object]],
-        clock: Clock,
-        poll: float = 5.0,
+        self, *, store: ExpiryStore, wake: Callable[[Sequence[AgentRef]], Awaitable[object]], clock: Clock
     ) -> None:
-        self._store, self._wake, self._clock, self._poll = store, wake, clock, poll
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.create_task(self._loop())
-
-    async def stop(self) -> None:
-        """Look no more; an approval is ended or not, never half."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+        self._store, self._wake, self._clock = store, wake, clock
 
     async def tick(self) -> int:
         """End every approval whose time is over; return how many that were."""
@@ -57,13 +35,3 @@ class ApprovalExpiry:
         if resuming:
             await self._wake(resuming)
         return len(settled)
-
-    async def _loop(self) -> None:
-        while True:
-            try:
-                await self.tick()
-            except RetryableError as error:
-                logger.warning("approvals that are over wait for their end: %s", error)
-            except Exception:
-                logger.exception("ending approvals failed; it is tried again")
-            await self._clock.sleep(self._poll)

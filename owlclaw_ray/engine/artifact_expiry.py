@@ -11,26 +11,12 @@ from owlclaw_ray.ports.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-HOUR = 3_600.0
-
 
 class ArtifactExpiry:
-    """Removes the artifacts of all agents that are older than `keep`, now and every hour from then on."""
+    """Removes the artifacts of all agents that are older than `keep`."""
 
     def __init__(self, artifacts: ArtifactStore, keep: timedelta, clock: Clock) -> None:
         self._artifacts, self._keep, self._clock = artifacts, keep, clock
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.create_task(self._loop())
-
-    async def stop(self) -> None:
-        """Look no more."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
 
     async def tick(self) -> int:
         """Remove what is too old; return how many artifacts that were."""
@@ -38,11 +24,3 @@ class ArtifactExpiry:
         if removed:
             logger.info("%d artifacts older than %s were removed", removed, self._keep)
         return removed
-
-    async def _loop(self) -> None:
-        while True:
-            try:
-                await self.tick()
-            except Exception:
-                logger.exception("removing old artifacts failed; it is tried again")
-            await self._clock.sleep(HOUR)

@@ -128,34 +128,5 @@ class Family:
             logger.exception("a run that waits for others is told by the next sweep")
 
 
-class FamilySweep:
-    """Looks every `poll` seconds for runs that wait for what is over. Any number may do so at once."""
-
-    def __init__(self, family: Family, clock: Clock, poll: float = 5.0) -> None:
-        self._family, self._clock, self._poll = family, clock, poll
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.create_task(self._loop())
-
-    async def stop(self) -> None:
-        """Look no more."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
-
-    async def _loop(self) -> None:
-        while True:
-            try:
-                await self._family.sweep()
-            except RetryableError as error:
-                logger.warning("runs that wait for others are looked at later: %s", error)
-            except Exception:
-                logger.exception("looking at runs that wait for others failed; it is tried again")
-            await self._clock.sleep(self._poll)
-
-
 async def _finished(signal: Awaitable[object]) -> None:
     await signal

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from owlclaw_ray.domain.agent import AgentRef, Limits
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import FiringId, RunId, derived_id
 from owlclaw_ray.ports.clock import Clock
@@ -163,19 +165,16 @@ class Scheduler:
         poll: float = 1.0,
     ) -> None:
         self._store, self._wake, self._next_fire, self._definitions = store, wake, next_fire, definitions
-        self._clock, self._catch_up, self._poll = clock, catch_up, poll
-        self._task: asyncio.Task[None] | None = None
+        self._clock, self._catch_up = clock, catch_up
+        self._firing = Periodic("firing schedules", self.tick, clock, poll, due_in=self._due_in)
 
     def start(self) -> None:
         """Begin to fire."""
-        self._task = asyncio.create_task(self._loop())
+        self._firing.start()
 
     async def stop(self) -> None:
         """Fire nothing any more; a firing under way is committed or not, never half."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+        await self._firing.stop()
 
     async def tick(self) -> int:
         """Fire everything that is due now; return how many runs that queued."""
@@ -234,18 +233,6 @@ class Scheduler:
             logger.warning("a schedule of %s fires under the default limits: %r", name, error)
             return Limits().queued_runs
 
-    async def _loop(self) -> None:
-        while True:
-            try:
-                await self.tick()
-                upcoming = await self._store.next_due()
-            except RetryableError as error:
-                logger.warning("schedules wait: %s", error)
-                upcoming = None
-            except Exception:
-                logger.exception("firing schedules failed; it is tried again")
-                upcoming = None
-            delay = self._poll
-            if upcoming is not None:
-                delay = min(delay, (upcoming - self._clock.now()).total_seconds())
-            await self._clock.sleep(max(delay, 0.05))
+    async def _due_in(self) -> float:
+        upcoming = await self._store.next_due()
+        return math.inf if upcoming is None else (upcoming - self._clock.now()).total_seconds()

@@ -36,6 +36,9 @@ class NothingDue:
     async def expired_approvals(self, now, limit=500):
         return ()
 
+    async def released_runs(self, limit=1_000):
+        return ()
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -82,10 +85,13 @@ async def test_it_removes_artifacts_that_are_over_their_days(folder, scheduler):
     assert [each.artifact_id for each in folder.listing(AGENT, 9)] == [NEW.artifact_id]
 
 
-async def test_without_a_retention_artifacts_are_kept_for_ever(folder, scheduler):
-    actor = scheduler(0.0)
-    await asyncio.sleep(0)
-    await actor.stop()
+async def test_without_a_retention_artifacts_are_kept_for_ever(scheduler, monkeypatch):
+    removals = []
+    monkeypatch.setattr(ArtifactFolder, "expire", lambda *_: removals.append(1) or 0)
+    kept, removed = scheduler(0.0), scheduler(30.0)
+    while not removals:
+        await asyncio.sleep(0.001)
+    await kept.stop()
+    await removed.stop()
 
-    assert actor._artifacts is None
-    assert len(folder.listing(AGENT, 9)) == 2
+    assert removals == [1]

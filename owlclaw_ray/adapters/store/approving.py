@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from owlclaw_ray.adapters.store.codec import from_micros, to_micros
-from owlclaw_ray.adapters.store.running import check_claimed, owned, run_of
+from owlclaw_ray.adapters.store.running import appended, check_claimed, owned, run_of, write_down
 from owlclaw_ray.adapters.store.working_set import WAITED, RunRow, WorkingSet
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus, Decision
 from owlclaw_ray.domain.journal import EntryKind
@@ -41,11 +41,9 @@ def await_approvals(store: WorkingSet, command: AwaitApprovals) -> RunWaiting | 
         return RunWaiting()
     run = run_of(store, command)
     check_claimed(run, command.epoch)
-    store.append(run, command.entries)
-    store.record(command.ledger)
-    store.keep(command.blobs)
+    write_down(store, run, command)
     if run.cancel_requested:
-        return Appended(cancel_requested=True, interrupted_by=run.snapshot().interrupted_by)
+        return appended(run)
     for request in command.requests:
         store.add_approval(Approval(request))
     run.status = RunStatus.WAITING

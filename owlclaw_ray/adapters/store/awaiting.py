@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from owlclaw_ray.adapters.store.approving import go_on
 from owlclaw_ray.adapters.store.codec import agent_key, dump, to_micros
-from owlclaw_ray.adapters.store.running import check_claimed, owned, run_of
+from owlclaw_ray.adapters.store.running import appended, check_claimed, owned, run_of, write_down
 from owlclaw_ray.adapters.store.working_set import PutRow, WorkingSet, awaited_by
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ports.store import (
@@ -27,15 +27,11 @@ def await_runs(store: WorkingSet, command: AwaitRuns) -> RunWaiting | Appended |
         return agent
     run = run_of(store, command)
     if all(entry.seq <= run.last_entry for entry in command.entries):
-        return (
-            Appended(cancel_requested=True, interrupted_by=run.snapshot().interrupted_by) if run.ends else RunWaiting()
-        )
+        return appended(run) if run.ends else RunWaiting()
     check_claimed(run, command.epoch)
-    store.append(run, command.entries)
-    store.record(command.ledger)
-    store.keep(command.blobs)
+    write_down(store, run, command)
     if run.cancel_requested:
-        return Appended(cancel_requested=True, interrupted_by=run.snapshot().interrupted_by)
+        return appended(run)
     run.status, run.awaits = RunStatus.WAITING, dump(command.runs)
     store.changed_run(run)
     return RunWaiting()

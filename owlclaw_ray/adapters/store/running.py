@@ -74,11 +74,8 @@ def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
     run = run_of(store, command)
     if any(entry.seq > run.last_entry for entry in command.entries):
         check_claimed(run, command.epoch)
-    store.append(run, command.entries)
-    store.record(command.ledger)
-    store.keep(command.blobs)
-    by = run.interrupted_by
-    return Appended(bool(run.cancel_requested), None if by is None else RunId(by))
+    write_down(store, run, command)
+    return appended(run)
 
 
 def finish(store: WorkingSet, command: FinishRun) -> Answer:
@@ -97,9 +94,7 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
     if not command.result.status.final:
         raise ValueError(f"run {run.run_id} cannot end as {command.result.status.value}")
     check_claimed(run, command.epoch)
-    store.append(run, command.entries)
-    store.record(command.ledger)
-    store.keep(command.blobs)
+    write_down(store, run, command)
     give_back(store, run)
     run.status, run.finished_at, run.result = command.result.status, to_micros(command.at), dump(command.result)
     store.changed_run(run)
@@ -146,6 +141,19 @@ def _fresh(run: Run, epoch: int, last_entry: int) -> RunClaimed:
         JournalEntry(last_entry, EntryKind.RUN_STARTED, run.started_at, {"epoch": epoch}),
     )
     return RunClaimed(run, journal)
+
+
+def write_down(store: WorkingSet, run: RunRow, command: AppendJournal | FinishRun | AwaitApprovals | AwaitRuns) -> None:
+    """Store the facts that a command brings: entries of the run's journal, ledger records, and the texts that they name."""
+    store.append(run, command.entries)
+    store.record(command.ledger)
+    store.keep(command.blobs)
+
+
+def appended(run: RunRow) -> Appended:
+    """Return what whoever executes the run is told of it."""
+    by = run.interrupted_by
+    return Appended(bool(run.cancel_requested), None if by is None else RunId(by))
 
 
 def owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch:
