@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.tools.code.arguments import WriteFile
-from owlclaw_ray.tools.code.files import create, replace, told
+from owlclaw_ray.tools.code.files import create, entered, replace, told
 from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
 from owlclaw_ray.tools.failure import ToolFailureError
 
@@ -19,8 +19,9 @@ def write_file(arguments: WriteFile, policy: PathPolicy, most_bytes: int) -> Jso
     with told(shown):
         if path.exists() and not path.is_file():
             raise ToolFailureError("not_a_file", f"{shown} is no regular file", details={"path": shown})
-        if arguments.create_dirs:
-            path.parent.mkdir(parents=True, exist_ok=True)
+    if arguments.create_dirs:
+        with entered(path.parent, shown, make=True):
+            pass
     existed = path.exists()
     if existed and arguments.overwrite:
         replace(path, content, shown)
