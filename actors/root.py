@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,6 +63,8 @@ class RootActor:
         self._plan, self._tools = plan, tuple(tools)
         self._ids = RandomIds()
         self._hosts: dict[str, ActorHandle[Any]] = {}
+        self._births = asyncio.Semaphore(os.cpu_count() or 1)
+        """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
         self._vigil = Vigil(SystemClock())
         self._parts = {
@@ -74,12 +77,13 @@ class RootActor:
 
     async def spawn_host(self) -> tuple[str, ActorHandle[Any]]:
         """Return a new agent actor as soon as it answers; raises RuntimeUnavailableError if it does not come to life."""
-        host_id, actor = self._ahead.pop() if self._ahead else self._host()
-        try:
-            await self._vigil.await_birth(host_id, actor, _BIRTH_SECONDS)
-        except RuntimeUnavailableError as error:
-            await self._end(host_id, actor)
-            raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
+        async with self._births:
+            host_id, actor = self._ahead.pop() if self._ahead else self._host()
+            try:
+                await self._vigil.await_birth(host_id, actor, _BIRTH_SECONDS)
+            except RuntimeUnavailableError as error:
+                await self._end(host_id, actor)
+                raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
         self._hosts[host_id] = actor
         return host_id, actor
 
@@ -109,7 +113,7 @@ class RootActor:
 
     async def _keep_up(self) -> None:
         if restarted():
-            await self.warm_tools()  # the workers of the root that died ended with it
+            await self._recover()
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
@@ -118,6 +122,15 @@ class RootActor:
                 await self._complete_nodes()
             except Exception:
                 logger.exception("the root's round failed; the next one begins in %g s", LOOK_EVERY)
+
+    async def _recover(self) -> None:
+        """Replace the tool workers that ended with the root that died, as soon as agents have a host: they come first."""
+        for host_id, actor in tuple(self._ahead):
+            try:
+                await self._vigil.await_birth(host_id, actor, _BIRTH_SECONDS)
+            except RuntimeUnavailableError as error:
+                logger.warning("%s", error)
+        await self.warm_tools()
 
     async def _complete_parts(self) -> None:
         for name, kind in _SHARED_PARTS.items():

@@ -334,11 +334,11 @@ class Directory:
             self._spawn_task(self._attempt(self.take_over))
 
     def _refill(self) -> None:
-        """Keep `warm` spare hosts, and one for each agent that waits, as far as the limit allows."""
+        """Make a host for each agent that waits, and `warm` spare ones once nobody does, as far as the limit allows."""
         if self._closed:
             return
         ahead = 0
-        if self._swept and not any(self._pressed(seat) for seat in self._seating):
+        if self._swept and not self._line and not any(self._pressed(seat) for seat in self._seating):
             ahead = self._placement.warm * self._pool.nodes
         spare = len(self._seating.spare())
         wanted = sum(map(self._hosts_for, Isolation)) + ahead - spare - self._spawning

@@ -99,10 +99,13 @@ class SteeredPool:
         self.hosts = {host.host_id: host for host in hosts}
         self.made = len(hosts)
         self.lost_answers = self.lost_ends = 0
+        self.births = asyncio.Event()
+        self.births.set()
 
     async def spawn(self):
         self.made += 1
         host = SteeredHost(f"host-{self.made}")
+        await self.births.wait()
         self.hosts[host.host_id] = host
         if self.lost_answers:
             self.lost_answers -= 1
@@ -185,6 +188,21 @@ async def test_shared_agents_fill_a_host_before_another_is_made():
 
     assert pool.made == 3
     assert max(len(host.agents) for host in pool.hosts.values()) == 10
+
+
+async def test_no_host_is_made_ahead_while_agents_wait_for_one():
+    pool, work = SteeredPool(), Work()
+    work.agents = refs(2)
+    pool.births.clear()
+    async with directory_over(pool, work=work, warm=2) as directory:
+        await directory.sweep()
+        await beats(directory)
+        waited_for = pool.made
+        pool.births.set()
+        await seated(pool, *work.agents)
+        await beats(directory)
+
+        assert (waited_for, pool.made) == (2, 4)
 
 
 async def test_shared_agents_are_spread_over_the_nodes_before_a_second_host_of_a_node_gets_any():
