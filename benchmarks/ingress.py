@@ -136,6 +136,7 @@ def _owlclaw(seconds: float, say: Say) -> tuple[Accepted, Accepted]:
         drain(unfinished)
         first = (f"/v1/agents/patient:{number}/triggers" for number in range(AGENTS))
         load.run(post_for(system.url, first, body=BODY, connections=CONNECTIONS))
+        system.settle()
         deferred = _accept(system.url, system.tree, agent_paths(AGENTS, "patient"), seconds)
         say(f"OwlClaw, runs deferred: {_said(deferred)}")
         system.kill()
