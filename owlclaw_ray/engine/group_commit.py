@@ -94,8 +94,9 @@ class GroupCommit:
     """A CommandStore for many callers at once, over one that takes a batch at a time.
 
     One transaction runs at a time; what arrives meanwhile goes into the next one, whole requests in the order of their
-    coming, up to `max_batch` commands (a larger request goes alone). A transaction waits up to `linger` seconds for
-    company. `watchers` hears of every run whose journal grew.
+    coming, up to `max_batch` commands (a larger request goes alone). If the last transaction was shared, the next one waits
+    up to `linger` seconds for company; a request that comes alone waits for nobody. `watchers` hears of every run whose
+    journal grew.
     """
 
     def __init__(self, store: CommandStore, *, max_batch: int = 512, linger: float = 0.002) -> None:
@@ -104,6 +105,7 @@ class GroupCommit:
         self._waiting: deque[_Request] = deque()
         self._waiting_commands = 0
         self._full = asyncio.Event()
+        self._shared = False
         self._committer: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -138,7 +140,7 @@ class GroupCommit:
             self._committer = None
 
     async def _gather_company(self) -> None:
-        if self._full.is_set() or self._linger <= 0:
+        if not self._shared or self._full.is_set() or self._linger <= 0:
             return
         try:
             async with asyncio.timeout(self._linger):
@@ -152,6 +154,7 @@ class GroupCommit:
         while self._waiting and size + len(self._waiting[0].commands) <= self._max_batch:
             batch.append(self._waiting.popleft())
             size += len(batch[-1].commands)
+        self._shared = len(batch) > 1
         self._waiting_commands -= size
         if self._waiting_commands < self._max_batch and not self._closed:
             self._full.clear()

@@ -68,24 +68,41 @@ async def test_what_arrives_during_a_commit_goes_into_the_next():
 async def test_callers_that_come_together_share_a_transaction():
     store = GatedStore()
     store.gate.release()
-    commit = GroupCommit(store, linger=0.001)
+    commit = GroupCommit(store, linger=3_600)
 
     await asyncio.gather(*(commit.apply([submission(f"run_{at}")]) for at in range(20)))
 
     assert [len(batch) for batch in store.batches] == [20]
 
 
+async def test_a_request_that_comes_alone_waits_for_nobody_and_one_behind_a_shared_transaction_for_company():
+    store = GatedStore()
+    commit = GroupCommit(store, max_batch=3, linger=3_600)
+    for _ in range(4):
+        store.gate.release()
+    await commit.apply([submission("alone")])
+    await commit.apply([submission("alone again")])
+    await asyncio.gather(commit.apply([submission("one")]), commit.apply([submission("two")]))
+    [waiting] = await started(1, commit)
+    lingered = [len(batch) for batch in store.batches]
+    await asyncio.gather(waiting, *await started(2, commit, first=1))
+
+    assert lingered == [1, 1, 2]
+    assert [len(batch) for batch in store.batches] == [1, 1, 2, 3]
+
+
 async def test_a_full_batch_does_not_linger_and_requests_stay_whole():
     store = GatedStore()
     commit = GroupCommit(store, max_batch=4, linger=3_600)
-    for _ in range(3):
+    for _ in range(4):
         store.gate.release()
+    await asyncio.gather(commit.apply([submission("one")]), commit.apply([submission("two")]))
 
     tasks = [asyncio.ensure_future(commit.apply([submission(f"{at}_{each}") for each in range(3)])) for at in range(2)]
     large = asyncio.ensure_future(commit.apply([submission(f"large_{each}") for each in range(9)]))
 
     await asyncio.gather(*tasks, large)
-    assert [len(batch) for batch in store.batches] == [3, 3, 9]
+    assert [len(batch) for batch in store.batches] == [2, 3, 3, 9]
 
 
 async def test_a_failed_commit_fails_all_its_callers_and_no_others():
