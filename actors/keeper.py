@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.nodes import writer_name
 from actors.packing import packed
 from actors.plan import RuntimePlan
+from actors.redacting import node_redactor
 from actors.remote import ROOT, find
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
-from owlclaw_ray.governance.redaction import Redactor, named_secrets
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import Command, Outcome, Store
@@ -30,6 +28,7 @@ QUERIES = frozenset(
     {
         "run",
         "runs",
+        "active_runs",
         "journal",
         "agent",
         "agents",
@@ -50,15 +49,6 @@ QUERIES = frozenset(
         "ledger_chains",
     }
 )
-
-
-def _redactor(plan: RuntimePlan) -> Redactor:
-    """Return what takes this process's own secrets, and what the settings say, out of ledger records."""
-    secrets = named_secrets(os.environ)  # noqa: TID251 - tools of this node have the same variables, and may print them
-    password = urlsplit(plan.store_url).password
-    if password:
-        secrets["store_url"] = unquote(password)
-    return Redactor(secrets, plan.redact)
 
 
 class KeeperActor:
@@ -125,6 +115,6 @@ class KeeperActor:
             async with self._opening:
                 if self._store is None or self._commits is None:
                     writer = await asyncio.to_thread(writer_name)
-                    self._store = await open_store(plan.store_url, writer=writer, redactor=_redactor(plan))
+                    self._store = await open_store(plan.store_url, writer=writer, redactor=node_redactor(plan))
                     self._commits = GroupCommit(self._store)
         return self._store, self._commits

@@ -77,6 +77,14 @@ TRIGGER_OPERATION: JsonObject = {
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
             "description": "Makes the request safe to repeat.",
         },
+        {
+            "name": "traceparent",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": "The span that the run belongs under (W3C Trace Context).",
+            "example": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        },
     ],
     "requestBody": {
         "required": False,

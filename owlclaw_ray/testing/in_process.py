@@ -99,6 +99,7 @@ class GroupedStore:
     def __init__(self, store: Store, commits: GroupCommit) -> None:
         self.apply = commits.apply
         self.run, self.runs, self.journal = store.run, store.runs, store.journal
+        self.active_runs = store.active_runs
         self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
         self.family, self.released_runs, self.task, self.tasks = (
             store.family,

@@ -1,0 +1,59 @@
+"""What people and models wrote, on its way out: masked, without secrets, and bounded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+import orjson
+
+from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.governance.redaction import Redactor
+
+Mask: TypeAlias = Callable[[JsonValue], JsonValue]
+"""An application's own: takes a value that is about to leave, and returns what may."""
+
+LONGEST = 32_768
+"""Characters of an attribute."""
+MASK_FAILED = "[masked: the application's mask failed]"
+
+logger = logging.getLogger(__name__)
+
+
+class Content:
+    """Makes attribute values of JSON values. Without `shown` it makes none."""
+
+    def __init__(self, redactor: Redactor, mask: Mask | None = None, *, shown: bool = True) -> None:
+        self.shown = shown
+        self._redactor, self._mask = redactor, mask
+
+    def text(self, value: str) -> str:
+        """Return a text as it may leave."""
+        cleaned = self._cleaned(value)
+        return _bounded(cleaned if isinstance(cleaned, str) else orjson.dumps(cleaned).decode())
+
+    def json(self, value: JsonValue) -> str:
+        """Return a value as it may leave, as JSON text."""
+        return _bounded(orjson.dumps(self._cleaned(value)).decode())
+
+    def _cleaned(self, value: JsonValue) -> JsonValue:
+        if self._mask is not None:
+            value = self._masked(self._mask, value)
+        wrapped = {"content": value}
+        return self._redactor.redact(wrapped)["content"] if self._redactor.suspects(orjson.dumps(wrapped)) else value
+
+    def _masked(self, mask: Mask, value: JsonValue) -> JsonValue:
+        """Return what the application's mask makes of the value; nothing of the value if it fails."""
+        try:
+            masked = mask(value)
+            orjson.dumps(masked)
+        except Exception:
+            logger.exception("the application's mask of traces failed: the value is left out")
+            return MASK_FAILED
+        return masked
+
+
+def _bounded(text: str) -> str:
+    left_out = len(text) - LONGEST
+    return text if left_out <= 0 else f"{text[:LONGEST]}… [{left_out} characters left out]"
