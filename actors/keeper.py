@@ -15,10 +15,12 @@ from actors.plan import RuntimePlan
 from actors.redacting import node_redactor
 from actors.remote import ROOT, find
 from actors.vigil import LOOK_EVERY, Vigil
+from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import Command, Outcome, Store
 
@@ -62,6 +64,7 @@ class KeeperActor:
         self._vigil = asyncio.create_task(self._watch_over_root())
         self._store: Store | None = None
         self._commits: GroupCommit | None = None
+        self._metrics = CommitMetrics()
 
     @packed
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
@@ -80,6 +83,10 @@ class KeeperActor:
         """Wait for committed entries of a run; see Runtime.watch."""
         store, commits = await self._open()
         return await RunWatch(store, commits.watchers).watch(tenant, run_id, after, seconds)
+
+    async def metrics(self) -> tuple[MetricFamily, ...]:
+        """Return what it has counted of the commits of its node."""
+        return self._metrics.families()
 
     async def ready(self) -> bool:
         """Return once the store is open and takes commits; raises what is wrong with it."""
@@ -116,5 +123,5 @@ class KeeperActor:
                 if self._store is None or self._commits is None:
                     writer = await asyncio.to_thread(writer_name)
                     self._store = await open_store(plan.store_url, writer=writer, redactor=node_redactor(plan))
-                    self._commits = GroupCommit(self._store)
+                    self._commits = GroupCommit(self._store, observer=self._metrics)
         return self._store, self._commits

@@ -25,6 +25,15 @@ EVENT_STREAM: JsonObject = {
         }
     },
 }
+METRICS: JsonObject = {
+    "description": "The text format of Prometheus",
+    "content": {
+        "text/plain": {
+            "schema": {"type": "string"},
+            "example": '# TYPE owlclaw_runs gauge\nowlclaw_runs{status="queued"} 3.0\n',
+        }
+    },
+}
 ARTIFACT: JsonObject = {
     "description": "The output, whole up to 10 MiB",
     "content": {

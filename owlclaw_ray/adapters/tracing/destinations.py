@@ -66,7 +66,7 @@ def _environment_headers(environ: Mapping[str, str]) -> dict[str, str]:
     from opentelemetry.util.re import parse_env_headers
 
     written = next((environ[each] for each in _HEADERS if environ.get(each)), "")
-    return parse_env_headers(written, liberal=True)
+    return dict(parse_env_headers(written, liberal=True))
 
 
 def _filled(text: str, environ: Mapping[str, str]) -> str:
