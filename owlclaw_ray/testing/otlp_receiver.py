@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -62,6 +62,7 @@ class OtlpServer:
     answer: Callable[[ReceivedBatch], int] = lambda _: _OK
     batches: list[ReceivedBatch] = field(default_factory=list)
     _server: ThreadingHTTPServer = field(init=False)
+    _arrived: threading.Condition = field(default_factory=threading.Condition)
 
     def __enter__(self) -> Self:
         receive = self._receive
@@ -101,13 +102,21 @@ class OtlpServer:
         """All spans that came, in their order."""
         return tuple(span for batch in tuple(self.batches) for span in batch.spans)
 
+    def wait_for(self, arrived: Callable[[Sequence[ReceivedSpan]], bool], seconds: float = 60.0) -> None:
+        """Return as soon as that holds of the spans that came; raises TimeoutError if it does not within that time."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: arrived(self.spans), seconds):
+                raise TimeoutError(f"after {seconds:g} s {len(self.spans)} spans had come, and not what was waited for")
+
     def _receive(self, path: str, headers: Mapping[str, str], body: bytes) -> int:
         if headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
         request = ExportTraceServiceRequest()
         request.ParseFromString(body)
         batch = ReceivedBatch(path, headers, tuple(_spans(request)))
-        self.batches.append(batch)
+        with self._arrived:
+            self.batches.append(batch)
+            self._arrived.notify_all()
         return self.answer(batch)
 
 

@@ -33,6 +33,10 @@ class Content:
         cleaned = self._cleaned(value)
         return _bounded(cleaned if isinstance(cleaned, str) else orjson.dumps(cleaned).decode())
 
+    def error(self, kind: str, message: str) -> str:
+        """Return what may be said of an error: its message may hold anything."""
+        return self.text(message) if self.shown else kind
+
     def json(self, value: JsonValue) -> str:
         """Return a value as it may leave, as JSON text."""
         return _bounded(orjson.dumps(self._cleaned(value)).decode())

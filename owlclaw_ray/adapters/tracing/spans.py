@@ -19,7 +19,7 @@ from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.run import RunResult, RunStatus
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.domain.tracing import TraceParent, call_span, span_of, span_of_run
 from owlclaw_ray.ids import ToolCallId, derived_id
 from owlclaw_ray.ports.tracing import RunFacts
@@ -79,22 +79,21 @@ class RunSpans:
     def _root(self) -> Span:
         run = self._run
         result = run.result or RunResult(run.status)
-        failed = result.error if run.status not in _ENDED_WELL else None
         cause = TraceParent.parse(run.trigger.traceparent)
         attributes = {**self._identity(result), **self._outcome(result), **self._said(result)}
         if cause is None:
             attributes |= self._trace(result)
-        if failed is not None:
-            attributes[name.ERROR_TYPE] = failed.type
-        elif run.status not in _ENDED_WELL:
-            attributes[name.ERROR_TYPE] = run.status.value
+        error = None
+        if run.status not in _ENDED_WELL:
+            failed = result.error or RunError(run.status.value, run.status.value)
+            attributes[name.ERROR_TYPE], error = failed.type, self._content.error(failed.type, failed.message)
         return self._span(
             f"invoke_agent {run.agent.definition}",
             self._here.span_id,
             (self._began, run.finished_at or self._began),
             attributes,
             parent_id="" if cause is None else cause.span_id,
-            error=None if run.status in _ENDED_WELL else (failed.message if failed else run.status.value),
+            error=error,
         )
 
     def _identity(self, result: RunResult) -> dict[str, Value]:
@@ -206,7 +205,7 @@ class RunSpans:
             SpanEvent(
                 name.ATTEMPT_FAILED,
                 times[0],
-                {name.REQUEST_MODEL: each["model"], name.ERROR_TYPE: self._content.text(each["error"])},
+                {name.REQUEST_MODEL: each["model"], name.REASON: self._content.error("failed", each["error"])},
             )
             for each in failed
         )
@@ -216,11 +215,11 @@ class RunSpans:
     def _unanswered(self, record: LedgerRecord, since: datetime) -> Span:
         """Return the model call that the run ended with: nothing came of it but an error."""
         result = self._run.result
-        error = "" if result is None or result.error is None else result.error.type
-        attributes = {**self._asking(self._asked_model()), name.ERROR_TYPE: error or "cancelled"}
+        kind = "cancelled" if result is None or result.error is None else result.error.type
+        attributes = {**self._asking(self._asked_model()), name.ERROR_TYPE: kind}
         span_id = span_of(self._run.run_id, "model", record.record_id)
         times = (min(since, record.at), record.at)
-        why = self._content.text(str(record.data.get("error", "")))
+        why = self._content.error(kind, str(record.data.get("error", "")))
         label = f"chat {attributes.get(name.REQUEST_MODEL, '')}".strip()
         return self._span(label, span_id, times, attributes, asks_elsewhere=True, error=why)
 
@@ -260,7 +259,7 @@ class RunSpans:
             call_span(self._run, call_id).span_id,
             self._times(entry, data["duration_ms"]),
             attributes,
-            error=None if error is None else self._content.text(error["message"]),
+            error=None if error is None else self._content.error(error["type"], error["message"]),
         )
 
     def _waits(self) -> Iterator[Span]:

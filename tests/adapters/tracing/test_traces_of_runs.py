@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -9,13 +10,19 @@ import pytest
 import yaml
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
+from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import ApprovalDecision, Decision
+from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.tracing import Destination, TraceParent, run_span
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.errors import ConfigurationError, ModelUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.store import ApprovalFilter, CancelRun
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from owlclaw_ray.tools.context import ToolContext
 
 CALLER = TraceParent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
@@ -184,7 +191,9 @@ async def test_a_model_that_fails_is_an_error_on_its_call_and_on_the_run(agents,
 
 
 async def test_without_content_nothing_that_was_said_leaves(agents, app, receiver, exporting, tmp_path):
-    folder = agents(asks("shop__order", item="jasmine"), {"text": "ordered jasmine"})
+    folder = agents(
+        asks("shop__order", item="jasmine"), asks("shop__order", item="nothing"), {"text": "ordered jasmine"}
+    )
     async with (
         in_process_runtime(agents_dir=folder, data_dir=tmp_path / "data", app=app) as runtime,
         exporting(runtime.store, content=False) as export,
@@ -192,7 +201,8 @@ async def test_without_content_nothing_that_was_said_leaves(agents, app, receive
         await runtime.trigger("watch", "jasmine, please", focus="jasmine")
         await export.step()
 
-    assert len(receiver.spans) == 4
+    assert len(receiver.spans) == 6
+    assert [each.message for each in receiver.spans if each.failed] == ["execution_failed"]
     assert "jasmine" not in repr(receiver.spans)
     assert "calm" not in repr(receiver.spans)
 
@@ -283,3 +293,77 @@ def test_an_application_has_one_mask():
 
     with pytest.raises(ConfigurationError, match="mask_traces"):
         app.mask_traces(lambda value: value)
+
+
+class Flaky:
+    """A model that answers at the second try."""
+
+    def __init__(self):
+        self.tries = 0
+
+    def serves(self, model):
+        return True
+
+    async def load(self):
+        pass
+
+    async def complete(self, request, model):
+        self.tries += 1
+        if self.tries == 1:
+            raise ModelUnavailableError("too busy")
+        return ModelReply("done", (), model)
+
+
+async def test_a_failed_attempt_is_an_event_of_the_call_that_was_answered_after_all(
+    agents, receiver, exporting, tmp_path
+):
+    folder = agents({"text": "never asked"})
+    async with (
+        in_process_runtime(agents_dir=folder, data_dir=tmp_path / "data", models=[Flaky()]) as runtime,
+        exporting(runtime.store) as export,
+    ):
+        await runtime.trigger("watch")
+        await export.step()
+
+    [call] = of(receiver.spans, "chat")
+    [event] = call.events
+    assert not call.failed
+    assert (event.name, event.attributes["owlclaw.model.reason"]) == ("owlclaw.model.attempt_failed", "too busy")
+
+
+async def test_a_run_that_was_cancelled_before_it_began_is_a_trace_without_calls(receiver, exporting, tmp_path):
+    store = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="keeper")
+    async with exporting(store) as export:
+        await store.apply([submission("run_1"), CancelRun(AGENT.tenant, RunId("run_1"), NOW + timedelta(seconds=5))])
+        await export.step()
+    await store.close()
+
+    [root] = receiver.spans
+    assert (root.attributes["owlclaw.run.status"], root.failed) == ("cancelled", False)
+    assert (root.end - root.start) == 5 * 10**9
+
+
+async def test_the_time_that_a_run_waits_for_a_person_is_a_span(agents, app, receiver, exporting, tmp_path):
+    folder = agents(asks("shop__order", item="tea"), {"text": "ordered"})
+    definition = folder / "watch" / "agent.yaml"
+    definition.write_text("model: scripted:script.yaml\npermissions: {ask: [shop.order]}\n")
+    async with (
+        in_process_runtime(agents_dir=folder, data_dir=tmp_path / "data", app=app) as runtime,
+        exporting(runtime.store) as export,
+    ):
+        accepted = await runtime.submit(AgentRef.parse("watch"), Trigger(TriggerKind.API))
+        waiting = []
+        while not waiting:
+            waiting = await runtime.approvals(ApprovalFilter(AGENT.tenant))
+            await asyncio.sleep(0)
+        decision = ApprovalDecision(Decision.ALLOW_ONCE, "ada")
+        await runtime.decide(AGENT.tenant, waiting[0].request.approval_id, decision)
+        await runtime.outcome(accepted)
+        await export.step()
+
+    [root] = of(receiver.spans, "invoke_agent")
+    [wait] = [each for each in receiver.spans if each.name == "wait for approvals"]
+    [tool] = of(receiver.spans, "execute_tool")
+    assert wait.parent_id == root.span_id
+    assert wait.end <= tool.end
+    assert not root.failed
