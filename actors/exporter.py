@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from owlclaw_ray.adapters.store.sql_store import SqlStore
 
 _LONGEST_PAUSE = 30.0
+_POLITE = 19
 _LAST_SECONDS = 3.0
 """How long a stop delivers what ended just before; the rest goes at the next start."""
-_POLITE = 4
-"""Beyond the niceness that Ray gives its workers: runs go first."""
 
 
 class ExporterActor:
@@ -32,7 +31,7 @@ class ExporterActor:
 
     def __init__(self, plan: RuntimePlan) -> None:
         configure(plan.worker.log)
-        os.nice(_POLITE)
+        _step_back()
         self._plan, self._pause = plan, 0.0
         self._beginning = asyncio.Lock()
         self._export: TraceExport | None = None
@@ -88,6 +87,14 @@ class ExporterActor:
         )
         await export.begin()
         return export
+
+
+def _step_back() -> None:
+    """Have this process work when nobody else would: runs go first, and traces can wait."""
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    else:
+        os.nice(_POLITE)
 
 
 def _receiver(plan: RuntimePlan) -> TraceReceiver:

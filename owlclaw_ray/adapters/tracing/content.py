@@ -16,6 +16,8 @@ Mask: TypeAlias = Callable[[JsonValue], JsonValue]
 
 LONGEST = 32_768
 """Characters of an attribute."""
+_PROMPTS = 256
+"""Of so many the form in which they leave is kept."""
 MASK_FAILED = "[masked: the application's mask failed]"
 
 logger = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ class Content:
     def __init__(self, redactor: Redactor, mask: Mask | None = None, *, shown: bool = True) -> None:
         self.shown = shown
         self._redactor, self._mask = redactor, mask
+        self._prompts: dict[str, str] = {}
 
     def text(self, value: str) -> str:
         """Return a text as it may leave."""
@@ -40,6 +43,15 @@ class Content:
     def json(self, value: JsonValue) -> str:
         """Return a value as it may leave, as JSON text."""
         return _bounded(orjson.dumps(self._cleaned(value)).decode())
+
+    def prompt(self, digest: str, value: JsonValue) -> str:
+        """Return as `json` what is the same in many runs, under a hash that it is known by."""
+        known = self._prompts.get(digest)
+        if known is None:
+            if len(self._prompts) >= _PROMPTS:
+                self._prompts.clear()
+            known = self._prompts[digest] = self.json(value)
+        return known
 
     def _cleaned(self, value: JsonValue) -> JsonValue:
         if self._mask is not None:

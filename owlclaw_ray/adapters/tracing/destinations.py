@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from importlib.util import find_spec
+from urllib.parse import unquote
 
 from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.configuration.placeholders import PLACEHOLDER
@@ -15,8 +16,8 @@ from owlclaw_ray.ports.tracing import TraceReceiver
 PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 _NEEDED = {
-    Destination.OTLP: ("tracing", ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.common")),
-    Destination.LANGFUSE: ("langfuse", ("langfuse", "opentelemetry.exporter.otlp.proto.common")),
+    Destination.OTLP: ("tracing", ("opentelemetry.proto",)),
+    Destination.LANGFUSE: ("langfuse", ("langfuse", "opentelemetry.proto")),
 }
 """The extra of each, and what it brings."""
 
@@ -63,10 +64,10 @@ def langfuse_headers(public_key: str, secret_key: str) -> dict[str, str]:
 
 
 def _environment_headers(environ: Mapping[str, str]) -> dict[str, str]:
-    from opentelemetry.util.re import parse_env_headers
-
+    """Return the headers of the standard variables: `name=value` pairs between commas, encoded as in a URL."""
     written = next((environ[each] for each in _HEADERS if environ.get(each)), "")
-    return dict(parse_env_headers(written, liberal=True))
+    pairs = (pair.partition("=") for pair in written.split(",") if "=" in pair)
+    return {unquote(key).strip().lower(): unquote(value).strip() for key, _, value in pairs}
 
 
 def _filled(text: str, environ: Mapping[str, str]) -> str:

@@ -10,22 +10,21 @@ from importlib.metadata import version
 from urllib.parse import urlsplit
 
 import httpx
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 
 from owlclaw_ray.adapters.tracing.attributes import SERVICE_NAME, SERVICE_VERSION
 from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.adapters.tracing.spans import RunSpans, Span
+from owlclaw_ray.adapters.tracing.spans import RunSpans, Span, Value
 from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError, RunFacts
 
 _PASSING = frozenset({401, 403, 404, 408, 429})
 """Answers, besides those of a server in trouble, that a person or time may change: keys, addresses and limits are put right."""
 _TOLD = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class OtlpReceiver:
@@ -41,12 +40,16 @@ class OtlpReceiver:
             },
             timeout=timeout,
         )
-        self._resource = Resource({SERVICE_NAME: "owlclaw", SERVICE_VERSION: version("owlclaw-ray")})
-        self._scope = InstrumentationScope("owlclaw_ray", version("owlclaw-ray"))
+        ours = version("owlclaw-ray")
+        self._resource = Resource(attributes=_pairs({SERVICE_NAME: "owlclaw", SERVICE_VERSION: ours}))
+        self._scope = InstrumentationScope(name="owlclaw_ray", version=ours)
 
     async def send(self, runs: Sequence[RunFacts]) -> None:
         """See TraceReceiver.send."""
-        body = await asyncio.to_thread(self._encoded, runs)
+        try:
+            body = await asyncio.to_thread(self._encoded, runs)
+        except Exception as error:
+            raise RefusedTracesError(f"no spans can be made of it: {type(error).__name__}: {error}") from error
         where = urlsplit(self._url).netloc
         try:
             async with asyncio.timeout(self._timeout):
@@ -67,28 +70,55 @@ class OtlpReceiver:
         await self._client.aclose()
 
     def _encoded(self, runs: Iterable[RunFacts]) -> bytes:
-        spans = [self._readable(span) for facts in runs for span in RunSpans(facts, self._content).all()]
-        return gzip.compress(encode_spans(spans).SerializeToString(), compresslevel=1)
-
-    def _readable(self, span: Span) -> ReadableSpan:
-        error = span.error
-        return ReadableSpan(
-            name=span.name,
-            context=_context(span.trace_id, span.span_id),
-            parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
-            resource=self._resource,
-            attributes=span.attributes,
-            events=[Event(each.name, each.attributes, _nanoseconds(each.at)) for each in span.events],
-            kind=SpanKind.CLIENT if span.asks_elsewhere else SpanKind.INTERNAL,
-            status=Status(StatusCode.UNSET) if error is None else Status(StatusCode.ERROR, error),
-            start_time=_nanoseconds(span.start),
-            end_time=_nanoseconds(span.end),
-            instrumentation_scope=self._scope,
+        spans = [_message(span) for facts in runs for span in RunSpans(facts, self._content).all()]
+        scoped = ScopeSpans(scope=self._scope, spans=spans)
+        request = ExportTraceServiceRequest(
+            resource_spans=[ResourceSpans(resource=self._resource, scope_spans=[scoped])]
         )
+        return gzip.compress(request.SerializeToString(), compresslevel=1)
 
 
-def _context(trace_id: str, span_id: str) -> SpanContext:
-    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
+def _message(span: Span) -> trace_pb2.Span:
+    error = span.error
+    status = trace_pb2.Status()
+    if error is not None:
+        status = trace_pb2.Status(code=trace_pb2.Status.STATUS_CODE_ERROR, message=error)
+    kind = trace_pb2.Span.SPAN_KIND_CLIENT if span.asks_elsewhere else trace_pb2.Span.SPAN_KIND_INTERNAL
+    return trace_pb2.Span(
+        name=span.name,
+        trace_id=bytes.fromhex(span.trace_id),
+        span_id=bytes.fromhex(span.span_id),
+        parent_span_id=bytes.fromhex(span.parent_id),
+        kind=kind,
+        start_time_unix_nano=_nanoseconds(span.start),
+        end_time_unix_nano=_nanoseconds(span.end),
+        attributes=_pairs(span.attributes),
+        events=[
+            trace_pb2.Span.Event(
+                name=each.name, time_unix_nano=_nanoseconds(each.at), attributes=_pairs(each.attributes)
+            )
+            for each in span.events
+        ],
+        status=status,
+    )
+
+
+def _pairs(attributes: Mapping[str, Value]) -> list[KeyValue]:
+    return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
+
+
+def _value(value: Value) -> AnyValue:
+    match value:
+        case str():
+            return AnyValue(string_value=value.encode("utf-8", "replace").decode())
+        case bool():
+            return AnyValue(bool_value=value)
+        case int():
+            return AnyValue(int_value=value)
+        case float():
+            return AnyValue(double_value=value)
+        case _:
+            return AnyValue(array_value=ArrayValue(values=[_value(each) for each in value]))
 
 
 def _nanoseconds(at: datetime) -> int:

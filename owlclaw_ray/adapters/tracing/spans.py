@@ -157,7 +157,7 @@ class RunSpans:
         for entry in self._facts.journal:
             match entry.kind:
                 case EntryKind.PROMPT_BUILT:
-                    system = self._facts.blobs.get(entry.data["system"], "")
+                    system = entry.data["system"]
                     asked = [_message("user", [_text(entry.data["user"])])]
                 case EntryKind.MODEL_REPLIED:
                     record = failures.pop(derived_id("rec", self._run.run_id, "model_call", str(turn)), None)
@@ -197,8 +197,8 @@ class RunSpans:
             parts += [_tool_request(call) for call in calls]
             attributes[name.OUTPUT_MESSAGES] = self._content.json([_message("assistant", parts, finish)])
             attributes[name.INPUT_MESSAGES] = self._content.json(list(asked))
-            if system:
-                attributes[name.SYSTEM_INSTRUCTIONS] = self._content.json([_text(system)])
+            if system in self._facts.blobs:
+                attributes[name.SYSTEM_INSTRUCTIONS] = self._content.prompt(system, [_text(self._facts.blobs[system])])
         failed = () if record is None else record.data.get("failed_attempts", ())
         times = self._times(entry, data["duration_ms"])
         events = tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 
 import pytest
 
@@ -161,6 +162,26 @@ async def test_of_a_batch_that_is_refused_only_what_is_refused_by_itself_is_give
     assert runs_in(taken) == [each for each in ended if each != "run_00003"]
     assert (export.counts.exported, export.counts.dropped, export.counts.failures) == (4, 1, 0)
     assert "the trace of run run_00003 is given up" in caplog.text
+
+
+async def test_a_run_of_which_no_spans_can_be_made_is_given_up_and_not_the_others(
+    store, end, exporting, receiver, *, caplog, tmp_path
+):
+    async with exporting(store) as export:
+        ended = await end(3)
+        broken = submission("run_broken", payload=None)
+        await store.apply([broken, CancelRun(AGENT.tenant, broken.run_id, NOW)])
+        with sqlite3.connect(tmp_path / "owlclaw.db") as database:
+            told = '{"call_id": "c", "tool": 7}'
+            database.execute(
+                "INSERT INTO journal (run_id, seq, kind, at, data) VALUES ('run_broken', 9, 'tool_finished', 0, ?)",
+                [told],
+            )
+        await export.step()
+
+    assert runs_in(receiver.batches) == ended
+    assert (export.counts.exported, export.counts.dropped) == (3, 1)
+    assert "the trace of run run_broken is given up: no spans can be made of it: KeyError" in caplog.text
 
 
 async def test_headers_may_name_variables(store, end, exporting, receiver):

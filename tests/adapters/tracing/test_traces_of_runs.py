@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,7 +24,9 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import ApprovalFilter, CancelRun
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
+from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.context import ToolContext
+from owlclaw_ray.tools.host import HostTools
 
 CALLER = TraceParent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 SECRET = "sk-abcdefghijklmnopqrstuvwxyz123456"
@@ -367,3 +370,26 @@ async def test_the_time_that_a_run_waits_for_a_person_is_a_span(agents, app, rec
     assert wait.parent_id == root.span_id
     assert wait.end <= tool.end
     assert not root.failed
+
+
+async def test_a_run_that_another_one_starts_is_part_of_its_trace(agents, receiver, exporting, tmp_path):
+    assigned = {"agent_definition_id": "helper", "assignment": "look around"}
+    folder = agents(asks("agent.create_sub_agent", **assigned), {"text": "done"})
+    shutil.copytree(folder / "watch", folder / "helper")
+    (folder / "helper" / "agent.yaml").write_text("model: scripted:echo\n")
+    async with (
+        in_process_runtime(
+            agents_dir=folder, data_dir=tmp_path / "data", host_tools=HostTools(agents=AgentOptions())
+        ) as runtime,
+        exporting(runtime.store) as export,
+    ):
+        run = await runtime.trigger("watch")
+        await export.step()
+
+    child, parent = of(receiver.spans, "invoke_agent")
+    [tool] = of(receiver.spans, "execute_tool")
+    assert child.name == "invoke_agent helper"
+    assert (child.trace_id, child.parent_id) == (parent.trace_id, tool.span_id)
+    assert child.attributes["owlclaw.parent_run"] == run.run_id
+    assert "langfuse.trace.name" not in child.attributes
+    assert [each.name for each in receiver.spans if each.name.startswith("wait")] == ["wait for runs"]
