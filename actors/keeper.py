@@ -15,7 +15,6 @@ from actors.plan import RuntimePlan
 from actors.redacting import node_redactor
 from actors.remote import ROOT, find
 from actors.vigil import LOOK_EVERY, Vigil
-from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
@@ -57,6 +56,8 @@ class KeeperActor:
     """Opens the store when it is first asked, and again after a failure to open."""
 
     def __init__(self, plan: RuntimePlan) -> None:
+        from owlclaw_ray.adapters.metrics.counting import CommitMetrics
+
         configure(plan.worker.log)
         collect_rarely()
         self._plan = plan
