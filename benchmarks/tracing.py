@@ -28,6 +28,8 @@ TITLE = "What tracing costs runs: traces exported, a receiver that hangs, and no
 AGENTS = 1_000
 OFF, ON, HANGS = "off", "on", "receiver hangs"
 GOAL = 0.9
+_STAY_SECONDS = 3_600
+"""Agents stay in memory while the other systems have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def _system(endpoint: str | None) -> AbstractContextManager[RunningSystem]:
     """Return a context of the system that exports there."""
     tracing: dict[str, object] = {"export": "off"} if endpoint is None else {"export": "otlp", "endpoint": endpoint}
     agents = {"bench": {"model": "scripted:tool_once", "isolation": "shared"}}
-    return running_system(agents, tracing=tracing)
+    return running_system(agents, tracing=tracing, actors={"idle_seconds": _STAY_SECONDS})
 
 
 def _order(turn: int) -> Sequence[str]:
