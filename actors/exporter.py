@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,16 +13,24 @@ from typing import TYPE_CHECKING
 from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.redacting import node_redactor
+from actors.remote import KEEPER, Named
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.trace_export import ExportCounts, TraceExport
+from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ports.tracing import TraceReceiver
 
 if TYPE_CHECKING:
     from owlclaw_ray.adapters.store.sql_store import SqlStore
 
 _LONGEST_PAUSE = 30.0
-_POLITE = 19
+_LOOK_SECONDS = 0.5
+_LAST = 19
+"""The niceness of the exporter; Ray's other workers have 15."""
+_SHARE = 0.1
+"""Of the machine's cores: the export takes no more, however much there is to export."""
+_REST = max(0.0, 1 / (_SHARE * (os.cpu_count() or 1)) - 1)
+"""How long it rests for the time that it worked."""
 _LAST_SECONDS = 3.0
 """How long a stop delivers what ended just before; the rest goes at the next start."""
 
@@ -31,8 +40,8 @@ class ExporterActor:
 
     def __init__(self, plan: RuntimePlan) -> None:
         configure(plan.worker.log)
-        _step_back()
         self._plan, self._pause = plan, 0.0
+        self._keeper = Named(KEEPER, plan.namespace)
         self._beginning = asyncio.Lock()
         self._export: TraceExport | None = None
         self._store: SqlStore | None = None
@@ -61,7 +70,9 @@ class ExporterActor:
 
     async def _work(self) -> None:
         export = await self._begun()
-        self._pause = await export.step()
+        began = time.process_time()
+        pause = await export.step()
+        self._pause = max(pause, (time.process_time() - began) * _REST)
 
     async def _due(self) -> float:
         return self._pause
@@ -78,6 +89,7 @@ class ExporterActor:
 
         plan = self._plan
         assert plan.tracing is not None
+        await self._store_made()
         receiver = await asyncio.to_thread(_receiver, plan)
         if self._store is None:
             self._store = await open_existing(plan.store_url)
@@ -86,15 +98,27 @@ class ExporterActor:
             self._store, CursorFile(plan.data_dir), receiver, buffer_runs=buffer_runs, jitter=random.random
         )
         await export.begin()
+        _step_back()
         return export
+
+    async def _store_made(self) -> None:
+        """Return once the Keeper has made the store, or brought it up to date; raises what is wrong with it."""
+        while True:
+            try:
+                await self._keeper.ask("ready")
+            except RetryableError:
+                await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                return
 
 
 def _step_back() -> None:
-    """Have this process work when nobody else would: runs go first, and traces can wait."""
-    if hasattr(os, "SCHED_IDLE"):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    else:
-        os.nice(_POLITE)
+    """Have all threads of this process go last: runs go first, and traces can wait."""
+    threads = Path("/proc/self/task")
+    ids = [int(each.name) for each in threads.iterdir()] if threads.is_dir() else [0]
+    for each in ids:
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, each, _LAST)
 
 
 def _receiver(plan: RuntimePlan) -> TraceReceiver:
