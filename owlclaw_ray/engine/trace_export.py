@@ -55,12 +55,15 @@ class TraceExport:
         """Deliveries in a row."""
 
     async def begin(self) -> None:
-        """Take up the export where it was left. What ends from now on is exported."""
-        saved = self._cursor.load()
+        """Take up the export where it was left. What ends from now on is exported.
+
+        A chain that is shorter than what was exported of it is that of another store, and exported from its beginning.
+        """
+        heads, saved = await self._ends.chains(), self._cursor.load()
         if saved is None:
-            saved = await self._ends.chains()
-            self._cursor.save(saved)
-        self._positions = dict(saved)
+            self._cursor.save(heads)
+        known = heads if saved is None else saved
+        self._positions = {chain: position for chain, position in known.items() if position <= heads.get(chain, 0)}
 
     async def step(self) -> float:
         """Deliver a batch of each chain that has something; return after how many seconds to come again.

@@ -13,6 +13,7 @@ from owlclaw_ray.engine.trace_export import BATCH, POLL_SECONDS
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import CancelRun
+from owlclaw_ray.ports.tracing import Chain
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 
 
@@ -65,6 +66,21 @@ async def test_a_restart_exports_what_ended_meanwhile_and_nothing_twice(store, e
         await export.step()
 
     assert runs_in(receiver.batches) == [*before, *meanwhile]
+
+
+async def test_another_store_under_an_old_cursor_is_exported_from_its_beginning(store, end, exporting, receiver):
+    class OldCursor:
+        def load(self):
+            return {Chain(AGENT.tenant, "keeper"): 1_000}
+
+        def save(self, positions):
+            self.saved = dict(positions)
+
+    ended = await end(2)
+    async with exporting(store, cursor=OldCursor()) as export:
+        await export.step()
+
+    assert runs_in(receiver.batches) == ended
 
 
 async def test_a_batch_whose_answer_was_lost_comes_again_as_the_same_spans(store, end, exporting, receiver):
