@@ -27,7 +27,7 @@ _LONGEST_PAUSE = 30.0
 _LOOK_SECONDS = 0.5
 _LAST = 19
 """The niceness of the exporter; Ray's other workers have 15."""
-_SHARE = 0.1
+_SHARE = 0.06
 """Of the machine's cores: the export takes no more, however much there is to export."""
 _REST = max(0.0, 1 / (_SHARE * (os.cpu_count() or 1)) - 1)
 """How long it rests for the time that it worked."""

@@ -62,7 +62,7 @@ class RunSpans:
     """The spans of one run."""
 
     def __init__(self, facts: RunFacts, content: Content) -> None:
-        self._facts, self._content = facts, content
+        self._facts, self._content = facts, content.of_run(_said_in(facts))
         self._run = facts.run
         self._here = span_of_run(facts.run)
         self._began = facts.run.started_at or facts.run.created_at
@@ -296,6 +296,14 @@ class RunSpans:
         return Span(
             label, self._here.trace_id, span_id, parent, times[0], times[1], told, asks_elsewhere, error, events
         )
+
+
+def _said_in(facts: RunFacts) -> JsonValue:
+    """Return everything that was said in a run, but for its system prompt."""
+    trigger, result = facts.run.trigger, facts.run.result
+    error = "" if result is None or result.error is None else result.error.message
+    entries, failures = [each.data for each in facts.journal], [each.data for each in facts.failures]
+    return [trigger.payload, trigger.focus, "" if result is None else result.final_text, error, entries, failures]
 
 
 def provider_of(model: str) -> str:
