@@ -14,7 +14,21 @@ from ray.actor import ActorHandle
 
 from actors.nodes import living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, MCP_POOL, PARTS, ROOT, SCHEDULER, Named, ask_now, find, kill, tell
+from actors.remote import (
+    DIRECTORY,
+    EXPORTER,
+    GATEWAY,
+    KEEPER,
+    MCP_POOL,
+    PARTS,
+    ROOT,
+    SCHEDULER,
+    Named,
+    ask_now,
+    find,
+    kill,
+    tell,
+)
 from actors.root import make_root
 from actors.tool_task import slot_resources
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -58,7 +72,9 @@ class Cluster:
         self._part(KEEPER).ask_now("ready", seconds=_STORE_SECONDS)
 
     def wait_for_agents(self) -> None:
-        """Return once agents can be placed and models asked."""
+        """Return once agents can be placed and models asked, and what ends from now on is exported."""
+        if self._plan.tracing is not None:
+            self._part(EXPORTER).ask_now("ready", seconds=_STORE_SECONDS)
         self._part(DIRECTORY).ask_now("hosts", seconds=_STORE_SECONDS)
         self._part(GATEWAY).ask_now("ready", seconds=_STORE_SECONDS)
 
@@ -81,6 +97,8 @@ class Cluster:
         self._ask_each([self._part(SCHEDULER)], "stop")
         self._ask_each([self._part(DIRECTORY)], "stop", grace)
         self._ask_each(keepers, "stop")
+        if find(EXPORTER, self._plan.namespace) is not None:
+            self._ask_each([self._part(EXPORTER)], "stop")
         self._ask_each(pools, "stop")
         for root in self._roots():
             kill(root)

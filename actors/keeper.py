@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.nodes import writer_name
 from actors.packing import packed
 from actors.plan import RuntimePlan
+from actors.redacting import node_redactor
 from actors.remote import ROOT, find
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
-from owlclaw_ray.governance.redaction import Redactor, named_secrets
 from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import Command, Outcome, Store
 
@@ -30,6 +29,7 @@ QUERIES = frozenset(
     {
         "run",
         "runs",
+        "active_runs",
         "journal",
         "agent",
         "agents",
@@ -52,19 +52,12 @@ QUERIES = frozenset(
 )
 
 
-def _redactor(plan: RuntimePlan) -> Redactor:
-    """Return what takes this process's own secrets, and what the settings say, out of ledger records."""
-    secrets = named_secrets(os.environ)  # noqa: TID251 - tools of this node have the same variables, and may print them
-    password = urlsplit(plan.store_url).password
-    if password:
-        secrets["store_url"] = unquote(password)
-    return Redactor(secrets, plan.redact)
-
-
 class KeeperActor:
     """Opens the store when it is first asked, and again after a failure to open."""
 
     def __init__(self, plan: RuntimePlan) -> None:
+        from owlclaw_ray.adapters.metrics.counting import CommitMetrics
+
         configure(plan.worker.log)
         collect_rarely()
         self._plan = plan
@@ -72,6 +65,7 @@ class KeeperActor:
         self._vigil = asyncio.create_task(self._watch_over_root())
         self._store: Store | None = None
         self._commits: GroupCommit | None = None
+        self._metrics = CommitMetrics()
 
     @packed
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
@@ -90,6 +84,10 @@ class KeeperActor:
         """Wait for committed entries of a run; see Runtime.watch."""
         store, commits = await self._open()
         return await RunWatch(store, commits.watchers).watch(tenant, run_id, after, seconds)
+
+    async def metrics(self) -> tuple[MetricFamily, ...]:
+        """Return what it has counted of the commits of its node."""
+        return self._metrics.families()
 
     async def ready(self) -> bool:
         """Return once the store is open and takes commits; raises what is wrong with it."""
@@ -125,6 +123,6 @@ class KeeperActor:
             async with self._opening:
                 if self._store is None or self._commits is None:
                     writer = await asyncio.to_thread(writer_name)
-                    self._store = await open_store(plan.store_url, writer=writer, redactor=_redactor(plan))
-                    self._commits = GroupCommit(self._store)
+                    self._store = await open_store(plan.store_url, writer=writer, redactor=node_redactor(plan))
+                    self._commits = GroupCommit(self._store, observer=self._metrics)
         return self._store, self._commits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
-from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.engine.batching import Batcher
@@ -61,6 +61,10 @@ class KeeperClient:
     async def journal(self, tenant: TenantId, run_id: RunId, after: int = 0) -> Sequence[JournalEntry]:
         """See RunStore.journal."""
         return cast("Sequence[JournalEntry]", await self._query("journal", tenant, run_id, after))
+
+    async def active_runs(self) -> Mapping[RunStatus, int]:
+        """See RunStore.active_runs."""
+        return cast("Mapping[RunStatus, int]", await self._query("active_runs"))
 
     async def agent(self, agent: AgentRef) -> AgentRecord | None:
         """See RunStore.agent."""

@@ -7,7 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import TextIO
 
+from owlclaw_ray.engine.log_context import present
+
 _OURS = ("owlclaw_ray", "actors", "serve")
+_SUBJECT = ("run_id", "agent")
+"""What a JSON line says beyond level, logger and time, if it is about a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,10 @@ class Utf8Handler(logging.StreamHandler[TextIO]):
     """Writes half characters (lone surrogates) as escapes: a stream would refuse them, and take the process with it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the line, which knows what run it is about."""
+        subject = present()
+        if subject is not None:
+            record.run_id, record.agent = subject.run_id, subject.agent
         return super().format(record).encode("utf-8", "backslashreplace").decode()
 
 
@@ -63,6 +70,7 @@ def _json_formatter() -> logging.Formatter:
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(_SUBJECT),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: list[structlog.typing.Processor] = [

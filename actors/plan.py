@@ -7,6 +7,7 @@ from pathlib import Path
 
 from actors.logs import LogPlan
 from owlclaw_ray.domain.provider import ProviderLimits
+from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
@@ -58,6 +59,8 @@ class RuntimePlan:
     """How long results that were too large for a model are kept; 0: for ever."""
     model_limits: tuple[ProviderLimits, ...] = ()
     """What models take as tools, before what is known of them."""
+    tracing: TracingOptions | None = None
+    """None: traces are not exported, and there is no exporter."""
 
     @property
     def namespace(self) -> str:

@@ -21,9 +21,9 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 
 ROOT, KEEPER, GATEWAY, MCP_POOL = "root", "keeper", "gateway", "mcp_pool"
 """Parts that every node has of its own; the last only if there are MCP servers."""
-DIRECTORY, SCHEDULER = "directory", "scheduler"
-"""Parts of which the whole cluster has one."""
-PARTS = (SCHEDULER, DIRECTORY, MCP_POOL, GATEWAY, KEEPER)
+DIRECTORY, SCHEDULER, EXPORTER = "directory", "scheduler", "exporter"
+"""Parts of which the whole cluster has one; the last only if traces are exported."""
+PARTS = (EXPORTER, SCHEDULER, DIRECTORY, MCP_POOL, GATEWAY, KEEPER)
 _OF_A_NODE = frozenset({ROOT, KEEPER, GATEWAY, MCP_POOL})
 
 CALLS_AT_ONCE = 10_000

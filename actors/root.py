@@ -20,6 +20,7 @@ from ray.actor import ActorHandle
 
 from actors.agent import AgentActor
 from actors.directory import DirectoryActor
+from actors.exporter import ExporterActor
 from actors.keeper import KeeperActor
 from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
@@ -28,6 +29,7 @@ from actors.nodes import living_nodes
 from actors.plan import RuntimePlan
 from actors.remote import (
     DIRECTORY,
+    EXPORTER,
     GATEWAY,
     KEEPER,
     MCP_POOL,
@@ -50,7 +52,6 @@ from owlclaw_ray.ids import RandomIds
 _BIRTH_SECONDS = 60.0
 _AHEAD = 1
 """Hosts that a root makes before anybody asks, if it was restarted: those of the root that died ended with it."""
-_SHARED_PARTS = {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor}
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class RootActor:
         self._vigil = Vigil(SystemClock())
         self._parts = {
             KEEPER: self._part(KEEPER, KeeperActor),
-            **{name: self._part(name, kind, movable=True) for name, kind in _SHARED_PARTS.items()},
+            **{name: self._part(name, kind, movable=True) for name, kind in _shared_parts(plan).items()},
             GATEWAY: self._part(GATEWAY, ModelGatewayActor),
             **({} if plan.mcp is None else {MCP_POOL: self._part(MCP_POOL, McpPoolActor)}),
         }
@@ -133,7 +134,7 @@ class RootActor:
         await self.warm_tools()
 
     async def _complete_parts(self) -> None:
-        for name, kind in _SHARED_PARTS.items():
+        for name, kind in _shared_parts(self._plan).items():
             if await asyncio.to_thread(find, name, self._plan.namespace) is None:
                 logger.warning("the cluster has no %s; this root makes one", name)
                 self._parts[name] = self._part(name, kind, movable=True)
@@ -166,6 +167,12 @@ class RootActor:
             max_restarts=-1,
             max_task_retries=0,
         )
+
+
+def _shared_parts(plan: RuntimePlan) -> dict[str, type[Any]]:
+    """Return the parts of which the cluster has one."""
+    exporter: dict[str, type[Any]] = {} if plan.tracing is None else {EXPORTER: ExporterActor}
+    return {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor, **exporter}
 
 
 def make_root(plan: RuntimePlan, tools: Sequence[ToolDefinition], node_id: str = "") -> ActorHandle[Any]:

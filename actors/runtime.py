@@ -10,6 +10,7 @@ from typing import Any
 
 from ray.actor import ActorHandle
 
+from actors.fleet_metrics import FleetMetrics
 from actors.keeper_client import KeeperClient
 from actors.mcp_link import McpLink
 from actors.plan import RuntimePlan
@@ -179,4 +180,5 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         clock=clock,
         ids=RandomIds(),
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
+        metrics=FleetMetrics(plan),
     )

@@ -15,6 +15,7 @@ EXTRAS: Mapping[str, str] = {
     "tools": "",
     "models": "",
     "growth": "",
+    "tracing": "tracing",
     "load": "bench",
     "startup": "",
     "peers": "peers",
@@ -37,7 +38,7 @@ class Suite:
 SUITES: Mapping[str, Suite] = {
     "smoke": Suite(("runs", "ingress"), Size.SMOKE, "whether everything works, in two minutes"),
     "full": Suite(
-        ("runs", "ingress", "fleet", "activation", "tools", "models", "growth", "load", "startup"),
+        ("runs", "ingress", "fleet", "activation", "tools", "models", "growth", "tracing", "load", "startup"),
         Size.FULL,
         "all questions about OwlClaw alone",
     ),

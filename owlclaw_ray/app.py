@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.hooks import Moment
 from owlclaw_ray.tools.registry import ToolOptions, ToolRegistry
@@ -16,6 +17,7 @@ from owlclaw_ray.tools.sources import definitions_of
 from owlclaw_ray.tools.target import Target
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Mask = TypeVar("_Mask", bound=Callable[[JsonValue], JsonValue])
 PermissionName = Literal["readonly", "write"]
 EffectName = Literal["pure", "idempotent", "once"]
 
@@ -32,6 +34,8 @@ class OwlClaw:
         self.plugins: set[str] = set()
         """Entry points that have added their tools."""
         self.registry = ToolRegistry(name, monotonic)
+        self.trace_mask: Callable[[JsonValue], JsonValue] | None = None
+        """What `mask_traces` registered."""
         self._adapters: list[ToolAdapter] = []
 
     def handler(
@@ -114,6 +118,17 @@ class OwlClaw:
         It may withhold the result by `Deny(reason)` or put another in its place by `Change(result=…)`; what the tool did is done.
         """
         return self._hooking(Moment.AFTER, names, tags)
+
+    def mask_traces(self, function: _Mask) -> _Mask:
+        """Register what every prompt, reply, argument, result and error message goes through before it leaves in a trace.
+
+        It takes a JSON value and returns what may be exported of it. Where it raises, nothing of the value is. Secrets are taken
+        out in any case, after it. Raises ConfigurationError for a second one.
+        """
+        if self.trace_mask is not None:
+            raise ConfigurationError([Problem("mask_traces", "is registered twice", "make one function of the two")])
+        self.trace_mask = function
+        return function
 
     def _hooking(self, moment: Moment, names: tuple[str, ...], tags: Iterable[str]) -> Callable[[_Function], _Function]:
         def register(function: _Function) -> _Function:

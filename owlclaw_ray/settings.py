@@ -22,6 +22,7 @@ from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
+from owlclaw_ray.configuration.tracing import TracingSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
@@ -270,6 +271,7 @@ class FileSettings(_Section):
     schedules: ScheduleSettings = Field(default_factory=ScheduleSettings)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     ledger: LedgerSettings = Field(default_factory=LedgerSettings)
+    tracing: TracingSettings = Field(default_factory=TracingSettings)
     ray: RaySettings = Field(default_factory=RaySettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
@@ -400,6 +402,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     settings = _resolved(written, folder)
     place = lambda path: environment.where(path) or document.where(path)  # noqa: E731 (one use each, beside it)
     missing = [*_missing_folders(settings, place), *_missing_variables(settings, environ, place)]
+    missing += settings.tracing.problems(environ)
     if missing:
         raise ConfigurationError(missing)
     return settings

@@ -24,6 +24,7 @@ from serve.health import HealthProbes
 from serve.last_resort import LastResort
 from serve.ledger import Ledger
 from serve.mcp import Mcp
+from serve.metrics import Metrics
 from serve.problems import http_problem, parameter_problem, problem_of
 from serve.runs import Runs
 from serve.triggers import Triggers
@@ -65,6 +66,7 @@ def build_api(
         Ledger(runtime),
         Mcp(runtime),
         HealthProbes(runtime),
+        Metrics(runtime),
     ):
         api.include_router(resource.router())
     api.add_exception_handler(OwlClawError, _on_error)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
+from urllib.parse import urlsplit
 
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
@@ -69,6 +70,8 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
             announce(f"warning: {warning}")
     added = sum("builtin" not in each.tags for each in prepared.tools)
     announce(f"checked: {len(prepared.definitions)} agent definitions, {added} tools")
+    if prepared.tracing is not None:
+        announce(f"traces go to {prepared.tracing.destination.value}: {urlsplit(prepared.tracing.url).netloc}")
 
 
 def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
@@ -109,7 +112,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
             raise KeyboardInterrupt
         nodes = check_nodes(settings.store_url)
         announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
-        plan = plan_of(settings, slots, DRAIN_SECONDS)
+        plan = plan_of(settings, slots, DRAIN_SECONDS, prepared.tracing)
         cluster = Cluster(plan, prepared.tools)
         http = settings.http
         ray_serve.start(

@@ -25,6 +25,15 @@ EVENT_STREAM: JsonObject = {
         }
     },
 }
+METRICS: JsonObject = {
+    "description": "The text format of Prometheus",
+    "content": {
+        "text/plain": {
+            "schema": {"type": "string"},
+            "example": '# TYPE owlclaw_runs gauge\nowlclaw_runs{status="queued"} 3.0\n',
+        }
+    },
+}
 ARTIFACT: JsonObject = {
     "description": "The output, whole up to 10 MiB",
     "content": {
@@ -76,6 +85,14 @@ TRIGGER_OPERATION: JsonObject = {
             "required": False,
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
             "description": "Makes the request safe to repeat.",
+        },
+        {
+            "name": "traceparent",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": "The span that the run belongs under (W3C Trace Context).",
+            "example": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         },
     ],
     "requestBody": {

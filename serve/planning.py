@@ -5,12 +5,15 @@ from __future__ import annotations
 from actors.cluster import NAMESPACE
 from actors.logs import LogPlan
 from actors.plan import RuntimePlan, WorkerPlan
+from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.settings import Settings
 
 
-def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> RuntimePlan:
+def plan_of(
+    settings: Settings, tool_slots: int, drain_seconds: float, tracing: TracingOptions | None = None
+) -> RuntimePlan:
     """Return the plan of a runtime with these settings."""
     actors, models = settings.actors, settings.models
     return RuntimePlan(
@@ -48,4 +51,5 @@ def plan_of(settings: Settings, tool_slots: int, drain_seconds: float) -> Runtim
         mcp=settings.mcp_options,
         artifact_days=settings.artifacts.retention_days,
         model_limits=tuple(each.limits() for each in models.limits),
+        tracing=tracing,
     )

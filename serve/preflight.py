@@ -14,6 +14,7 @@ from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.settings import Settings, load_settings
 from serve import pid_file
@@ -32,6 +33,8 @@ class Preparation:
     definitions: tuple[AgentDefinition, ...]
     broken: tuple[DefinitionError, ...]
     """Definitions that cannot be used; the others can."""
+    tracing: TracingOptions | None = None
+    """Where traces go; None: nowhere."""
 
     @property
     def scripted(self) -> tuple[str, ...]:
@@ -65,7 +68,16 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
         problems = [problem for error in broken for problem in error.problems]
         fix = "make one with: owlclaw init"
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
-    return Preparation(settings, app, tools, tuple(definitions), tuple(broken))
+    return Preparation(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ))
+
+
+def _tracing(settings: Settings, environ: Mapping[str, str]) -> TracingOptions | None:
+    from owlclaw_ray.adapters.tracing.destinations import check_installed
+
+    options = settings.tracing.options(environ)
+    if options is not None:
+        check_installed(options)
+    return options
 
 
 def check_port(settings: Settings) -> None:

@@ -6,12 +6,14 @@ import difflib
 import hashlib
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import orjson
 from starlette.requests import Request
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.tracing import HEADER, TraceParent
 from owlclaw_ray.domain.trigger import (
     ENQUEUED,
     HIGHEST_PRIORITY,
@@ -55,6 +57,13 @@ def parse_trigger(body: bytes) -> tuple[Trigger, Admission]:
         raise InvalidRequestError(_problems(parsed))
     admission = ENQUEUED if parsed.keys().isdisjoint(_ADMISSION_FIELDS) else _admission(parsed)
     return Trigger(_KINDS[kind], parsed.get("payload"), focus), admission
+
+
+def caused_by(request: Request, trigger: Trigger) -> Trigger:
+    """Return the trigger as part of the trace that the header traceparent names; one that cannot be used counts as absent."""
+    header = request.headers.get(HEADER)
+    cause = None if header is None else TraceParent.parse(header)
+    return trigger if cause is None else replace(trigger, traceparent=str(cause))
 
 
 def parse_idempotency_key(request: Request) -> str | None:

@@ -16,7 +16,7 @@ from owlclaw_ray.ports.store import RunAccepted
 from serve import openapi
 from serve.representations import json_response, run_body
 from serve.tenancy import agent_of
-from serve.trigger_request import body_hash, parse_idempotency_key, parse_trigger, parse_wait
+from serve.trigger_request import body_hash, caused_by, parse_idempotency_key, parse_trigger, parse_wait
 from serve.waiting import outcome
 
 PATH = "/v1/agents/{agent}/triggers"
@@ -68,6 +68,7 @@ class Triggers:
         agent = agent_of(request, request.path_params["agent"])
         key, wait = parse_idempotency_key(request), parse_wait(request)
         trigger, admission = parse_trigger(await request.body())
+        trigger = caused_by(request, trigger)
         hashed = "" if key is None else body_hash(agent, trigger, admission)
         accepted = await self._runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=hashed)
         run = await self._present(agent.tenant, accepted, wait)

@@ -268,6 +268,10 @@ class Client:
         answer: wire.LedgerVerification = await self._call("GET", "/v1/ledger/verification", patience=timeout)
         return answer
 
+    async def metrics(self) -> str:
+        """Return the numbers of the server's parts, as Prometheus reads them."""
+        return (await self._send("GET", "/metrics", {})).text
+
     async def health(self) -> wire.Health:
         """Return whether triggers are accepted, and the state of each part; asks once."""
         try:

@@ -98,6 +98,7 @@ class SyncClient:
     ledger = _Blocking(Client.ledger)
     ledger_page = _Blocking(Client.ledger_page)
     verify_ledger = _Blocking(Client.verify_ledger)
+    metrics = _Blocking(Client.metrics)
     health = _Blocking(Client.health)
 
     def __init__(self, url: str = DEFAULT_URL, **options: Any) -> None:

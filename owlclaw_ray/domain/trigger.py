@@ -37,6 +37,8 @@ class Trigger:
     """How many triggers it stands for: itself, and those whose place it took (BusyPolicy.COALESCE)."""
     lineage: Lineage | None = None
     """Of the kind `agent`: the run that asked for it."""
+    traceparent: str = ""
+    """The span that caused it (W3C Trace Context), if the caller named one."""
 
 
 class BusyPolicy(Enum):

@@ -14,6 +14,7 @@ from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import CommandRefusedError, DurableStore
+from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.permission import SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunLoop, RunServices, being_cancelled, deadline_passed, end_without_loop
@@ -171,14 +172,15 @@ class Activation:
     async def _execute(self, claimed: RunClaimed) -> RunClaimed | None:
         self._current, self._stop = claimed.run.run_id, _nothing
         self._cancelled &= {claimed.run.run_id}
-        try:
-            return await self._run_to_its_end(claimed)
-        except StaleEpochError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run must end, not come back for ever
-            return await self._give_up(claimed, error)
-        finally:
-            self._current = None
+        with about(claimed.run.run_id, self.agent.agent_id):
+            try:
+                return await self._run_to_its_end(claimed)
+            except StaleEpochError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run must end, not come back for ever
+                return await self._give_up(claimed, error)
+            finally:
+                self._current = None
 
     async def _run_to_its_end(self, claimed: RunClaimed) -> RunClaimed | None:
         conversation = Conversation()

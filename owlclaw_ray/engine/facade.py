@@ -34,6 +34,7 @@ from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.mcp import McpNode, McpServerView
+from owlclaw_ray.ports.metrics import MetricFamily, Metrics
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
 from owlclaw_ray.ports.store import (
     AgentBusy,
@@ -113,13 +114,14 @@ class RuntimeFacade:
         argument_problems: Callable[[JsonObject, JsonObject], Sequence[str]],
         clock: Clock,
         ids: IdSource,
+        metrics: Metrics,
         mcp: McpNode | None = None,
     ) -> None:
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
         self._artifacts, self._argument_problems = artifacts, argument_problems
         self._clock, self._ids = clock, ids
-        self._mcp = mcp
+        self._mcp, self._metrics = mcp, metrics
         self._messages: set[asyncio.Task[None]] = set()
 
     async def submit(
@@ -277,6 +279,10 @@ class RuntimeFacade:
     async def mcp_servers(self) -> Sequence[McpServerView]:
         """See Runtime.mcp_servers."""
         return () if self._mcp is None else await self._mcp.servers()
+
+    async def metrics(self) -> Sequence[MetricFamily]:
+        """See Runtime.metrics."""
+        return await self._metrics.families()
 
     async def health(self) -> Health:
         """See Runtime.health."""

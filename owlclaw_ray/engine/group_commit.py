@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
@@ -29,6 +31,8 @@ from owlclaw_ray.ports.store import (
     RunWaiting,
     ScheduleFired,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Watch:
@@ -84,6 +88,14 @@ class Watchers:
                     watch.wake()
 
 
+class CommitObserver(Protocol):
+    """Is told of every transaction after its callers were answered; nobody waits for it."""
+
+    def committed(self, commands: Sequence[Command], outcomes: Sequence[Outcome], seconds: float) -> None:
+        """Take note. `seconds` is how long the transaction took."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     commands: Sequence[Command]
@@ -99,13 +111,21 @@ class GroupCommit:
     journal grew.
     """
 
-    def __init__(self, store: CommandStore, *, max_batch: int = 512, linger: float = 0.002) -> None:
+    def __init__(
+        self,
+        store: CommandStore,
+        *,
+        max_batch: int = 512,
+        linger: float = 0.002,
+        observer: CommitObserver | None = None,
+    ) -> None:
         self.watchers = Watchers()
         self._store, self._max_batch, self._linger = store, max_batch, linger
         self._waiting: deque[_Request] = deque()
         self._waiting_commands = 0
         self._full = asyncio.Event()
         self._shared = False
+        self._observer = observer
         self._committer: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -162,6 +182,7 @@ class GroupCommit:
 
     async def _commit(self, batch: Sequence[_Request]) -> None:
         commands = [command for request in batch for command in request.commands]
+        began = asyncio.get_running_loop().time()
         try:
             outcomes = await self._store.apply(commands)
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers get it
@@ -175,6 +196,16 @@ class GroupCommit:
                 request.answer.set_result(outcomes[at : at + len(request.commands)])
             at += len(request.commands)
         self.watchers.notify(_touched(commands, outcomes))
+        if self._observer is not None:
+            self._observe(self._observer, commands, outcomes, asyncio.get_running_loop().time() - began)
+
+    def _observe(
+        self, observer: CommitObserver, commands: Sequence[Command], outcomes: Sequence[Outcome], seconds: float
+    ) -> None:
+        try:
+            observer.committed(commands, outcomes, seconds)
+        except Exception:
+            logger.exception("what was committed could not be observed")
 
 
 def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterator[RunId]:

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest
 from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.models import ModelClient
 
@@ -43,6 +45,10 @@ class ModelGateway:
         When the chain is exhausted and no attempt of it might have been mended by a retry, raises ModelRefusedError,
         else ModelUnavailableError.
         """
+        with about(RunId(request.run_id), AgentId(request.agent_id)):
+            return await self._complete(request)
+
+    async def _complete(self, request: ModelRequest) -> ModelReply:
         failed: list[FailedAttempt] = []
         last: ModelUnavailableError | ModelRefusedError | None = None
         for model in request.model.chain:

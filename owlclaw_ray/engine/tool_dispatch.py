@@ -23,6 +23,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.lineage import child_run_id
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.tool import Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.domain.tracing import call_span
 from owlclaw_ray.engine.catalog import VisibleTools, shortened
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import NOT_EXECUTED
@@ -279,6 +280,7 @@ class ToolDispatch:
             approved_target=cleared.target,
             lineage=self.run.trigger.lineage,
             deadline=self.run.deadline,
+            traceparent=str(call_span(self.run, call.call_id)),
         )
 
     def _idempotency_key(self, call: ToolCall) -> str:

@@ -104,6 +104,8 @@ class McpCall:
     seconds: float
     caller: int = 0
     """The process that waits for it: the call is cancelled when that ends. 0: the pool's own."""
+    traceparent: str = ""
+    """The call's span, which the server is told."""
 
 
 class McpServers(Protocol):

@@ -17,6 +17,7 @@ from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
+from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
@@ -156,6 +157,10 @@ class Runtime(Protocol):
 
     async def mcp_servers(self) -> Sequence[McpServerView]:
         """Return the MCP servers of the node that answers, by name; raises RuntimeUnavailableError."""
+        ...
+
+    async def metrics(self) -> Sequence[MetricFamily]:
+        """Return the present numbers of all parts; never raises."""
         ...
 
     async def health(self) -> Health:

@@ -786,6 +786,10 @@ class RunStore(Protocol):
         """Return the run's entries with a seq over `after`, in order."""
         ...
 
+    async def active_runs(self) -> Mapping[RunStatus, int]:
+        """Return how many runs, of all tenants, are in each status that is not final."""
+        ...
+
     async def agent(self, agent: AgentRef) -> AgentRecord | None:
         """Return what is known of the agent, or None if it never had a trigger."""
         ...

@@ -64,6 +64,8 @@ class ToolInvocation:
     """Of the calling run, if it has one."""
     approved_target: str = ""
     """What the approved call acts on. Acting on anything else is not approved; the empty text stands for what a person wrote."""
+    traceparent: str = ""
+    """The call's span (W3C Trace Context), for the services that the tool asks."""
 
 
 @fast_pickle

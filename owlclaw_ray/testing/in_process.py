@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.metrics import gauges
+from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.scripted.client import ScriptedClient
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
@@ -53,6 +55,7 @@ from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpNode, McpProblem
+from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.models import ModelClient
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import (
@@ -63,6 +66,7 @@ from owlclaw_ray.ports.store import (
     CreateSchedule,
     Outcome,
     RunAccepted,
+    RunStore,
     ScheduleCancelled,
     ScheduleCreated,
     Store,
@@ -99,6 +103,7 @@ class GroupedStore:
     def __init__(self, store: Store, commits: GroupCommit) -> None:
         self.apply = commits.apply
         self.run, self.runs, self.journal = store.run, store.runs, store.journal
+        self.active_runs = store.active_runs
         self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
         self.family, self.released_runs, self.task, self.tasks = (
             store.family,
@@ -347,6 +352,18 @@ class LocalPool:
             await gone.crash()
 
 
+class LocalMetrics:
+    """Implements Metrics for this process."""
+
+    def __init__(self, counted: CommitMetrics, store: RunStore, directory: Directory) -> None:
+        self._counted, self._store, self._directory = counted, store, directory
+
+    async def families(self) -> Sequence[MetricFamily]:
+        """See Metrics.families."""
+        active = gauges.active_runs(await self._store.active_runs())
+        return (*self._counted.families(), active, *gauges.pool(self._directory.hosts()))
+
+
 class LocalDispatcher:
     """Implements `Dispatcher` over the Directory in this process."""
 
@@ -403,9 +420,13 @@ def assemble(
     artifacts: ArtifactStore,
     placement: Placement,
     ids: IdSource,
+    counted: CommitMetrics | None = None,
     mcp: McpNode | None = None,
 ) -> InProcessRuntime:
-    """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on."""
+    """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on.
+
+    `counted` is what observes the commits, if anything does.
+    """
     clock = services.clock
     grouped = GroupedStore(store, commits)
 
@@ -436,6 +457,7 @@ def assemble(
         health_of=_healthy,
         argument_problems=argument_problems,
         mcp=mcp,
+        metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory),
         clock=clock,
         ids=ids,
     )
@@ -513,7 +535,8 @@ async def in_process_runtime(
     host_tools, environ = host_tools or HostTools(), environ or {}
     await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
     store = await open_store(store_url or f"sqlite:///{data_dir}/owlclaw.db", writer="in-process")
-    commits = GroupCommit(store)
+    counted = CommitMetrics()
+    commits = GroupCommit(store, observer=counted)
     memory, artifacts = LanceMemory(data_dir, None, clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
@@ -549,6 +572,7 @@ async def in_process_runtime(
         mcp=None if servers is None else servers.pool,
         placement=placement or Placement(warm=1),
         ids=ids,
+        counted=counted,
     )
     reach.directory = runtime.directory
     await runtime.directory.start()

@@ -22,6 +22,8 @@ class ToolContext:
     trigger: TriggerKind
     approved: bool = False
     """Whether a person allowed this call, or its target for the session."""
+    traceparent: str = ""
+    """The call's span: send it as the header `traceparent`, and what a service does for the call is part of the run's trace."""
 
     @classmethod
     def of(cls, invocation: ToolInvocation) -> ToolContext:
@@ -34,4 +36,5 @@ class ToolContext:
             idempotency_key=invocation.idempotency_key,
             trigger=invocation.trigger,
             approved=invocation.stage.approved,
+            traceparent=invocation.traceparent,
         )

@@ -13,6 +13,7 @@ import orjson
 
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.permission import DENIED
 from owlclaw_ray.errors import ApprovalNeededError, RetryableError, ToolArgumentsError, ToolTimeoutError
 from owlclaw_ray.ports.artifacts import ArtifactStore
@@ -60,7 +61,8 @@ class LocalExecutor:
     def run_one(self, invocation: ToolInvocation) -> ToolOutcome:
         """Return the outcome of one call."""
         started = self._clock.monotonic()
-        outcome = self._contained(invocation, lambda: self._fitted(invocation, started))
+        with about(invocation.run_id, invocation.agent.agent_id):
+            outcome = self._contained(invocation, lambda: self._fitted(invocation, started))
         return replace(outcome, duration_ms=round((self._clock.monotonic() - started) * 1000))
 
     def _fitted(self, invocation: ToolInvocation, started: float) -> ToolOutcome:

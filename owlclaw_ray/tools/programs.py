@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.process import ProgramEnd, ProgramLimits
 
 GRACE_SECONDS = 5.0
 """What a call may take longer than its program: to kill it, and to return what it wrote by then."""
 _STDERR_CHARACTERS = 500
+
+
+def traced(environment: Mapping[str, str], invocation: ToolInvocation) -> Mapping[str, str]:
+    """Return the environment with the call's span, under the name that OpenTelemetry gives it for programs."""
+    return {**environment, "TRACEPARENT": invocation.traceparent} if invocation.traceparent else environment
 
 
 def less_grace(timeout: float) -> float:

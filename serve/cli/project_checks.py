@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError
 from owlclaw_ray.tools.environment import child_environment
@@ -43,6 +44,7 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
     yield from _models(definitions)
     yield from _unsuitable(settings, definitions, tools)
     yield _embedder(settings)
+    yield from _traces(settings, environ)
     yield _data_dir(settings.data_dir)
     yield from _store(settings)
     yield _port(settings)
@@ -190,6 +192,21 @@ def _embedder(settings: Settings) -> Finding:
     if wanted == "local":
         return fail("embedder", "memory.embedder is local, but it is not installed", fix)
     return warn("embedder", "not installed: memories are found by their words only", fix)
+
+
+def _traces(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield where traces go, if they go anywhere; nothing is sent."""
+    from owlclaw_ray.adapters.tracing.destinations import check_installed
+
+    options = settings.tracing.options(environ)
+    if options is None:
+        return
+    try:
+        check_installed(options)
+    except ConfigurationError as error:
+        yield from failures("traces", error)
+    else:
+        yield ok("traces", f"go to {options.destination.value}: {urlsplit(options.url).netloc}")
 
 
 def _data_dir(data_dir: Path) -> Finding:

@@ -4,6 +4,10 @@ import logging
 import pytest
 
 from actors.logs import LogPlan, configure
+from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.engine.log_context import about
+from owlclaw_ray.ids import AgentId, RunId
+from owlclaw_ray.testing.in_process import in_process_runtime
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +53,40 @@ def test_half_characters_are_logged_as_escapes(capfdbinary, form):
     logging.getLogger("owlclaw_ray.tools").error("half: %s", "\ud800")
 
     assert b"half: " in capfdbinary.readouterr().err
+
+
+def test_json_logs_say_which_run_of_which_agent_they_are_about(capsys):
+    configure(LogPlan("info", "json"))
+    logger = logging.getLogger("owlclaw_ray.engine")
+
+    with about(RunId("run_1"), AgentId("trader:茅台")):
+        logger.info("inside")
+    logger.info("outside")
+
+    inside, outside = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (inside["run_id"], inside["agent"]) == ("run_1", "trader:茅台")
+    assert not {"run_id", "agent"} & outside.keys()
+
+
+async def test_what_a_run_its_models_and_its_tools_log_is_about_the_run(tmp_path, capsys):
+    configure(LogPlan("info", "json"))
+    folder = tmp_path / "agents" / "watch"
+    folder.mkdir(parents=True)
+    (folder / "SOUL.md").write_text("You are calm.")
+    (folder / "IDENTITY.md").write_text("# Watch\n\n## My Capabilities\n- look\n")
+    (folder / "agent.yaml").write_text('{"model": "scripted:script.yaml", "limits": {"turns": 1}}')
+    call = {"name": "shop__look", "arguments": {}}
+    (folder / "script.yaml").write_text(json.dumps({"rules": [{"turns": [{"tool_calls": [call]}]}]}))
+    app = OwlClaw("shop")
+
+    @app.tool("shop.look", description="Look.")
+    def look() -> str:
+        raise ZeroDivisionError
+
+    async with in_process_runtime(agents_dir=folder.parent, data_dir=tmp_path / "data", app=app) as runtime:
+        run = await runtime.trigger("watch")
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    told = {line["logger"]: (line.get("run_id"), line.get("agent")) for line in lines}
+    assert told["owlclaw_ray.tools.executor"] == (run.run_id, "watch")
+    assert told["owlclaw_ray.engine.run_loop"] == (run.run_id, "watch")

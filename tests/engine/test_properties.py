@@ -10,12 +10,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from owlclaw_ray.adapters.tracing.content import Content
+from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest, Role
 from owlclaw_ray.domain.run import Run, RunStatus, Usage
 from owlclaw_ray.domain.tool import ToolCall
+from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import LedgerFilter, RunFilter
+from owlclaw_ray.ports.tracing import RunFacts
+from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from tests.engine.world import AGENTS, TOOLS, Definitions, World
 
 SOLO = AGENTS[0]
@@ -49,6 +54,8 @@ class Played:
     records: list
     requests: list[ModelRequest]
     executed: list[str]
+    facts: RunFacts
+    """As the export of traces reads them."""
 
     def of(self, kind):
         return [each.data for each in self.records if each.kind is kind]
@@ -88,8 +95,9 @@ async def _played(stores, turns, limits):
                 requests.append(call.request)
                 asked = {f"c{len(requests)}-{at}": each for at, each in enumerate(turn.calls)}
                 plan |= asked
+                lasted = round(turn.seconds * 1_000)
                 calls = tuple(ToolCall(call_id, each.name, "{}") for call_id, each in asked.items())
-                call.answer.set_result(ModelReply("" if calls else "done", calls, "test", turn.usage))
+                call.answer.set_result(ModelReply("" if calls else "done", calls, "test", turn.usage, lasted))
         elif world.tools:
             tool = world.tools[0]
             call_id = tool.invocation.call_id
@@ -102,8 +110,9 @@ async def _played(stores, turns, limits):
         await world.clock.settle()
     (run,) = await world.nodes[0].gate.runs(RunFilter(DEFAULT_TENANT))
     records = [each.record for each in await world.nodes[0].gate.ledger(LedgerFilter(DEFAULT_TENANT))]
+    [facts] = await world.nodes[0].gate.facts([run.run_id])
     await world.end()
-    return Played(run, records, requests, executed)
+    return Played(run, records, requests, executed, facts)
 
 
 counts = st.integers(0, 10_000)
@@ -203,6 +212,63 @@ def test_property_18_the_tokens_of_every_model_call_are_in_the_ledger_and_add_up
     assert total.prompt_tokens == sum(each.prompt_tokens for each in given_)
     assert total.completion_tokens == sum(each.completion_tokens for each in given_)
     assert total.cost == pytest.approx(sum(each.cost for each in given_))
+
+
+@pytest.fixture(scope="module")
+def exported(runner):
+    """Exports a run to a receiver of OTLP, and returns the spans that arrive there."""
+    with OtlpServer() as server:
+        content = Content(Redactor())
+        receiver = OtlpReceiver(f"{server.url}/v1/traces", {}, content, timeout=10.0)
+
+        def exported(played):
+            server.batches.clear()
+            runner.run(receiver.send([played.facts]))
+            return server.spans
+
+        yield exported
+        runner.run(receiver.close())
+
+
+def doing(spans, operation):
+    return [each for each in spans if each.attributes.get("gen_ai.operation.name") == operation]
+
+
+@pytest.mark.property
+@examples
+@given(
+    turns=st.lists(
+        st.builds(
+            Turn,
+            st.lists(st.builds(Call, names, st.none() | st.text(max_size=9), whole_seconds), max_size=3).map(tuple),
+            whole_seconds,
+            usages,
+        ),
+        max_size=4,
+    ),
+    limit=st.integers(1, 4),
+)
+def test_property_19_every_run_is_a_trace_with_its_agent_its_trigger_and_every_model_call(play, exported, turns, limit):
+    played = play(turns, turns=limit, run_timeout=1_000.0, model_timeout=100.0)
+
+    spans = exported(played)
+
+    run = played.run
+    [root] = doing(spans, "invoke_agent")
+    asked, executed = doing(spans, "chat"), doing(spans, "execute_tool")
+    said = [*turns, Turn()][: len(played.requests)]
+    assert (root.attributes["gen_ai.agent.id"], root.attributes["user.id"]) == (run.agent.agent_id, run.agent.tenant)
+    assert root.attributes["owlclaw.trigger.kind"] == run.trigger.kind.value
+    assert root.attributes["owlclaw.run.status"] == run.status.value
+    assert [each.attributes["gen_ai.usage.input_tokens"] for each in asked] == [
+        each.usage.prompt_tokens for each in said
+    ]
+    assert [(each.end - each.start) / 10**9 for each in asked] == [each.seconds for each in said]
+    assert {each.attributes["gen_ai.tool.call.id"] for each in executed} >= set(played.executed)
+    assert len({each.span_id for each in spans}) == len(spans)
+    assert {each.trace_id for each in spans} == {root.trace_id}
+    assert [each.parent_id for each in spans] == ["", *[root.span_id] * (len(spans) - 1)]
+    assert all(root.start <= each.start <= each.end <= root.end for each in spans)
 
 
 @pytest.mark.property

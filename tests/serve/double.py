@@ -44,6 +44,7 @@ from owlclaw_ray.ids import (
 )
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.mcp import LeftOut, McpServerView, McpState
+from owlclaw_ray.ports.metrics import MetricFamily, Sample
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
 from owlclaw_ray.ports.store import (
     AgentRecord,
@@ -289,6 +290,9 @@ class MemoryRuntime:
         if approval.decision != decision:
             raise AlreadyDecidedError(approval_id, approval.status.value)
         return approval
+
+    async def metrics(self) -> Sequence[MetricFamily]:
+        return [MetricFamily("owlclaw_runs", "gauge", "Runs", (Sample("owlclaw_runs", (("status", "queued"),), 3.0),))]
 
     async def health(self) -> Health:
         return self.healthy

@@ -6,6 +6,7 @@ import httpx
 import orjson
 import pytest
 
+from owlclaw_ray.ids import DEFAULT_TENANT
 from tests.serve.conftest import BODY_LIMIT
 from tests.serve.double import FINAL_TEXT, MemoryRuntime
 
@@ -295,3 +296,22 @@ async def test_the_same_key_with_another_admission_is_a_conflict(http: httpx.Asy
     responses = [await http.post(TRIGGERS, json=body, headers=headers) for body in ({}, usual, other)]
 
     assert [response.status_code for response in responses] == [202, 202, 409]
+
+
+CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(("header", "kept"), [(CALLER, CALLER), ("nonsense", ""), (None, "")])
+async def test_a_usable_traceparent_is_kept_with_the_run(http: httpx.AsyncClient, runtime: MemoryRuntime, header, kept):
+    response = await http.post(TRIGGERS, headers={} if header is None else {"traceparent": header})
+
+    run = await runtime.run(DEFAULT_TENANT, response.json()["run_id"])
+    assert run.trigger.traceparent == kept
+
+
+async def test_a_repetition_under_another_span_is_still_the_same_request(http: httpx.AsyncClient):
+    headers = {"Idempotency-Key": "k-1"}
+    first = await http.post(TRIGGERS, headers={**headers, "traceparent": CALLER})
+    again = await http.post(TRIGGERS, headers=headers)
+
+    assert (again.status_code, again.json()["run_id"]) == (202, first.json()["run_id"])

@@ -143,6 +143,7 @@ def test_the_context_says_whose_call_it_is(app, executor):
         "idempotency_key": "key_1",
         "trigger": "api",
         "approved": False,
+        "traceparent": "",
     }
 
 

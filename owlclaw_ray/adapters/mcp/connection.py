@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -14,16 +14,24 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_TIMEOUT, ToolListChangedNotification
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    REQUEST_TIMEOUT,
+    RequestParamsMeta,
+    ToolListChangedNotification,
+)
 
 from owlclaw_ray.adapters.mcp.screening import ToolScreen
 from owlclaw_ray.adapters.mcp.secrets import Secrets
 from owlclaw_ray.adapters.mcp.stdio import ServerProcess
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tracing import HEADER
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.mcp import McpProblem, McpState, McpTrouble
+from owlclaw_ray.ports.mcp import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions
 
@@ -129,25 +137,26 @@ class Connection:
         """Have `run` end."""
         self._scope.cancel()
 
-    async def call(self, tool: str, arguments: JsonObject, seconds: float) -> JsonObject | McpProblem:
+    async def call(self, call: McpCall) -> JsonObject | McpProblem:
         """Return the tool's result in the form of the protocol, or what went wrong. Cancelling it cancels the call there."""
         self.traffic.calls += 1
         began = self.traffic.used = self._clock.monotonic()
         self._wanted.set()
         try:
-            client = await self._at_hand(seconds)
+            client = await self._at_hand(call.seconds)
             if client is None:
                 return self._absent()
-            return await self._asked(client, tool, arguments, seconds - (self._clock.monotonic() - began))
+            return await self._asked(client, call, call.seconds - (self._clock.monotonic() - began))
         finally:
             self.traffic.calls -= 1
             self.traffic.used = self._clock.monotonic()
 
-    async def _asked(self, client: Client, tool: str, arguments: JsonObject, seconds: float) -> JsonObject | McpProblem:
+    async def _asked(self, client: Client, call: McpCall, seconds: float) -> JsonObject | McpProblem:
+        meta = cast("RequestParamsMeta", {HEADER: call.traceparent}) if call.traceparent else None
         try:
-            result = await client.call_tool(tool, arguments, read_timeout_seconds=seconds)
+            result = await client.call_tool(call.tool, call.arguments, read_timeout_seconds=seconds, meta=meta)
         except MCPError as error:
-            return self._refused(tool, error, seconds)
+            return self._refused(call.tool, error, seconds)
         except (RuntimeError, ValueError) as error:
             return McpProblem(McpTrouble.REFUSED, self._shown(f"{self.name} gave no valid result: {error}"))
         self.traffic.unanswered = 0

@@ -94,7 +94,7 @@ class McpPool:
         connection = self._connections.get(call.server)
         if connection is None:
             return McpProblem(McpTrouble.NOT_SENT, f"there is no MCP server {call.server} here.")
-        asked = asyncio.create_task(connection.call(call.tool, call.arguments, call.seconds))
+        asked = asyncio.create_task(connection.call(call))
         async with caller_ended(call.caller) as ended:
             try:
                 either: set[asyncio.Future[Any]] = {asked, ended}

@@ -76,7 +76,8 @@ def load_trigger(text: str) -> Trigger:
         lineage["role"] = Role(lineage["role"])
         lineage["grants"] = tuple(map(tuple, lineage["grants"]))
         lineage = Lineage(**lineage)
-    return Trigger(TriggerKind(data["kind"]), data["payload"], data["focus"], data["source"], merged, lineage)
+    cause = data.get("traceparent", "")
+    return Trigger(TriggerKind(data["kind"]), data["payload"], data["focus"], data["source"], merged, lineage, cause)
 
 
 def load_state(text: str) -> AgentState:

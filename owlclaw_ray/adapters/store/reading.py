@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -82,7 +82,7 @@ def read_run(connection: Connection, tenant: TenantId, run_id: RunId) -> Run | N
     """As RunStore.run."""
     found = select(runs).where(runs.c.run_id == run_id, runs.c.tenant == tenant)
     row = connection.execute(found).one_or_none()
-    return None if row is None else _run(row)
+    return None if row is None else run_of_row(row)
 
 
 def read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
@@ -96,7 +96,7 @@ def read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
         found = found.where(runs.c.status == where.status.value)
     if where.before_seq is not None:
         found = found.where(runs.c.seq < where.before_seq)
-    return [_run(row) for row in connection.execute(found)]
+    return [run_of_row(row) for row in connection.execute(found)]
 
 
 def read_journal(connection: Connection, tenant: TenantId, run_id: RunId, after: int) -> Sequence[JournalEntry]:
@@ -310,11 +310,19 @@ def _writers(connection: Connection, tenant: TenantId) -> Iterable[str]:
         writer = connection.execute(_next_writer(tenant, writer)).scalar_one()
 
 
+def read_active_runs(connection: Connection) -> Mapping[RunStatus, int]:
+    """As RunStore.active_runs."""
+    counted = select(runs.c.status, func.count()).where(active_run).group_by(runs.c.status)
+    found = {RunStatus(row[0]): row[1] for row in connection.execute(counted)}
+    return {status: found.get(status, 0) for status in RunStatus if not status.final}
+
+
 def _next_writer(tenant: TenantId, after: str) -> Select[Any]:
     return select(func.min(ledger.c.writer)).where(ledger.c.tenant == tenant, ledger.c.writer > after)
 
 
-def _run(row: Any) -> Run:
+def run_of_row(row: Any) -> Run:
+    """Return the run of a row of the table."""
     return Run(
         row.run_id,
         row.seq,

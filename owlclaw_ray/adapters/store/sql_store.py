@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection
 
-from owlclaw_ray.adapters.store import reading
+from owlclaw_ray.adapters.store import reading, run_ends
 from owlclaw_ray.adapters.store.applying import Applier
 from owlclaw_ray.adapters.store.databases import Database
 from owlclaw_ray.adapters.store.failures import FAILURES, Failure, explain, failure_of
@@ -17,7 +17,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
-from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import StoreUnavailableError
@@ -34,6 +34,7 @@ from owlclaw_ray.ports.store import (
     RunEnded,
     RunFilter,
 )
+from owlclaw_ray.ports.tracing import Chain, EndedRuns, RunFacts
 
 _RACES = 5
 _WRITABLE_SECONDS = 1.0
@@ -180,6 +181,26 @@ class SqlStore:
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """As LedgerStore.ledger_chains."""
         return await self._read(reading.read_ledger_chains, tenant)
+
+    async def chains(self) -> Mapping[Chain, int]:
+        """As RunEnds.chains."""
+        return await self._read(run_ends.read_chains)
+
+    async def ended(self, chain: Chain, after: int, most: int) -> EndedRuns:
+        """As RunEnds.ended."""
+        return await self._read(run_ends.read_ended, chain, after, most)
+
+    async def backlog(self, chain: Chain, after: int) -> int:
+        """As RunEnds.backlog."""
+        return await self._read(run_ends.read_backlog, chain, after)
+
+    async def facts(self, runs: Sequence[RunId]) -> Sequence[RunFacts]:
+        """As RunEnds.facts."""
+        return await self._read(run_ends.read_facts, self._database.dialect, runs)
+
+    async def active_runs(self) -> Mapping[RunStatus, int]:
+        """As RunStore.active_runs."""
+        return await self._read(reading.read_active_runs)
 
     async def close(self) -> None:
         """As Store.close."""

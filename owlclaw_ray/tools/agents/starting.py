@@ -114,7 +114,9 @@ class StartingTools:
         )
         payload = {"assignment": arguments.assignment, "from": caller.agent.agent_id, **assignment.payload}
         focus = arguments.assignment.strip().splitlines()[0][:_FOCUS]
-        trigger = Trigger(TriggerKind.AGENT, payload, focus, caller.run_id, lineage=lineage)
+        trigger = Trigger(
+            TriggerKind.AGENT, payload, focus, caller.run_id, lineage=lineage, traceparent=caller.traceparent
+        )
         outcome = self._agents.submit(
             SubmitRun(
                 child_run_id(caller.idempotency_key),

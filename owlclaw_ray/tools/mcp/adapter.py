@@ -80,6 +80,7 @@ class McpTools:
             arguments=arguments,
             seconds=max(invocation.timeout - _GRACE_SECONDS, invocation.timeout / 2),
             caller=os.getpid(),
+            traceparent=invocation.traceparent,
         )
         try:
             answer = self._servers.call(call)

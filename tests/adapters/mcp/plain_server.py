@@ -25,6 +25,7 @@ TOOLS = [
     tool("child"),
     tool("refuse"),
     tool("linger"),
+    tool("told"),
     tool("either", {"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}),
 ]
 
@@ -72,6 +73,8 @@ def answer(request):
         case "tools/list":
             return {"tools": TOOLS}
         case "tools/call":
+            if params["name"] == "told":
+                return text(json.dumps(params.get("_meta", {})))
             return called(params["name"], params.get("arguments", {}))
     return None
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import psutil
 import pytest
 
-from owlclaw_ray.ports.mcp import McpProblem, McpState, McpTrouble
+from owlclaw_ray.ports.mcp import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.mcp.options import Address, Command, McpServer
 from tests.adapters.mcp.conftest import FOLDER, PATH, PLAIN, SDK, alive, plain, pool_of, wait_for_end
@@ -37,6 +37,17 @@ async def test_tools_are_found_and_called_over_stdio():
     assert echoed == text("hello")
     assert added["structuredContent"] == {"result": 2}
     assert failed == text("so") | {"isError": True}
+
+
+async def test_a_server_is_told_the_span_of_the_call():
+    span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with pool_of(plain()) as pool:
+        await pool.up("plain")
+        told = await pool.call(McpCall("plain", "told", {}, 10.0, traceparent=span))
+        untold = await pool.ask("plain", "told")
+
+    assert json.loads(told["content"][0]["text"])["traceparent"] == span
+    assert "traceparent" not in untold["content"][0]["text"]
 
 
 async def test_tools_are_found_and_called_over_streamable_http_and_found_again_after_the_server_s_end(web):

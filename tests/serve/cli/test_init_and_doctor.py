@@ -202,3 +202,15 @@ def test_a_model_that_cannot_take_the_tools_of_its_agent_is_found(cli: Run, proj
     assert "WARN agent assistant: perplexity/sonar takes no tools" in shared.output
     assert "FAIL agent assistant: perplexity/sonar takes no tools" in failed.output
     assert "takes no tools" not in chatty.output
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+def test_where_traces_go_is_told_and_what_that_needs(cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OWLCLAW_TRACING__ENDPOINT", "http://127.0.0.1:4318")
+    told = cli("doctor", "--folder", str(project), "--json").output
+    monkeypatch.setattr("owlclaw_ray.adapters.tracing.destinations._there", lambda _: False)
+    lacking = cli("doctor", "--folder", str(project)).output
+
+    assert levels(told)["traces"] == ["OK"]
+    assert "go to otlp: 127.0.0.1:4318" in told
+    assert "pip install 'owlclaw-ray[tracing]'" in lacking

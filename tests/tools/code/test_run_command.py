@@ -1,9 +1,15 @@
 """code.run_command."""
 
+from dataclasses import replace
+
 import pytest
 
 from owlclaw_ray.domain.tool import Permission
+from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.programs import GRACE_SECONDS
+from owlclaw_ray.tools.sources import ToolSources
+from tests.tools.code.conftest import invocation
 
 
 def test_a_program_is_run_in_the_project(project):
@@ -27,6 +33,15 @@ def test_no_shell_reads_the_arguments(project):
 def test_the_model_passes_no_environment(project):
     """tool-registry: the model cannot pass env; it comes from configuration only."""
     assert project.error("run_command", argv=["env"], env={"A": "b"}).type == "invalid_arguments"
+
+
+def test_a_command_is_told_the_span_of_its_call(project):
+    span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    call = replace(invocation("code.run_command", {"argv": ["printenv", "TRACEPARENT"]}), traceparent=span)
+
+    outcome = LocalExecutor(ToolSources([project.tools]), ManualClock()).run_one(call)
+
+    assert outcome.result.content["stdout"] == f"{span}\n"
 
 
 def test_a_command_gets_what_is_allowed_of_the_environment(project):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -38,7 +39,7 @@ class Folder:
         self.path.mkdir()
         self.environ = {"PATH": "/usr/bin:/bin", "OPENAI_API_KEY": "sk-1", "COLOUR": "red", "SIZE": "9"}
 
-    def run(self, script="", timeout=20.0, arguments=None, **fields):
+    def run(self, script="", timeout=20.0, arguments=None, traceparent="", **fields):
         (self.path / "script.sh").write_text(f"#!/bin/sh\n{script}\n")
         (self.path / "script.sh").chmod(0o755)
         written = {
@@ -52,9 +53,8 @@ class Folder:
         (self.path / "tool.json").write_text(json.dumps(written))
         tools = load_tools(DeclarativeOptions(str(self.path), str(self.path.parent)), self.environ)
         executor = LocalExecutor(ToolSources(tools), ManualClock())
-        return executor.run_one(
-            invocation("my.tool", {"text": "hi"} if arguments is None else arguments, timeout)
-        ).result
+        call = invocation("my.tool", {"text": "hi"} if arguments is None else arguments, timeout)
+        return executor.run_one(replace(call, traceparent=traceparent)).result
 
     def content(self, *args, **options):
         result = self.run(*args, **options)
@@ -267,3 +267,9 @@ def test_a_real_shell_prints_a_value_as_it_is(value):
 def test_a_program_cannot_say_that_its_call_was_not_made(folder):
     error = folder.error("""echo '{"error": {"type": "not_executed", "message": "never"}}'""")
     assert (error.type, error.message) == ("execution_failed", "never")
+
+
+def test_the_program_is_told_the_span_of_its_call(folder):
+    span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    assert folder.content('printf \'{"content": "%s"}\' "$TRACEPARENT"', traceparent=span) == span

@@ -1,0 +1,133 @@
+"""The exporter of traces: it reads the store itself, and nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actors.logs import configure
+from actors.plan import RuntimePlan
+from actors.redacting import node_redactor
+from actors.remote import KEEPER, Named
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.engine.periodic import Periodic
+from owlclaw_ray.engine.trace_export import ExportCounts, TraceExport
+from owlclaw_ray.errors import RetryableError
+from owlclaw_ray.ports.tracing import TraceReceiver
+
+if TYPE_CHECKING:
+    from owlclaw_ray.adapters.store.sql_store import SqlStore
+
+_LONGEST_PAUSE = 30.0
+_LOOK_SECONDS = 0.5
+_LAST = 19
+"""The niceness of the exporter; Ray's other workers have 15."""
+_SHARE = 0.06
+"""Of the machine's cores: the export takes no more, however much there is to export."""
+_REST = max(0.0, 1 / (_SHARE * (os.cpu_count() or 1)) - 1)
+"""How long it rests for the time that it worked."""
+_LAST_SECONDS = 3.0
+"""How long a stop delivers what ended just before; the rest goes at the next start."""
+
+
+class ExporterActor:
+    """A thin shell around TraceExport. Starts itself, the first time and after every restart."""
+
+    def __init__(self, plan: RuntimePlan) -> None:
+        configure(plan.worker.log)
+        self._plan, self._pause = plan, 0.0
+        self._keeper = Named(KEEPER, plan.namespace)
+        self._beginning = asyncio.Lock()
+        self._export: TraceExport | None = None
+        self._store: SqlStore | None = None
+        self._working = Periodic("exporting traces", self._work, SystemClock(), _LONGEST_PAUSE, due_in=self._due)
+        self._working.start()
+
+    async def ready(self) -> bool:
+        """Return once what ends from then on will be exported; raises what keeps it from that. The receiver may be away."""
+        await self._begun()
+        return True
+
+    async def counts(self) -> ExportCounts:
+        """Return what became of traces since this process began."""
+        return ExportCounts() if self._export is None else self._export.counts
+
+    async def stop(self) -> None:
+        """Deliver what ended just before, if the receiver takes it at once."""
+        await self._working.stop()
+        if self._export is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_SECONDS):
+                    while await self._export.step() == 0:
+                        continue
+        if self._store is not None:
+            await self._store.close()
+
+    async def _work(self) -> None:
+        export = await self._begun()
+        began = time.process_time()
+        pause = await export.step()
+        self._pause = max(pause, (time.process_time() - began) * _REST)
+
+    async def _due(self) -> float:
+        return self._pause
+
+    async def _begun(self) -> TraceExport:
+        async with self._beginning:
+            if self._export is None:
+                self._export = await self._begin()
+            return self._export
+
+    async def _begin(self) -> TraceExport:
+        from owlclaw_ray.adapters.store.opening import open_existing
+        from owlclaw_ray.adapters.tracing.cursor_file import CursorFile
+
+        plan = self._plan
+        assert plan.tracing is not None
+        await self._store_made()
+        receiver = await asyncio.to_thread(_receiver, plan)
+        if self._store is None:
+            self._store = await open_existing(plan.store_url)
+        buffer_runs = plan.tracing.buffer_runs
+        export = TraceExport(
+            self._store, CursorFile(plan.data_dir), receiver, buffer_runs=buffer_runs, jitter=random.random
+        )
+        await export.begin()
+        _step_back()
+        return export
+
+    async def _store_made(self) -> None:
+        """Return once the Keeper has made the store, or brought it up to date; raises what is wrong with it."""
+        while True:
+            try:
+                await self._keeper.ask("ready")
+            except RetryableError:
+                await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                return
+
+
+def _step_back() -> None:
+    """Have all threads of this process go last: runs go first, and traces can wait."""
+    threads = Path("/proc/self/task")
+    ids = [int(each.name) for each in threads.iterdir()] if threads.is_dir() else [0]
+    for each in ids:
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, each, _LAST)
+
+
+def _receiver(plan: RuntimePlan) -> TraceReceiver:
+    from owlclaw_ray.adapters.tracing.content import Content
+    from owlclaw_ray.adapters.tracing.destinations import receiver_of
+    from owlclaw_ray.app_loader import application
+
+    options = plan.tracing
+    assert options is not None
+    app = application(plan.worker.app_path, Path(plan.worker.app_folder))
+    content = Content(node_redactor(plan), app.trace_mask, shown=options.content)
+    return receiver_of(options, content, dict(os.environ))  # noqa: TID251 - headers and keys are in it, and nowhere else

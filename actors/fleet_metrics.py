@@ -1,0 +1,80 @@
+"""The numbers of the whole cluster, asked of its parts when somebody reads them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from actors.nodes import Node, living_nodes
+from actors.plan import RuntimePlan
+from actors.remote import DIRECTORY, EXPORTER, KEEPER, Named
+from owlclaw_ray.adapters.metrics import gauges
+from owlclaw_ray.adapters.metrics.exposition import labelled
+from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.ports.metrics import MetricFamily
+
+_PART_SECONDS = 3.0
+
+
+class FleetMetrics:
+    """Implements Metrics. What each Keeper counts has the label `node`; the rest is the cluster's."""
+
+    def __init__(self, plan: RuntimePlan) -> None:
+        self._namespace = plan.namespace
+        self._keepers: dict[str, Named] = {}
+        self._directory = Named(DIRECTORY, plan.namespace)
+        self._exporter = None if plan.tracing is None else Named(EXPORTER, plan.namespace)
+
+    async def families(self) -> Sequence[MetricFamily]:
+        """See Metrics.families."""
+        nodes = _names(await asyncio.to_thread(living_nodes))
+        self._keepers = {node: self._keepers.get(node) or Named(KEEPER, self._namespace, node) for node in nodes}
+        keepers = list(self._keepers.values())
+        counted, active, hosts, exported = await asyncio.gather(
+            asyncio.gather(*(_ask(keeper, "metrics") for keeper in keepers)),
+            _first(keepers, "query", "active_runs", ()),
+            _ask(self._directory, "hosts"),
+            _ask(self._exporter, "counts"),
+        )
+        answered = {
+            f"{KEEPER}@{nodes[node]}": each is not None for node, each in zip(self._keepers, counted, strict=True)
+        }
+        answered[DIRECTORY] = hosts is not None
+        if self._exporter is not None:
+            answered[EXPORTER] = exported is not None
+        families = [gauges.up(answered)]
+        for node, each in zip(self._keepers, counted, strict=True):
+            families += labelled(each or (), "node", nodes[node])
+        families += [gauges.active_runs(active)] if active is not None else []
+        families += gauges.pool(hosts) if hosts is not None else ()
+        families += gauges.traces(exported) if exported is not None else ()
+        return families
+
+
+def _names(nodes: Sequence[Node]) -> dict[str, str]:
+    """Return what each node is called: as its machine, if that has one Ray node only."""
+    machines = Counter(node.host for node in nodes)
+    return {
+        node.node_id: node.host if machines[node.host] == 1 else f"{node.host}-{node.node_id[:8]}" for node in nodes
+    }
+
+
+async def _first(parts: Sequence[Named], method: str, *arguments: object) -> Any:
+    """Return the answer of the first that gives one, None if nobody does."""
+    for part in parts:
+        answer = await _ask(part, method, *arguments)
+        if answer is not None:
+            return answer
+    return None
+
+
+async def _ask(part: Named | None, method: str, *arguments: object) -> Any:
+    if part is None:
+        return None
+    try:
+        async with asyncio.timeout(_PART_SECONDS):
+            return await part.ask(method, *arguments)
+    except (OwlClawError, TimeoutError):
+        return None

@@ -1,0 +1,18 @@
+"""What takes secrets out of what leaves a node: ledger records and traces."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote, urlsplit
+
+from actors.plan import RuntimePlan
+from owlclaw_ray.governance.redaction import Redactor, named_secrets
+
+
+def node_redactor(plan: RuntimePlan) -> Redactor:
+    """Return what takes out this process's own secrets, and what the settings say."""
+    secrets = named_secrets(os.environ)  # noqa: TID251 - tools of this node have the same variables, and may print them
+    password = urlsplit(plan.store_url).password
+    if password:
+        secrets["store_url"] = unquote(password)
+    return Redactor(secrets, plan.redact)

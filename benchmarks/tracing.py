@@ -1,0 +1,144 @@
+"""What tracing costs runs: the rate of durable runs over HTTP with traces exported, with a receiver that hangs, and without.
+
+Three systems with the same agents run at once and are loaded in turn, round after round, so that all see the same machine; before
+each turn everything has come to rest, the export of the turn before included. The receiver (`benchmarks/otlp_stub.py`)
+takes every batch at once, or never answers. Its CPU, and the load generator's, come on top.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass
+
+import httpx
+import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401 - without it the question cannot be asked
+
+from benchmarks.child import running
+from benchmarks.measuring import WARM_SECONDS, Measured, joined, measure_definition, said
+from benchmarks.meter import disturbance
+from benchmarks.otlp_stub import HANGING
+from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
+from benchmarks.system import RunningSystem, running_system
+from owlclaw_ray.adapters.metrics.exposition import read
+from serve.cli.numbers import Numbers
+
+TITLE = "What tracing costs runs: traces exported, a receiver that hangs, and no tracing."
+AGENTS = 1_000
+OFF, ON, HANGS = "off", "on", "receiver hangs"
+GOAL = 0.9
+_STAY_SECONDS = 3_600
+"""Agents stay in memory while the other systems have their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured."""
+
+    seconds: float
+    rounds: int
+
+
+PLANS = {Size.SMOKE: Plan(seconds=3.0, rounds=1), Size.FULL: Plan(seconds=6.0, rounds=4)}
+
+
+def answer(size: Size, say: Say) -> Answer:
+    """Load the three systems in turn, and count what arrived."""
+    plan = PLANS[size]
+    measured: dict[str, list[Measured]] = {OFF: [], ON: [], HANGS: []}
+    with running("benchmarks.otlp_stub") as stub, ExitStack() as stack:
+        endpoints = {OFF: None, ON: stub.url, HANGS: f"{stub.url}{HANGING}"}
+        systems: dict[str, RunningSystem] = {}
+        for name, endpoint in endpoints.items():
+            say(f"starting OwlClaw, tracing: {name}")
+            systems[name] = stack.enter_context(_system(endpoint))
+            measure_definition(systems[name], "bench", AGENTS, WARM_SECONDS)
+        for turn in range(plan.rounds):
+            for name in _order(turn):
+                for each in systems.values():
+                    each.settle()
+                measured[name].append(measure_definition(systems[name], "bench", AGENTS, plan.seconds))
+                say(f"tracing {name}: {said(measured[name][-1])}")
+        for each in systems.values():
+            each.settle()
+        traces = {name: _traces(system.url) for name, system in systems.items() if name != OFF}
+    figures = [*_rates(measured), *_costs(measured), _delivered(traces[ON])]
+    details = {name: [asdict(each) for each in found] for name, found in measured.items()}
+    return Answer("tracing", tuple(figures), (_plot(measured),), {**details, "traces": traces})
+
+
+def _system(endpoint: str | None) -> AbstractContextManager[RunningSystem]:
+    """Return a context of the system that exports there."""
+    tracing: dict[str, object] = {"export": "off"} if endpoint is None else {"export": "otlp", "endpoint": endpoint}
+    agents = {"bench": {"model": "scripted:tool_once", "isolation": "shared"}}
+    return running_system(agents, tracing=tracing, actors={"idle_seconds": _STAY_SECONDS})
+
+
+def _order(turn: int) -> Sequence[str]:
+    """Return the systems in another order each time, so that none always comes after the same one."""
+    names = (OFF, ON, HANGS)
+    return names[turn % 3 :] + names[: turn % 3]
+
+
+def _rates(measured: Mapping[str, Sequence[Measured]]) -> list[Figure]:
+    base = _rate(measured[OFF])
+    disturbed = disturbance(max(each.others_cores for found in measured.values() for each in found))
+    return [
+        Figure(
+            f"runs_per_second, tracing: {name}",
+            rate := _rate(measured[name]),
+            "runs/s",
+            baseline=base,
+            baseline_is="tracing off, in turn with it",
+            goal=f"at least {GOAL:g} of the baseline",
+            met=rate >= GOAL * base,
+            note=joined(disturbed),
+        )
+        for name in (ON, HANGS)
+    ]
+
+
+def _costs(measured: Mapping[str, Sequence[Measured]]) -> list[Figure]:
+    base = _cpu(measured[OFF])
+    return [
+        Figure(f"cpu_ms_per_run, tracing: {name}", _cpu(measured[name]), "ms", base, "tracing off, in turn with it")
+        for name in (ON, HANGS)
+    ]
+
+
+def _delivered(traces: Mapping[str, float]) -> Figure:
+    ended, exported = traces["ended"], traces["exported"]
+    return Figure(
+        "traces_delivered",
+        exported,
+        "traces",
+        baseline=ended,
+        baseline_is="runs that ended",
+        goal="as many as runs",
+        met=exported == ended and not traces["dropped"],
+    )
+
+
+def _traces(url: str) -> dict[str, float]:
+    numbers = Numbers(read(httpx.get(f"{url}/metrics", timeout=30.0).text))
+    return {
+        "ended": numbers.total("owlclaw_runs_ended_total"),
+        "exported": numbers.total("owlclaw_traces_exported_total"),
+        "dropped": numbers.total("owlclaw_traces_dropped_total"),
+        "waiting": numbers.total("owlclaw_traces_waiting"),
+        "failed_deliveries": numbers.total("owlclaw_trace_deliveries_failed_total"),
+    }
+
+
+def _plot(measured: Mapping[str, Sequence[Measured]]) -> Plot:
+    rates = Series("runs/s", tuple(measured), tuple(_rate(found) for found in measured.values()))
+    return Plot("Durable runs a second by tracing", "tracing", "runs/s", (rates,))
+
+
+def _rate(measured: Sequence[Measured]) -> float:
+    return statistics.median(each.runs_per_second for each in measured)
+
+
+def _cpu(measured: Sequence[Measured]) -> float:
+    return statistics.median(each.cpu_ms_per_run for each in measured)

@@ -1,0 +1,1 @@
+"""Prometheus metrics: counted where commits pass, exposed as text."""

@@ -1,0 +1,108 @@
+"""Queries of what follows the ends of runs; see ports.tracing."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, or_, select
+
+from owlclaw_ray.adapters.store.codec import load
+from owlclaw_ray.adapters.store.dialects import Dialect
+from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
+from owlclaw_ray.adapters.store.reading import run_of_row
+from owlclaw_ray.adapters.store.schema import blobs, journal, ledger, ledger_heads, runs
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ports.tracing import Chain, EndedRuns, RunFacts
+
+
+def read_chains(connection: Connection) -> Mapping[Chain, int]:
+    """As RunEnds.chains."""
+    found = select(ledger_heads.c.tenant, ledger_heads.c.writer, ledger_heads.c.position)
+    return {Chain(TenantId(row.tenant), row.writer): row.position for row in connection.execute(found)}
+
+
+def read_ended(connection: Connection, chain: Chain, after: int, most: int) -> EndedRuns:
+    """As RunEnds.ended."""
+    head = select(ledger_heads.c.position).where(
+        ledger_heads.c.tenant == chain.tenant, ledger_heads.c.writer == chain.writer
+    )
+    until = connection.execute(head).scalar_one()
+    ends = select(ledger.c.position, ledger.c.run_id).where(_ends(chain, after))
+    rows = connection.execute(ends.order_by(ledger.c.position).limit(most)).all()
+    found = tuple((row.position, RunId(row.run_id)) for row in rows)
+    return EndedRuns(found, found[-1][0] if len(found) == most else until)
+
+
+def read_backlog(connection: Connection, chain: Chain, after: int) -> int:
+    """As RunEnds.backlog."""
+    counted = select(func.count()).select_from(ledger).where(_ends(chain, after))
+    return int(connection.execute(counted).scalar_one())
+
+
+def read_facts(connection: Connection, dialect: Dialect, wanted: Sequence[RunId]) -> Sequence[RunFacts]:
+    """As RunEnds.facts, with as many statements for many runs as for one."""
+    ids = {"ids": dialect.ids(wanted)}
+    found = {row.run_id: run_of_row(row) for row in connection.execute(_runs(dialect), ids)}
+    journals = _journals(connection.execute(_entries(dialect), ids))
+    failures: dict[str, list[LedgerRecord]] = defaultdict(list)
+    for row in connection.execute(_failures(dialect), ids):
+        failures[row.run_id].append(record_of(row).record)
+    named = {run_id: _system_prompts(entries) for run_id, entries in journals.items()}
+    texts = _texts(connection, dialect, set(itertools.chain.from_iterable(named.values())))
+    return [
+        RunFacts(
+            found[run_id],
+            tuple(journals[run_id]),
+            tuple(failures[run_id]),
+            {digest: texts[digest] for digest in named.get(run_id, ()) if digest in texts},
+        )
+        for run_id in wanted
+        if run_id in found
+    ]
+
+
+def _ends(chain: Chain, after: int) -> ColumnElement[bool]:
+    return (
+        (ledger.c.tenant == chain.tenant)
+        & (ledger.c.writer == chain.writer)
+        & (ledger.c.position > after)
+        & (ledger.c.kind == LedgerKind.RUN.value)
+    )
+
+
+def _runs(dialect: Dialect) -> Any:
+    return select(runs).where(dialect.among(runs.c.run_id, "ids"))
+
+
+def _entries(dialect: Dialect) -> Any:
+    found = select(journal.c.run_id, *ENTRY_COLUMNS).where(dialect.among(journal.c.run_id, "ids"))
+    return found.order_by(journal.c.run_id, journal.c.seq)
+
+
+def _failures(dialect: Dialect) -> Any:
+    told = or_(ledger.c.data.contains('"failed_attempts"'), ledger.c.data.contains('"error"'))
+    found = select(*RECORD_COLUMNS).where(dialect.among(ledger.c.run_id, "ids"))
+    return found.where(ledger.c.kind == LedgerKind.MODEL_CALL.value, told).order_by(ledger.c.at)
+
+
+def _texts(connection: Connection, dialect: Dialect, hashes: set[str]) -> dict[str, str]:
+    if not hashes:
+        return {}
+    found = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))
+    return {row.hash: load(row.content) for row in connection.execute(found, {"ids": dialect.ids(hashes)})}
+
+
+def _system_prompts(entries: Iterable[JournalEntry]) -> tuple[str, ...]:
+    return tuple(entry.data["system"] for entry in entries if entry.kind is EntryKind.PROMPT_BUILT)
+
+
+def _journals(rows: Iterable[Any]) -> dict[str, list[JournalEntry]]:
+    journals: dict[str, list[JournalEntry]] = defaultdict(list)
+    for row in rows:
+        journals[row.run_id].append(entry_of(row))
+    return journals

@@ -1,0 +1,81 @@
+"""Where spans go, and what is needed to send them there."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from importlib.util import find_spec
+from urllib.parse import unquote
+
+from owlclaw_ray.adapters.tracing.content import Content
+from owlclaw_ray.configuration.placeholders import PLACEHOLDER
+from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ports.tracing import TraceReceiver
+
+PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
+_HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+_NEEDED = {
+    Destination.OTLP: ("tracing", ("opentelemetry.proto",)),
+    Destination.LANGFUSE: ("langfuse", ("langfuse", "opentelemetry.proto")),
+}
+"""The extra of each, and what it brings."""
+
+
+def check_installed(options: TracingOptions) -> None:
+    """Raise ConfigurationError, with the command that installs it, if what sends spans there is not installed."""
+    extra, modules = _NEEDED[options.destination]
+    missing = [module for module in modules if not _there(module)]
+    if missing:
+        what = f"sends traces to {options.destination.value}, and {missing[0]} is not installed"
+        fix = f"install it with: pip install 'owlclaw-ray[{extra}]', or set tracing.export to off"
+        raise ConfigurationError([Problem("tracing.export", what, fix)])
+
+
+def receiver_of(options: TracingOptions, content: Content, environ: Mapping[str, str]) -> TraceReceiver:
+    """Return who takes the spans; `environ` has the keys. Raises ConfigurationError if something for it is not installed."""
+    check_installed(options)
+    from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver
+
+    headers = {key: _filled(value, environ) for key, value in options.headers}
+    if options.destination is Destination.LANGFUSE:
+        headers = {**langfuse_headers(environ[PUBLIC_KEY], environ[SECRET_KEY]), **headers}
+    else:
+        headers = {**_environment_headers(environ), **headers}
+    return OtlpReceiver(options.url, headers, content, options.timeout)
+
+
+def langfuse_headers(public_key: str, secret_key: str) -> dict[str, str]:
+    """Return what Langfuse knows a project by: what its SDK sends with every batch.
+
+    The SDK's client itself is of no use here: it starts and ends spans as they happen, under ids of its own making, and does
+    not tell whether they arrived.
+    """
+    import langfuse
+
+    token = base64.b64encode(f"{public_key}:{secret_key}".encode()).decode()
+    return {
+        "Authorization": f"Basic {token}",
+        "x-langfuse-sdk-name": "python",
+        "x-langfuse-sdk-version": langfuse.__version__,
+        "x-langfuse-public-key": public_key,
+        "x-langfuse-ingestion-version": "4",
+    }
+
+
+def _environment_headers(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of the standard variables: `name=value` pairs between commas, encoded as in a URL."""
+    written = next((environ[each] for each in _HEADERS if environ.get(each)), "")
+    pairs = (pair.partition("=") for pair in written.split(",") if "=" in pair)
+    return {unquote(key).strip().lower(): unquote(value).strip() for key, _, value in pairs}
+
+
+def _filled(text: str, environ: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda found: environ.get(found[1], ""), text)
+
+
+def _there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,36 @@
+"""Whose work a log line is about: known wherever a line is written while a run is executed, and in all tasks that this begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from owlclaw_ray.ids import AgentId, RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A run, and whose it is."""
+
+    run_id: RunId
+    agent: AgentId
+
+
+_PRESENT: ContextVar[Subject | None] = ContextVar("owlclaw_log_subject", default=None)
+
+
+@contextmanager
+def about(run_id: RunId, agent: AgentId) -> Iterator[None]:
+    """Have what is logged inside the block be about this run."""
+    token = _PRESENT.set(Subject(run_id, agent))
+    try:
+        yield
+    finally:
+        _PRESENT.reset(token)
+
+
+def present() -> Subject | None:
+    """Return what the present work is about; None for what belongs to no run."""
+    return _PRESENT.get()

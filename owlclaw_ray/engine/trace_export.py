@@ -1,0 +1,150 @@
+"""Following the store for runs that ended, and delivering their traces: at least once, and without anybody waiting for it.
+
+The ledger is the feed: each Keeper's chain lists, without gaps and in the order of its commits, the end of every run. So the place
+up to which a chain is done with is all that has to be remembered, nothing is written for the export's sake when a run
+ends, and the buffer for a receiver that is away is the store itself. (Rejected: an outbox table, two more writes a run; a queue in
+the Keeper's memory, which a restart empties; a cursor over finish times, which are not in the order of commits.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.tracing import Chain, Cursor, ReceiverError, RefusedTracesError, RunEnds, TraceReceiver
+
+BATCH = 64
+"""Runs in a delivery."""
+POLL_SECONDS = 1.0
+"""How often the store is looked at while nothing ends."""
+_RETRY = RetryPolicy(base=1.0, cap=30.0)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportCounts:
+    """What became of traces since the process began."""
+
+    exported: int = 0
+    dropped: int = 0
+    """Given up: the receiver was away for too many, or refused them."""
+    failures: int = 0
+    """Deliveries that did not get through."""
+    waiting: int = 0
+    """Runs whose traces wait, as far as is known: it is looked at when a delivery fails."""
+
+
+class TraceExport:
+    """Exports what ended since the last time, in this process or an earlier one; the very first time begins with the present.
+
+    Not more than `buffer_runs` runs wait for a receiver that is away: the oldest are given up, and counted.
+    """
+
+    def __init__(
+        self, ends: RunEnds, cursor: Cursor, receiver: TraceReceiver, *, buffer_runs: int, jitter: Callable[[], float]
+    ) -> None:
+        self.counts = ExportCounts()
+        self._ends, self._cursor, self._receiver = ends, cursor, receiver
+        self._buffer_runs, self._jitter = buffer_runs, jitter
+        self._positions: dict[Chain, int] = {}
+        self._failed = 0
+        """Deliveries in a row."""
+
+    async def begin(self) -> None:
+        """Take up the export where it was left. What ends from now on is exported.
+
+        A chain that is shorter than what was exported of it is that of another store, and exported from its beginning.
+        """
+        heads, saved = await self._ends.chains(), self._cursor.load()
+        if saved is None:
+            self._cursor.save(heads)
+        known = heads if saved is None else saved
+        self._positions = {chain: position for chain, position in known.items() if position <= heads.get(chain, 0)}
+
+    async def step(self) -> float:
+        """Deliver a batch of each chain that has something; return after how many seconds to come again.
+
+        Never raises for what the receiver does.
+        """
+        more = False
+        try:
+            for chain, head in (await self._ends.chains()).items():
+                if head > self._reached(chain):
+                    more |= await self._advance(chain)
+        except ReceiverError as error:
+            return await self._failing(error)
+        self._recovered()
+        return 0.0 if more else POLL_SECONDS
+
+    async def _advance(self, chain: Chain) -> bool:
+        """Deliver the next batch of a chain; return whether there may be more."""
+        ended = await self._ends.ended(chain, self._reached(chain), BATCH)
+        if ended.runs:
+            await self._deliver(chain, ended.runs)
+        self._reach(chain, ended.until)
+        return len(ended.runs) == BATCH
+
+    async def _deliver(self, chain: Chain, runs: Sequence[tuple[int, RunId]]) -> None:
+        """Deliver these runs; a batch that is refused goes in halves, until only what is refused by itself is given up."""
+        try:
+            await self._receiver.send(await self._ends.facts([run_id for _, run_id in runs]))
+        except RefusedTracesError as error:
+            if len(runs) > 1:
+                half = len(runs) // 2
+                await self._deliver(chain, runs[:half])
+                return await self._deliver(chain, runs[half:])
+            logger.warning("the trace of run %s is given up: %s", runs[0][1], error)
+            self._count(dropped=1)
+        else:
+            self._count(exported=len(runs))
+        return self._reach(chain, runs[-1][0])
+
+    async def _failing(self, error: ReceiverError) -> float:
+        self._failed += 1
+        self._count(failures=1)
+        await self._make_room()
+        pause = _RETRY.delay(self._failed, self._jitter())
+        log = logger.warning if self._failed == 1 else logger.info
+        log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
+        return pause
+
+    def _recovered(self) -> None:
+        if self._failed:
+            logger.info("the receiver of traces takes them again")
+        self._failed = 0
+        self.counts = replace(self.counts, waiting=0)
+
+    async def _make_room(self) -> None:
+        """Give up the oldest traces of the longest chains while more wait than the buffer may hold."""
+        behind = {chain: await self._ends.backlog(chain, self._reached(chain)) for chain in await self._ends.chains()}
+        waiting = sum(behind.values())
+        for chain in sorted(behind, key=lambda each: behind[each], reverse=True):
+            over = min(waiting - self._buffer_runs, behind[chain])
+            if over <= 0:
+                break
+            skipped = await self._ends.ended(chain, self._reached(chain), over)
+            self._reach(chain, skipped.until)
+            self._count(dropped=over)
+            logger.warning("%d traces are given up: more than %d wait for their receiver", over, self._buffer_runs)
+            waiting -= over
+        self.counts = replace(self.counts, waiting=waiting)
+
+    def _reached(self, chain: Chain) -> int:
+        return self._positions.get(chain, 0)
+
+    def _reach(self, chain: Chain, position: int) -> None:
+        self._positions[chain] = position
+        self._cursor.save(self._positions)
+
+    def _count(self, *, exported: int = 0, dropped: int = 0, failures: int = 0) -> None:
+        counts = self.counts
+        self.counts = replace(
+            counts,
+            exported=counts.exported + exported,
+            dropped=counts.dropped + dropped,
+            failures=counts.failures + failures,
+        )

@@ -1,0 +1,91 @@
+"""What the export of traces reads, and who takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.errors import RetryableError
+from owlclaw_ray.ids import RunId, TenantId
+
+
+class ReceiverError(RetryableError):
+    """The receiver of traces did not take a batch: it is down, slow, or says that it is busy."""
+
+
+class RefusedTracesError(Exception):
+    """The receiver of traces will never take this batch."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Chain:
+    """A ledger chain: what one Keeper wrote of one tenant, in the order of its commits and without gaps."""
+
+    tenant: TenantId
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRuns:
+    """Runs that ended in a stretch of a chain."""
+
+    runs: tuple[tuple[int, RunId], ...]
+    """Each with the position of its end, in order."""
+    until: int
+    """The last position of the stretch: behind it nothing was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Everything that is known of a run that ended."""
+
+    run: Run
+    journal: tuple[JournalEntry, ...]
+    failures: tuple[LedgerRecord, ...] = ()
+    """Its ledger records of model calls that failed, in part or as a whole."""
+    blobs: Mapping[str, str] = field(default_factory=dict)
+    """Its system prompt, by the hash that its journal names."""
+
+
+class RunEnds(Protocol):
+    """The store, as the export follows it. Every run that ends has its end in the ledger, in the same commit."""
+
+    async def chains(self) -> Mapping[Chain, int]:
+        """Return all chains with the position of their last record."""
+        ...
+
+    async def ended(self, chain: Chain, after: int, most: int) -> EndedRuns:
+        """Return the first runs that ended after that position, up to so many."""
+        ...
+
+    async def backlog(self, chain: Chain, after: int) -> int:
+        """Return how many runs ended after that position."""
+        ...
+
+    async def facts(self, runs: Sequence[RunId]) -> Sequence[RunFacts]:
+        """Return what is known of these runs, in their order."""
+        ...
+
+
+class Cursor(Protocol):
+    """Remembers how far the export has come, beyond the life of its process."""
+
+    def load(self) -> Mapping[Chain, int] | None:
+        """Return the position of the last record of each chain that is done with; None if nothing was ever saved."""
+        ...
+
+    def save(self, positions: Mapping[Chain, int]) -> None:
+        """Remember these durably."""
+        ...
+
+
+class TraceReceiver(Protocol):
+    """Who takes traces."""
+
+    async def send(self, runs: Sequence[RunFacts]) -> None:
+        """Deliver the traces of these runs. Raises ReceiverError, or RefusedTracesError if it would be no use to try again."""
+        ...

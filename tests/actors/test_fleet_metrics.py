@@ -1,0 +1,124 @@
+"""What the numbers of a cluster say when parts of it do not answer; the actors are stand-ins, for Ray has no part in it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from actors import fleet_metrics
+from actors.fleet_metrics import FleetMetrics
+from actors.nodes import Node
+from actors.plan import RuntimePlan, WorkerPlan
+from actors.remote import DIRECTORY, EXPORTER, KEEPER
+from owlclaw_ray.adapters.metrics.counting import CommitMetrics
+from owlclaw_ray.adapters.metrics.exposition import text_of
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.engine.trace_export import ExportCounts
+from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.identity.defaults import Defaults
+
+NODES = (
+    Node("node-a-1", "alpha", frozenset()),
+    Node("node-b-1", "beta", frozenset()),
+    Node("node-b-2", "beta", frozenset()),
+)
+
+
+class Cluster:
+    """Answers for each part; those in `down` are dead, those in `stuck` never answer."""
+
+    def __init__(self):
+        self.down, self.stuck = set(), set()
+
+    async def ask(self, name, node_id, method):
+        if (name, node_id) in self.stuck:
+            await asyncio.Event().wait()
+        if (name, node_id) in self.down:
+            raise RuntimeUnavailableError(name)
+        return {
+            "metrics": CommitMetrics().families(),
+            "query": {RunStatus.QUEUED: 2},
+            "hosts": {"host_1": 0, "host_2": 3},
+            "counts": ExportCounts(exported=5),
+        }[method]
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    made = Cluster()
+
+    class Named:
+        def __init__(self, name, namespace, node_id=""):
+            self._name, self._node_id = name, node_id
+
+        async def ask(self, method, *arguments):
+            return await made.ask(self._name, self._node_id, method)
+
+    monkeypatch.setattr(fleet_metrics, "Named", Named)
+    monkeypatch.setattr(fleet_metrics, "living_nodes", lambda: NODES)
+    return made
+
+
+@pytest.fixture
+def read(cluster):
+    """Returns the lines of the text that Prometheus gets."""
+    plan = RuntimePlan(
+        worker=WorkerPlan("", "", "", "none", "test"),
+        agents_dir="",
+        store_url="",
+        defaults=Defaults(),
+        placement=Placement(),
+        tool_slots=1,
+        max_concurrent_models=1,
+        model_retry=RetryPolicy(),
+        catch_up_seconds=1,
+        drain_seconds=1,
+    )
+
+    async def read(**changes):
+        families = await FleetMetrics(replace(plan, **changes)).families()
+        return text_of(families).decode().splitlines()
+
+    return read
+
+
+TRACING = TracingOptions(Destination.OTLP, "http://127.0.0.1:4318/v1/traces")
+
+
+async def test_each_node_is_counted_under_a_name_of_its_own(read):
+    lines = await read(tracing=TRACING)
+
+    nodes = {
+        line.partition('node="')[2].partition('"')[0] for line in lines if line.startswith("owlclaw_commands_total")
+    }
+    assert nodes == {"alpha", "beta-node-b-1", "beta-node-b-2"}
+    assert [line for line in lines if line.startswith("owlclaw_up{")] == [
+        'owlclaw_up{part="keeper@alpha"} 1.0',
+        'owlclaw_up{part="keeper@beta-node-b-1"} 1.0',
+        'owlclaw_up{part="keeper@beta-node-b-2"} 1.0',
+        'owlclaw_up{part="directory"} 1.0',
+        'owlclaw_up{part="exporter"} 1.0',
+    ]
+    assert "owlclaw_traces_exported_total 5.0" in lines
+
+
+async def test_what_a_dead_or_stuck_part_knows_is_missing_and_said_to_be(read, cluster, monkeypatch):
+    monkeypatch.setattr(fleet_metrics, "_PART_SECONDS", 0.01)
+    cluster.down = {(DIRECTORY, ""), (KEEPER, "node-a-1")}
+    cluster.stuck = {(EXPORTER, "")}
+
+    lines = await read(tracing=TRACING)
+
+    down = {line.split('"')[1] for line in lines if line.startswith("owlclaw_up{") and line.endswith(" 0.0")}
+    assert down == {"keeper@alpha", "directory", "exporter"}
+    assert 'owlclaw_runs{status="queued"} 2.0' in lines
+    assert not [line for line in lines if "owlclaw_actors" in line or "owlclaw_traces" in line]
+
+
+async def test_without_tracing_there_is_no_exporter_to_miss(read):
+    assert not [line for line in await read() if "exporter" in line or "owlclaw_traces" in line]

@@ -1,0 +1,85 @@
+"""Where the settings and the environment send traces, and what they lack."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from owlclaw_ray.adapters.tracing import destinations
+from owlclaw_ray.adapters.tracing.destinations import _NEEDED, check_installed
+from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.settings import load_settings
+from tests.docs.snippets import ROOT
+
+KEYS = {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk"}
+COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318/"}
+
+
+def led(tmp_path, environ, **tracing):
+    variables = {f"OWLCLAW_TRACING__{key.upper()}": value for key, value in tracing.items()}
+    options = load_settings(tmp_path, environ | variables).tracing.options(environ)
+    return None if options is None else (options.destination.value, options.url)
+
+
+@pytest.mark.parametrize(
+    ("environ", "tracing", "there"),
+    [
+        ({}, {}, None),
+        (KEYS, {}, ("langfuse", "https://cloud.langfuse.com/api/public/otel/v1/traces")),
+        (
+            KEYS | COLLECTOR | {"LANGFUSE_BASE_URL": "http://127.0.0.1:3000/"},
+            {},
+            ("langfuse", "http://127.0.0.1:3000/api/public/otel/v1/traces"),
+        ),
+        (KEYS | {"LANGFUSE_HOST": "http://h"}, {}, ("langfuse", "http://h/api/public/otel/v1/traces")),
+        (COLLECTOR, {}, ("otlp", "http://127.0.0.1:4318/v1/traces")),
+        (COLLECTOR | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t/in"}, {}, ("otlp", "http://t/in")),
+        (KEYS | COLLECTOR, {"export": "otlp"}, ("otlp", "http://127.0.0.1:4318/v1/traces")),
+        (KEYS | COLLECTOR, {"endpoint": "http://c:1"}, ("otlp", "http://c:1/v1/traces")),
+        (KEYS | COLLECTOR, {"export": "off"}, None),
+    ],
+)
+def test_traces_go_where_the_settings_say_and_else_where_the_environment_says(tmp_path, environ, tracing, there):
+    assert led(tmp_path, environ, **tracing) == there
+
+
+@pytest.mark.parametrize(
+    ("environ", "problem"),
+    [
+        ({"OWLCLAW_TRACING__EXPORT": "langfuse"}, "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY are not set"),
+        ({"LANGFUSE_PUBLIC_KEY": "pk"}, "finds LANGFUSE_PUBLIC_KEY without LANGFUSE_SECRET_KEY"),
+        ({"OWLCLAW_TRACING__EXPORT": "otlp"}, "is otlp, and there is no endpoint"),
+        ({"OWLCLAW_TRACING__ENDPOINT": "localhost:4318"}, "is 'localhost:4318', which is no address"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, "leads to 'localhost:4318/v1/traces', which is no address"),
+        (COLLECTOR | {"OWLCLAW_TRACING__HEADERS": '{"a": "${GONE}"}'}, "needs the variable GONE, which is not set"),
+        (COLLECTOR | {"OWLCLAW_TRACING__HEADERS": '{"a": "${ gone}"}'}, r"has a with a \$\{ that begins no"),
+        (
+            {"OWLCLAW_TRACING__EXPORT": "off", "OWLCLAW_TRACING__ENDPOINT": "http://c"},
+            "has an endpoint, which export off does not use",
+        ),
+        ({"OWLCLAW_TRACING__BUFFER_RUNS": "0"}, "tracing.buffer_runs|OWLCLAW_TRACING__BUFFER_RUNS"),
+    ],
+)
+def test_what_is_missing_or_contradicts_itself_is_an_error_at_the_start(tmp_path, environ, problem):
+    with pytest.raises(ConfigurationError, match=problem):
+        load_settings(tmp_path, environ)
+
+
+@pytest.mark.parametrize("destination", list(Destination))
+def test_without_its_packages_an_error_names_the_command_that_installs_them(monkeypatch, destination):
+    options = TracingOptions(destination, "http://127.0.0.1:4318/v1/traces")
+    check_installed(options)
+    monkeypatch.setattr(destinations, "_there", lambda _: False)
+
+    extra, _ = _NEEDED[destination]
+    with pytest.raises(ConfigurationError, match=rf"pip install 'owlclaw-ray\[{extra}\]'"):
+        check_installed(options)
+
+
+def test_the_extras_that_errors_name_exist_and_bring_what_is_missed():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, modules in _NEEDED.values():
+        packages = " ".join(extras[extra])
+        assert all(module.replace(".", "-") in packages for module in modules)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from owlclaw_ray.adapters.metrics import gauges
+from owlclaw_ray.adapters.metrics.counting import CommitMetrics
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.engine.trace_export import ExportCounts
+from owlclaw_ray.ids import RecordId, RunId
+from owlclaw_ray.ports.store import AppendLedger, LedgerAppended, RunFinished
+from owlclaw_ray.testing.store_commands import AGENT, NOW, ending
+from serve.cli.numbers import Change, Numbers
+from serve.cli.top import board
+
+USAGE = {"prompt_tokens": 900, "completion_tokens": 100, "cached_tokens": 500, "cost": 0.5}
+
+
+@pytest.fixture
+def counted():
+    return CommitMetrics()
+
+
+def shown(change):
+    console = Console(width=200, no_color=True)
+    with console.capture() as captured:
+        console.print(board(change))
+    return captured.get()
+
+
+def ends(metrics, runs):
+    calls = [
+        LedgerRecord(RecordId(f"r{at}"), AGENT.tenant, AGENT.agent_id, RunId("run_1"), kind, NOW, data)
+        for at, (kind, data) in enumerate(
+            [
+                (LedgerKind.MODEL_CALL, {"model": "gpt\x1b[2J", "usage": USAGE, "duration_ms": 1_500}),
+                (LedgerKind.TOOL_CALL, {"tool": "remember", "duration_ms": 20, "content": ""}),
+                (LedgerKind.TOOL_CALL, {"tool": "remember", "duration_ms": 40, "error": {"type": "timeout"}}),
+            ]
+        )
+    ]
+    finished = [(ending(f"run_{at}"), RunFinished()) for at in range(runs)]
+    commands = [AppendLedger(tuple(calls)), *(command for command, _ in finished)]
+    metrics.committed(commands, [LedgerAppended(), *(outcome for _, outcome in finished)], 0.002)
+
+
+def numbers(metrics):
+    parts = {"keeper@a": True, "directory": False}
+    active = {RunStatus.QUEUED: 3, RunStatus.RUNNING: 2, RunStatus.WAITING: 0}
+    return Numbers(
+        (
+            *metrics.families(),
+            gauges.up(parts),
+            gauges.active_runs(active),
+            *gauges.pool({"host_1": 0, "host_2": 7}),
+            *gauges.traces(ExportCounts(exported=4, dropped=1, waiting=2)),
+        )
+    )
+
+
+def test_the_first_look_shows_what_there_is_and_was(counted):
+    ends(counted, 2)
+
+    text = shown(Change(numbers(counted)))
+
+    assert "3 queued, 2 running, 0 waiting" in text
+    assert "ended   2 completed" in text
+    assert "1 occupied, 1 warm, 7 agents in memory" in text
+    assert "2.0 ms a commit" in text
+    assert "4 exported, 2 waiting, 1 given up" in text
+    assert "down    directory" in text
+    [model] = [line.split() for line in text.splitlines() if line.startswith("gpt")]
+    assert model[-6:] == ["1", "0", "1.5", "s", "1,000", "$0.5000"]
+    [tool] = [line.split() for line in text.splitlines() if line.startswith("remember")]
+    assert tool == ["remember", "2", "1", "30.0", "ms"]
+
+
+def test_a_later_look_shows_what_a_second_brings(counted):
+    ends(counted, 3)
+    before = numbers(counted)
+    ends(counted, 10)
+
+    text = shown(Change(numbers(counted), before, 4.0))
+
+    assert "ended   2.5/s completed" in text
+    [tool] = [line.split() for line in text.splitlines() if line.startswith("remember")]
+    assert tool == ["remember", "0.5/s", "0.2/s", "30.0", "ms"]
+
+
+def test_a_count_that_began_anew_is_no_step_back(counted):
+    ends(counted, 9)
+    before = numbers(counted)
+    restarted = CommitMetrics()
+    ends(restarted, 2)
+
+    assert Change(numbers(restarted), before, 1.0).total("owlclaw_runs_ended_total") == 2
+
+
+def test_what_terminals_obey_is_not_shown(counted):
+    ends(counted, 1)
+
+    assert "\x1b[2J" not in shown(Change(numbers(counted)))
+
+
+def test_top_asks_the_server(owlclaw):
+    done = owlclaw("top", "--times", "2", "--interval", "0.1")
+
+    assert done.exit_code == 0
+    assert done.output.count("runs    3 queued, 0 running, 0 waiting") == 2
