@@ -30,7 +30,6 @@ from owlclaw_ray.ports.agents import DefinitionView
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.memory import Embedder
 from owlclaw_ray.ports.store import (
-    CancelRun,
     CancelSchedule,
     Command,
     CommandFailed,
@@ -98,17 +97,13 @@ class KeeperSchedules:
         return outcome
 
     def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
-        """See Schedules.cancel."""
-        now = SystemClock().now()
-        outcome = self._apply(CancelSchedule(agent, schedule_id, now))
+        """See Schedules.cancel. What is under way learns it with its next commit."""
+        outcome = self._apply(CancelSchedule(agent, schedule_id, SystemClock().now(), caller_run))
         if not isinstance(outcome, ScheduleCancelled):
             raise StoreUnavailableError(f"the schedule was not cancelled: {outcome}")
-        for run_id in outcome.running:
-            if run_id != caller_run:
-                self._apply(CancelRun(agent.tenant, run_id, now))
         return outcome
 
-    def _apply(self, command: CreateSchedule | CancelSchedule | CancelRun) -> Outcome:
+    def _apply(self, command: CreateSchedule | CancelSchedule) -> Outcome:
         outcome: Outcome = self._keeper.ask_packed_now("apply", [command])[0]
         if isinstance(outcome, CommandFailed):
             raise StoreUnavailableError(outcome.message)

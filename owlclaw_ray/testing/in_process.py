@@ -35,6 +35,7 @@ from owlclaw_ray.engine.directory import Directory, Placement
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
 from owlclaw_ray.engine.family import Family
+from owlclaw_ray.engine.firing import Firings
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
@@ -43,7 +44,7 @@ from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.permission import Approve
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices, at_once
-from owlclaw_ray.engine.scheduler import Scheduler
+from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.governance.governor import DefinitionGovernor
@@ -59,7 +60,6 @@ from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.models import ModelClient
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import (
-    CancelRun,
     CancelSchedule,
     Command,
     CommandStore,
@@ -112,7 +112,8 @@ class GroupedStore:
             store.tasks,
         )
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
-        self.schedules, self.ticks = store.schedules, store.ticks
+        self.schedule, self.schedules, self.ticks = store.schedule, store.schedules, store.ticks
+        self.schedules_named = store.schedules_named
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
         self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
         self.check_writable, self.close = store.check_writable, store.close
@@ -152,12 +153,8 @@ class LoopSchedules:
 
     def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
         """See Schedules.cancel."""
-        now = self._clock.now()
-        outcome = self._apply(CancelSchedule(agent, schedule_id, now))
+        outcome = self._apply(CancelSchedule(agent, schedule_id, self._clock.now(), caller_run))
         assert isinstance(outcome, ScheduleCancelled)
-        for run_id in outcome.running:
-            if run_id != caller_run:
-                self._apply(CancelRun(agent.tenant, run_id, now))
         return outcome
 
     def _apply(self, command: Command) -> Outcome:
@@ -385,7 +382,8 @@ class InProcessRuntime(RuntimeFacade):
     store: Store
     directory: Directory
     pool: LocalPool
-    scheduler: Scheduler
+    bell: Firings
+    """Fires schedules when its `ring_all` is called."""
     family: Family
     expiry: ApprovalExpiry
 
@@ -460,11 +458,19 @@ def assemble(
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory),
         clock=clock,
         ids=ids,
+        timetable=StoreTimetable(
+            store=grouped, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
+        ),
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
-    runtime.scheduler = Scheduler(
-        store=grouped, wake=dispatcher.wake, next_fire=next_fire, definitions=definitions, clock=clock
+    runtime.bell = Firings(
+        store=grouped,
+        wake=dispatcher.wake,
+        cancel=dispatcher.cancel,
+        next_fire=next_fire,
+        definitions=definitions,
+        clock=clock,
     )
     return runtime
 
@@ -527,7 +533,7 @@ async def in_process_runtime(
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
     `ids` the system's. `host_tools` and `mcp`, the servers, are off unless given; `environ` is what their programs
     and servers may get variables from. `model_limits` are those of the setting `models.limits`.
-    Schedules fire when `runtime.scheduler.tick()` is called, approvals expire at `runtime.expiry.tick()`, and runs that
+    Schedules fire when `runtime.bell.ring_all()` is called, approvals expire at `runtime.expiry.tick()`, and runs that
     wait for others and were told nothing go on at `runtime.family.sweep()`.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
