@@ -130,7 +130,7 @@ def _schedule(number: int, chance: random.Random) -> Schedule:
     match kind:
         case ScheduleKind.ONCE:
             return replace(schedule, next_fire_at=START + timedelta(minutes=chance.randrange(1, 10_000)))
-        case ScheduleKind.INTERVAL:
+        case ScheduleKind.INTERVAL | ScheduleKind.HEARTBEAT:
             due = START + timedelta(seconds=chance.randrange(1, 3_600))
             return replace(recurring, interval_seconds=chance.choice(_INTERVALS), next_fire_at=due + recurring.delay)
         case ScheduleKind.CRON:

@@ -27,6 +27,8 @@ class ScheduleKind(Enum):
     """Every so many seconds, whatever the clocks on the walls do."""
     CRON = "cron"
     """At times of the clock on the wall of a time zone."""
+    HEARTBEAT = "heartbeat"
+    """An interval whose runs look for events first, and end at once if there are none. The runtime makes these."""
 
 
 class ScheduleStatus(Enum):

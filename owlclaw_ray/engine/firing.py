@@ -51,6 +51,7 @@ _POSTPONED = timedelta(hours=1)
 _WAKE_SECONDS = 3.0
 _DEFINITION_SECONDS = 3.0
 """How long a firing waits for its agent's definition; then the default limits hold."""
+_TRIGGERS = {ScheduleKind.ONCE: TriggerKind.SCHEDULE_ONCE, ScheduleKind.HEARTBEAT: TriggerKind.HEARTBEAT}
 _SUPERSEDED, _PAUSED = "superseded by a later due time", "the schedule was paused"
 
 
@@ -80,7 +81,7 @@ class DueTimes:
 
 def following(schedule: Schedule, due: datetime, next_fire: NextFire) -> datetime:
     """Return the due time after this one, of a schedule that repeats."""
-    if schedule.kind is ScheduleKind.INTERVAL:
+    if schedule.interval_seconds:
         return due + timedelta(seconds=schedule.interval_seconds)
     return next_fire(schedule.cron_expression, schedule.timezone, due)
 
@@ -140,7 +141,7 @@ def _window(schedule: Schedule, catch_up: timedelta) -> timedelta:
 
 def _due_times(schedule: Schedule, due: datetime, until: datetime, next_fire: NextFire) -> DueTimes:
     """Return `due` and the due times after it that are not after `until`, as far as one step works them out."""
-    if schedule.kind is ScheduleKind.INTERVAL:
+    if schedule.interval_seconds:
         interval = timedelta(seconds=schedule.interval_seconds)
         more = max((until - due) // interval, 0)
         last = due + more * interval
@@ -157,7 +158,7 @@ def due_times_between(
     schedule: Schedule, since: datetime, until: datetime, most: int, next_fire: NextFire
 ) -> list[datetime]:
     """Return the due times of an active or paused schedule that repeats from `since` to `until`, both included, at most `most`."""
-    if schedule.kind is ScheduleKind.INTERVAL:
+    if schedule.interval_seconds:
         assert schedule.next_due is not None
         interval = timedelta(seconds=schedule.interval_seconds)
         due = schedule.next_due - (schedule.next_due - since) // interval * interval
@@ -182,7 +183,7 @@ def run_id_of(schedule: Schedule, due: datetime) -> RunId:
 
 def run_of(schedule: Schedule, due: datetime, now: datetime) -> SubmitRun:
     """Return the run of the due time."""
-    kind = TriggerKind.SCHEDULE_ONCE if schedule.kind is ScheduleKind.ONCE else TriggerKind.SCHEDULE_CRON
+    kind = _TRIGGERS.get(schedule.kind, TriggerKind.SCHEDULE_CRON)
     payload = {"schedule_id": schedule.schedule_id, "due_at": due.isoformat()}
     trigger = Trigger(kind, payload=payload, focus=schedule.focus, source=schedule.schedule_id)
     return SubmitRun(run_id_of(schedule, due), schedule.agent, trigger, now)

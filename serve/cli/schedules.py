@@ -197,8 +197,9 @@ def _rule(schedule: wire.Schedule) -> str:
     match schedule["kind"]:
         case "once":
             return "once"
-        case "interval":
-            return f"every {schedule['interval_seconds']} s"
+        case "interval" | "heartbeat":
+            look = ", if something is pending" if schedule["kind"] == "heartbeat" else ""
+            return f"every {schedule['interval_seconds']} s{look}"
         case "cron":
             return f"{schedule['cron_expression']} {schedule['timezone']}"
 

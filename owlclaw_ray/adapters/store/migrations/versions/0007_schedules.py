@@ -28,7 +28,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Paused schedules are cancelled rather than set going, and those that older versions cannot read are no more."""
     op.execute("UPDATE schedules SET status = 'cancelled', next_fire_at = NULL WHERE status = 'paused'")
-    op.execute("DELETE FROM schedules WHERE kind = 'interval'")
+    op.execute("DELETE FROM schedules WHERE kind IN ('interval', 'heartbeat')")
     op.drop_index("schedules_open", "schedules")
     op.drop_index("schedules_by_agent", "schedules")
     op.create_index("schedules_by_agent", "schedules", ["agent", "status", "created_at"])
