@@ -19,9 +19,14 @@ from owlclaw_ray.ports.events import EventSources, Inbox, Rows
 from owlclaw_ray.ports.store import RunFilter
 from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.json_result import to_json
+from owlclaw_ray.tools.large_output import INLINE_LIMIT
 
 _MOST = 100
 """What one source may say is pending: more of it changes nothing about whether the agent wakes."""
+_MOST_BYTES = 256 * 1024
+"""What one source may say, as JSON."""
+_RESULT_BYTES = 64 * 1024 * 1024
+"""What all may say together without becoming an artifact: the answer is the runtime's to read."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +62,7 @@ class EventTools:
                 Effect.PURE,
                 ToolClass.ALONE,
                 tags=frozenset({"internal", "readonly"}),
+                metadata={INLINE_LIMIT: _RESULT_BYTES},
             ),
         )
 
@@ -69,7 +75,7 @@ class EventTools:
             kind = EventSourceKind(name)
             for label, ask in self._asks(kind, invocation.agent, asked):
                 try:
-                    pending = to_json(ask())
+                    pending = _bounded(to_json(ask()))
                 except Exception as error:  # noqa: BLE001 - sources are the application's and raise anything; the others are asked
                     logger.warning("the event source %s of %s failed: %r", label, invocation.agent, error)
                     problems.append({"source": label, "message": f"{type(error).__name__}: {error}"})
@@ -115,3 +121,12 @@ class EventTools:
         if not url:
             raise ValueError(f"the environment variable {variable} is not set; it must hold the URL of the database")
         return list(self._rows(url, query, _MOST))
+
+
+def _bounded(pending: JsonValue) -> JsonValue:
+    size = len(orjson.dumps(pending))
+    if size > _MOST_BYTES:
+        raise ValueError(
+            f"says {size} bytes, and {_MOST_BYTES} are allowed: return what names the events, not their contents"
+        )
+    return pending

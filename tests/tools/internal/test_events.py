@@ -150,3 +150,13 @@ def test_agents_of_one_definition_are_asked_for_one_by_one(world):
     world.sources.add("orders", lambda agent: agent.key, None)
 
     assert world.ask("events", agent=AgentRef.parse("trader:AAPL"))["events"][0]["pending"] == "AAPL"
+
+
+def test_much_of_a_source_comes_whole_and_too_much_is_its_problem(world):
+    world.sources.add("large", lambda: "x" * 100_000, None)
+    world.sources.add("too_large", lambda: "x" * 300_000, None)
+
+    found = world.ask("events")
+
+    assert [(each["source"], len(each["pending"])) for each in found["events"]] == [("events.large", 100_000)]
+    assert "says 300002 bytes" in found["problems"][0]["message"]
