@@ -12,7 +12,7 @@ from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
@@ -104,13 +104,23 @@ class KeeperClient:
         """See ScheduleStore.next_due."""
         return cast("datetime | None", await self._query("next_due"))
 
-    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
-        """See ScheduleStore.schedules."""
-        return cast("Sequence[Schedule]", await self._query("schedules", agent))
+    async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
+        """See ScheduleStore.schedule."""
+        return cast("Schedule | None", await self._query("schedule", tenant, schedule_id))
 
-    async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
+    async def schedules(self, where: ScheduleFilter) -> Sequence[Schedule]:
+        """See ScheduleStore.schedules."""
+        return cast("Sequence[Schedule]", await self._query("schedules", where))
+
+    async def schedules_named(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Schedule]:
+        """See ScheduleStore.schedules_named."""
+        return cast("Sequence[Schedule]", await self._query("schedules_named", schedule_ids))
+
+    async def ticks(
+        self, schedule_id: ScheduleId, before: datetime | None = None, limit: int = 1_000
+    ) -> Sequence[Tick]:
         """See ScheduleStore.ticks."""
-        return cast("Sequence[Tick]", await self._query("ticks", schedule_id))
+        return cast("Sequence[Tick]", await self._query("ticks", schedule_id, before, limit))
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval | None:
         """See ApprovalStore.approval."""

@@ -21,12 +21,14 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.facade import RuntimeFacade
+from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.tools.arguments import argument_problems
+from owlclaw_ray.tools.cron import next_fire
 
 _HEALTH_SECONDS = 3.0
 _WAKE_SECONDS = 3.0
@@ -166,19 +168,23 @@ class PartsHealth:
 
 def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     """Return the runtime that a running root with this plan offers."""
-    keeper = KeeperClient(plan.namespace)
-    clock = SystemClock()
+    keeper, dispatcher = KeeperClient(plan.namespace), DirectoryDispatcher(plan.namespace)
+    clock, ids = SystemClock(), RandomIds()
+    definitions = RecentDefinitions(DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
     return RuntimeFacade(
         store=keeper,
         watch=keeper,
-        dispatcher=DirectoryDispatcher(plan.namespace),
-        definitions=RecentDefinitions(DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock),
+        dispatcher=dispatcher,
+        definitions=definitions,
         memories_of=LanceMemory(plan.data_dir, None, clock).memories,
         artifacts=ArtifactFolder(plan.data_dir),
         health_of=PartsHealth(plan.namespace),
         argument_problems=argument_problems,
         clock=clock,
-        ids=RandomIds(),
+        ids=ids,
+        timetable=StoreTimetable(
+            store=keeper, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
+        ),
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),
     )

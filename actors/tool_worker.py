@@ -19,6 +19,7 @@ from actors.remote import DIRECTORY, KEEPER, Named
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.local_embedder import LocalEmbedder, find_embedder
+from owlclaw_ray.adapters.sql_rows import read_rows
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
@@ -30,7 +31,6 @@ from owlclaw_ray.ports.agents import DefinitionView
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.memory import Embedder
 from owlclaw_ray.ports.store import (
-    CancelRun,
     CancelSchedule,
     Command,
     CommandFailed,
@@ -41,11 +41,13 @@ from owlclaw_ray.ports.store import (
     TooManySchedules,
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
+from owlclaw_ray.tools.internal.events import EventTools
 from owlclaw_ray.tools.mcp.adapter import McpTools
 
 logger = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ class Reach:
 
     def agents(self, clock: Clock) -> RuntimeAgents:
         """Return the agents and tasks of the runtime."""
-        return RuntimeAgents(self._apply, self._query, self._wake, self._definitions, clock)
+        return RuntimeAgents(self._apply, self.query, self._wake, self._definitions, clock)
 
     def _apply(self, command: Command) -> Outcome:
         outcome: Outcome = self._keeper.ask_packed_now("apply", [command])[0]
@@ -71,7 +73,8 @@ class Reach:
             raise StoreUnavailableError(outcome.message)
         return outcome
 
-    def _query(self, query: str, *arguments: object) -> Any:
+    def query(self, query: str, *arguments: object) -> Any:
+        """Return the answer of one of the store's queries."""
         return self._keeper.ask_now("query", query, arguments)
 
     def _definitions(self) -> Sequence[DefinitionView]:
@@ -98,17 +101,13 @@ class KeeperSchedules:
         return outcome
 
     def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
-        """See Schedules.cancel."""
-        now = SystemClock().now()
-        outcome = self._apply(CancelSchedule(agent, schedule_id, now))
+        """See Schedules.cancel. What is under way learns it with its next commit."""
+        outcome = self._apply(CancelSchedule(agent, schedule_id, SystemClock().now(), caller_run))
         if not isinstance(outcome, ScheduleCancelled):
             raise StoreUnavailableError(f"the schedule was not cancelled: {outcome}")
-        for run_id in outcome.running:
-            if run_id != caller_run:
-                self._apply(CancelRun(agent.tenant, run_id, now))
         return outcome
 
-    def _apply(self, command: CreateSchedule | CancelSchedule | CancelRun) -> Outcome:
+    def _apply(self, command: CreateSchedule | CancelSchedule) -> Outcome:
         outcome: Outcome = self._keeper.ask_packed_now("apply", [command])[0]
         if isinstance(outcome, CommandFailed):
             raise StoreUnavailableError(outcome.message)
@@ -182,7 +181,14 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     artifacts = ArtifactFolder(Path(plan.data_dir))
     live = McpTools(McpWorkerLink(plan.namespace), artifacts, clock.monotonic) if plan.has_mcp else None
-    sources = (*_agent_tools(plan, clock), *app.sources())
+    events = EventTools(
+        sources=app.registry.event_sources,
+        query=Reach(plan.namespace).query,
+        rows=read_rows,
+        environ=os.environ,  # noqa: TID251 - the variable that a definition names holds the URL of its database
+        clock=clock,
+    )
+    sources: tuple[ToolAdapter, ...] = (events, *_agent_tools(plan, clock), *app.sources())
     tools = tools_of(builtins, sources, plan.host_tools, os.environ, artifacts, live=live)  # noqa: TID251 - programs get what is allowed
     executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)
     return _Worker(plan, executor, memory, beginnings, silent)

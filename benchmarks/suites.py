@@ -15,6 +15,7 @@ EXTRAS: Mapping[str, str] = {
     "tools": "",
     "models": "",
     "growth": "",
+    "schedules": "",
     "tracing": "tracing",
     "load": "bench",
     "startup": "",
@@ -38,7 +39,19 @@ class Suite:
 SUITES: Mapping[str, Suite] = {
     "smoke": Suite(("runs", "ingress"), Size.SMOKE, "whether everything works, in two minutes"),
     "full": Suite(
-        ("runs", "ingress", "fleet", "activation", "tools", "models", "growth", "tracing", "load", "startup"),
+        (
+            "runs",
+            "ingress",
+            "fleet",
+            "activation",
+            "tools",
+            "models",
+            "growth",
+            "schedules",
+            "tracing",
+            "load",
+            "startup",
+        ),
         Size.FULL,
         "all questions about OwlClaw alone",
     ),

@@ -92,6 +92,19 @@ class OwlClaw:
 
         return register
 
+    def event_source(self, name: str) -> Callable[[_Function], _Function]:
+        """Register an event source, which the heartbeats of agents ask: sync or async, with no parameter or with the agent's AgentRef.
+
+        It returns what is pending, as JSON; nothing, an empty text, list or object, 0 or False means that nothing is. The same
+        answer again does not wake an agent that dealt with it, so it should not say how old things are.
+        """
+
+        def register(function: _Function) -> _Function:
+            self.registry.event_sources.add(name, function, None)
+            return function
+
+        return register
+
     def add_tools(self, adapter: ToolAdapter) -> None:
         """Register the tools of another source. Raises ConfigurationError, and registers none of them, if one has a bad name
         or schema, or the name of another tool: the problem names both sources.

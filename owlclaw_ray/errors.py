@@ -8,7 +8,10 @@ OwlClawError
 │   ├── NotFoundError         no run, schedule or memory of that id
 │   ├── IdempotencyConflictError  the same Idempotency-Key came with another body
 │   ├── ToolArgumentsError    tool arguments do not fit the tool's schema
-│   └── AlreadyDecidedError   somebody else decided about the approval, or its time is over
+│   ├── AlreadyDecidedError   somebody else decided about the approval, or its time is over
+│   ├── ScheduleError         there can be no such schedule, or no such times of it
+│   ├── ScheduleClosedError   the schedule is done or cancelled
+│   └── TooManySchedulesError the agent has as many schedules as it may
 ├── RetryableError            the same request may succeed later
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
 │   ├── QueueFullError        the agent has as many queued runs as it may
@@ -121,6 +124,42 @@ class AlreadyDecidedError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.approval_id, self.status))
+
+
+class ScheduleError(UserError, ValueError):
+    """There can be no such schedule. `field` is what is wrong: `cron_expression`, `timezone`, `interval_seconds` …"""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field, self.problem = field, problem
+        super().__init__(f"{field}: {problem}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.field, self.problem))
+
+
+class ScheduleClosedError(UserError):
+    """The schedule never fires again: its `status` is `done` or `cancelled`."""
+
+    def __init__(self, schedule_id: str, status: str) -> None:
+        self.schedule_id, self.status = schedule_id, status
+        super().__init__(f"schedule {schedule_id!r} is {status}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.schedule_id, self.status))
+
+
+class TooManySchedulesError(UserError):
+    """The agent has `limit` schedules that are active or paused."""
+
+    def __init__(self, agent: str, limit: int) -> None:
+        self.agent, self.limit = agent, limit
+        super().__init__(
+            f"agent {agent!r} has {limit} schedules that are active or paused, and may have no more "
+            "(limits.active_schedules); cancel one first"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.agent, self.limit))
 
 
 class RetryableError(OwlClawError):

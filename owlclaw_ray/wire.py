@@ -38,8 +38,10 @@ BreakKind: TypeAlias = Literal["changed", "removed", "inserted", "moved"]
 ApprovalStatus: TypeAlias = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
 DecisionKind: TypeAlias = Literal["allow_once", "allow_for_session", "deny"]
 BusyPolicy: TypeAlias = Literal["enqueue", "reject", "coalesce", "interrupt"]
-ScheduleKind: TypeAlias = Literal["once", "cron"]
-ScheduleStatus: TypeAlias = Literal["active", "done", "cancelled"]
+ScheduleKind: TypeAlias = Literal["once", "interval", "cron", "heartbeat"]
+ScheduleStatus: TypeAlias = Literal["active", "paused", "done", "cancelled"]
+OverlapPolicy: TypeAlias = Literal["buffer_one", "skip", "enqueue", "cancel_previous"]
+TickOutcome: TypeAlias = Literal["fired", "caught_up", "skipped"]
 
 
 class TriggerRequest(TypedDict):
@@ -210,7 +212,10 @@ class Artifacts(TypedDict):
 
 
 class Schedule(TypedDict):
-    """A durable rule that produces triggers. `next_fire_at` is null once it is done or cancelled."""
+    """A durable rule that produces triggers. `next_fire_at` is null once it is done or cancelled.
+
+    `catch_up_seconds`: how late a missed time may still fire; null: as the server's setting says, and however late for kind `once`.
+    """
 
     schedule_id: str
     agent: str
@@ -219,15 +224,73 @@ class Schedule(TypedDict):
     focus: str
     cron_expression: str
     timezone: str
+    interval_seconds: int | None
+    jitter_seconds: int
+    overlap: OverlapPolicy
+    catch_up_seconds: float | None
     next_fire_at: str | None
     created_at: str
     created_by_run: str | None
 
 
+class ScheduleRequest(TypedDict):
+    """A new schedule. Exactly one of `at` (a time with its zone), `delay_seconds`, `interval_seconds` and `cron_expression` says when.
+
+    `timezone`: the IANA zone of the expression. `jitter_seconds`: it fires later than its times, by a part of so many seconds
+    that is ever the same. `overlap`: what becomes of a time when runs of earlier ones are not over.
+    """
+
+    focus: str
+    at: NotRequired[str]
+    delay_seconds: NotRequired[float]
+    interval_seconds: NotRequired[int]
+    cron_expression: NotRequired[str]
+    timezone: NotRequired[str]
+    jitter_seconds: NotRequired[int]
+    overlap: NotRequired[OverlapPolicy]
+    catch_up_seconds: NotRequired[float | None]
+
+
 class Schedules(TypedDict):
-    """An agent's schedules, oldest first."""
+    """Schedules by agent, oldest first. `next_after`: where the next page begins; null on the last one."""
 
     schedules: list[Schedule]
+    next_after: str | None
+
+
+class Tick(TypedDict):
+    """What became of a due time, or of `count` of them up to `last_due_at`. `reason`: why it was skipped, or `backfill`."""
+
+    firing_id: str
+    due_at: str
+    last_due_at: str
+    count: int
+    outcome: TickOutcome
+    reason: str
+    at: str
+    run_id: str | None
+
+
+class Ticks(TypedDict):
+    """What became of a schedule's due times, newest first. `next_before`: where the next page begins; null on the last one."""
+
+    ticks: list[Tick]
+    next_before: str | None
+
+
+class BackfillRequest(TypedDict):
+    """From when to when, both included, past due times are to have runs: times with their zones."""
+
+    since: str
+    until: str
+
+
+class Backfill(TypedDict):
+    """The runs that were queued; how many due times had one already (`known`), and how many find the agent's queue full (`refused`)."""
+
+    queued: list[str]
+    known: int
+    refused: int
 
 
 class ApprovalDecision(TypedDict):

@@ -12,7 +12,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.ports.runtime import Runtime
 from serve import openapi
-from serve.representations import agent_body, artifact_body, json_response, memory_body, schedule_body
+from serve.representations import agent_body, artifact_body, json_response, memory_body
 from serve.tenancy import agent_of, tenant_of
 
 AgentPath = Annotated[str, Path(description="`definition` or `definition:key`.", examples=["assistant", "trader:AAPL"])]
@@ -75,16 +75,6 @@ class Agents:
             response_model=None,
             responses={200: openapi.ARTIFACT, **openapi.problems(404, 422, 500, 503)},
         )
-        router.add_api_route(
-            "/{agent}/schedules",
-            self.schedules,
-            summary="An agent's schedules, oldest first",
-            response_model=None,
-            responses={
-                200: openapi.answer("Schedules", wire.Schedules),
-                **openapi.problems(404, 422, 500, 503),
-            },
-        )
         return router
 
     async def listing(self, request: Request) -> Response:
@@ -119,8 +109,3 @@ class Agents:
             "X-Content-Type-Options": "nosniff",
         }
         return Response(found.content, headers=headers, media_type=found.media_type)
-
-    async def schedules(self, request: Request, agent: AgentPath) -> Response:
-        """Return all schedules of the agent, those done and cancelled too."""
-        found = await self._runtime.schedules(agent_of(request, agent))
-        return json_response({"schedules": [schedule_body(schedule) for schedule in found]})

@@ -27,6 +27,7 @@ from serve.mcp import Mcp
 from serve.metrics import Metrics
 from serve.problems import http_problem, parameter_problem, problem_of
 from serve.runs import Runs
+from serve.schedules import Schedules
 from serve.triggers import Triggers
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -62,6 +63,7 @@ def build_api(
         triggers,
         Runs(runtime, keep_alive_seconds),
         Agents(runtime),
+        Schedules(runtime.timetable),
         Approvals(runtime),
         Ledger(runtime),
         Mcp(runtime),

@@ -80,22 +80,49 @@ ARTIFACTS: wire.Artifacts = {
         }
     ]
 }
-SCHEDULES: wire.Schedules = {
-    "schedules": [
-        {
-            "schedule_id": "sch_77ab",
-            "agent": "assistant",
-            "kind": "cron",
-            "status": "active",
-            "focus": "morning check",
-            "cron_expression": "0 9 * * 1-5",
-            "timezone": "Asia/Shanghai",
-            "next_fire_at": "2026-11-04T01:00:00.000Z",
-            "created_at": "2026-11-03T09:30:01.100Z",
-            "created_by_run": "run_01kaexample",
-        }
-    ]
+SCHEDULE: wire.Schedule = {
+    "schedule_id": "sch_77ab",
+    "agent": "assistant",
+    "kind": "cron",
+    "status": "active",
+    "focus": "morning check",
+    "cron_expression": "0 9 * * 1-5",
+    "timezone": "Asia/Shanghai",
+    "interval_seconds": None,
+    "jitter_seconds": 0,
+    "overlap": "buffer_one",
+    "catch_up_seconds": None,
+    "next_fire_at": "2026-11-04T01:00:00.000Z",
+    "created_at": "2026-11-03T09:30:01.100Z",
+    "created_by_run": "run_01kaexample",
 }
+SCHEDULES: wire.Schedules = {"schedules": [SCHEDULE], "next_after": None}
+TICKS: wire.Ticks = {
+    "ticks": [
+        {
+            "firing_id": "fir_51d0",
+            "due_at": "2026-11-03T01:00:00.000000Z",
+            "last_due_at": "2026-11-03T01:00:00.000000Z",
+            "count": 1,
+            "outcome": "fired",
+            "reason": "",
+            "at": "2026-11-03T01:00:00.012Z",
+            "run_id": "run_01kaexample",
+        },
+        {
+            "firing_id": "fir_9e27",
+            "due_at": "2026-10-30T01:00:00.000000Z",
+            "last_due_at": "2026-11-02T01:00:00.000000Z",
+            "count": 2,
+            "outcome": "skipped",
+            "reason": "the schedule was paused",
+            "at": "2026-11-02T08:00:00.000Z",
+            "run_id": None,
+        },
+    ],
+    "next_before": None,
+}
+BACKFILL: wire.Backfill = {"queued": ["run_01kaexample", "run_01kbexample"], "known": 3, "refused": 0}
 APPROVAL: wire.Approval = {
     "approval_id": "apr_19c0",
     "status": "pending",
@@ -184,7 +211,10 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Agents": {"value": AGENTS},
     "Memories": {"value": MEMORIES},
     "Artifacts": {"value": ARTIFACTS},
+    "Schedule": {"value": SCHEDULE},
     "Schedules": {"value": SCHEDULES},
+    "Ticks": {"value": TICKS},
+    "Backfill": {"value": BACKFILL},
     "Approval": {"value": APPROVAL},
     "Approvals": {"value": APPROVALS},
     "McpServers": {"value": MCP_SERVERS},

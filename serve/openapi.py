@@ -8,6 +8,12 @@ from pydantic import TypeAdapter
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.schedule import (
+    MAX_DELAY_SECONDS,
+    MAX_INTERVAL_SECONDS,
+    MAX_JITTER_SECONDS,
+    MIN_INTERVAL_SECONDS,
+)
 from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY
 from serve.approval_request import MAX_BY, MAX_REASON
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
@@ -127,6 +133,60 @@ DECISION_OPERATION: JsonObject = {
                     "change": {"value": {"decision": "allow_once", "arguments": {"to": "ops@example.org"}}},
                     "deny": {"value": {"decision": "deny", "reason": "not on a Friday"}},
                 },
+            }
+        },
+    }
+}
+
+_SCHEDULE_SCHEMA = TypeAdapter(wire.ScheduleRequest).json_schema()
+_SCHEDULE_SCHEMA["additionalProperties"] = False
+_SCHEDULE_SCHEMA["properties"]["focus"] |= {"minLength": 1, "maxLength": MAX_FOCUS}
+_SCHEDULE_SCHEMA["properties"]["at"]["format"] = "date-time"
+_SCHEDULE_SCHEMA["properties"]["delay_seconds"] |= {"exclusiveMinimum": 0, "maximum": MAX_DELAY_SECONDS}
+_SCHEDULE_SCHEMA["properties"]["interval_seconds"] |= {
+    "minimum": MIN_INTERVAL_SECONDS,
+    "maximum": MAX_INTERVAL_SECONDS,
+}
+_SCHEDULE_SCHEMA["properties"]["timezone"]["default"] = "UTC"
+_SCHEDULE_SCHEMA["properties"]["jitter_seconds"] |= {"minimum": 0, "maximum": MAX_JITTER_SECONDS, "default": 0}
+_SCHEDULE_SCHEMA["properties"]["overlap"]["default"] = "buffer_one"
+
+SCHEDULE_OPERATION: JsonObject = {
+    "parameters": [TRIGGER_OPERATION["parameters"][2]],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": _SCHEDULE_SCHEMA,
+                "examples": {
+                    "once": {"value": {"focus": "is the order filled?", "delay_seconds": 300}},
+                    "interval": {"value": {"focus": "look around", "interval_seconds": 900, "jitter_seconds": 60}},
+                    "cron": {
+                        "value": {
+                            "focus": "看一下大盘",
+                            "cron_expression": "0 9 * * MON-FRI",
+                            "timezone": "Asia/Shanghai",
+                            "overlap": "skip",
+                        }
+                    },
+                },
+            }
+        },
+    },
+}
+
+_BACKFILL_SCHEMA = TypeAdapter(wire.BackfillRequest).json_schema()
+_BACKFILL_SCHEMA["additionalProperties"] = False
+for _name in ("since", "until"):
+    _BACKFILL_SCHEMA["properties"][_name]["format"] = "date-time"
+
+BACKFILL_OPERATION: JsonObject = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": _BACKFILL_SCHEMA,
+                "examples": {"day": {"value": {"since": "2026-11-02T00:00:00Z", "until": "2026-11-03T00:00:00Z"}}},
             }
         },
     }

@@ -31,8 +31,11 @@ from owlclaw_ray.errors import (
     QueueFullError,
     RetryableError,
     RuntimeUnavailableError,
+    ScheduleClosedError,
+    ScheduleError,
     StoreUnavailableError,
     ToolArgumentsError,
+    TooManySchedulesError,
     UnknownAgentError,
     UserError,
 )
@@ -100,6 +103,15 @@ _RULES: Mapping[type[Exception], _Rule] = {
         "The approval is not pending",
         lambda e: {"approval_id": e.approval_id, "approval_status": e.status},
     ),
+    ScheduleClosedError: _Rule(
+        409,
+        "schedule-closed",
+        "The schedule is done or cancelled",
+        lambda e: {"schedule_id": e.schedule_id, "schedule_status": e.status},
+    ),
+    TooManySchedulesError: _Rule(
+        409, "too-many-schedules", "The agent has its fill of schedules", lambda e: {"agent": e.agent, "limit": e.limit}
+    ),
     DefinitionError: _Rule(
         409,
         "definition-error",
@@ -116,6 +128,12 @@ _RULES: Mapping[type[Exception], _Rule] = {
         "invalid-arguments",
         "The arguments do not fit the tool",
         lambda e: {"problems": listed([Problem("body.arguments", each) for each in e.details])},
+    ),
+    ScheduleError: _Rule(
+        422,
+        "invalid-schedule",
+        "There can be no such schedule",
+        lambda e: {"problems": listed([Problem(f"body.{e.field}", e.problem)])},
     ),
     UserError: _Rule(422, "refused", "The request cannot be carried out"),
     QueueFullError: _Rule(

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.lineage import Role
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult
-from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ports.mcp import McpServerView
@@ -161,10 +161,47 @@ def schedule_body(schedule: Schedule) -> wire.Schedule:
         "focus": schedule.focus,
         "cron_expression": schedule.cron_expression,
         "timezone": schedule.timezone,
+        "interval_seconds": schedule.interval_seconds or None,
+        "jitter_seconds": schedule.jitter_seconds,
+        "overlap": schedule.overlap.value,
+        "catch_up_seconds": schedule.catch_up_seconds,
         "next_fire_at": moment_or_none(schedule.next_fire_at),
         "created_at": moment(schedule.created_at),
         "created_by_run": schedule.created_by_run,
     }
+
+
+def schedules_body(schedules: Sequence[Schedule], limit: int) -> wire.Schedules:
+    """Return a page of schedules; if it is as long as it may be, with the place to go on."""
+    return {
+        "schedules": [schedule_body(each) for each in schedules],
+        "next_after": schedules[-1].schedule_id if len(schedules) >= limit else None,
+    }
+
+
+def ticks_body(ticks: Sequence[Tick], limit: int) -> wire.Ticks:
+    """Return a page of ticks; if it is as long as it may be, with the place to go on."""
+    return {
+        "ticks": [
+            {
+                "firing_id": each.firing_id,
+                "due_at": exact_moment(each.due_at),
+                "last_due_at": exact_moment(each.last_due_at or each.due_at),
+                "count": each.count,
+                "outcome": each.outcome.value,
+                "reason": each.reason,
+                "at": moment(each.at),
+                "run_id": each.run_id,
+            }
+            for each in ticks
+        ],
+        "next_before": exact_moment(ticks[-1].due_at) if len(ticks) >= limit else None,
+    }
+
+
+def backfill_body(backfill: Backfill) -> wire.Backfill:
+    """Return what a backfill did."""
+    return {"queued": list(backfill.queued), "known": backfill.known, "refused": backfill.refused}
 
 
 def approval_body(approval: Approval) -> wire.Approval:

@@ -25,7 +25,7 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ScheduleId
 from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerFilter, RunFilter, Store
 
@@ -96,7 +96,11 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
     try:
         agents = await store.agents(DEFAULT_TENANT, _EVERYTHING)
         runs = await _runs(store)
-        schedules = [schedule for each in agents for schedule in await store.schedules(each.agent)]
+        schedules = [
+            schedule
+            for each in agents
+            for schedule in await store.schedules(ScheduleFilter(DEFAULT_TENANT, each.agent))
+        ]
         memory = LanceMemory(installation.data_dir, None, SystemClock())
         return Evidence(
             answers=[_answer(line) for line in _lines(folder / ANSWERS)],

@@ -122,7 +122,7 @@ async def _any_run(http: httpx.AsyncClient) -> bool:
 
 async def _any_schedule(http: httpx.AsyncClient, agents: Iterable[str]) -> bool:
     for agent in agents:
-        page = await http.get(f"/v1/agents/{agent}/schedules")
+        page = await http.get(f"/v1/agents/{agent}/schedules?status=active")
         if any(each["status"] == "active" for each in page.raise_for_status().json()["schedules"]):
             return True
     return False

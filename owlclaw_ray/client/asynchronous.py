@@ -177,10 +177,97 @@ class Client:
         response = await self._send("GET", f"/v1/agents/{_part(agent)}/artifacts/{_part(artifact_id)}")
         return Artifact(ArtifactId(artifact_id), response.headers["Content-Type"], response.content)
 
-    async def schedules(self, agent: str) -> list[wire.Schedule]:
-        """Return the agent's schedules, oldest first."""
-        answer: wire.Schedules = await self._call("GET", f"/v1/agents/{_part(agent)}/schedules")
-        return answer["schedules"]
+    async def schedules(
+        self, agent: str | None = None, status: wire.ScheduleStatus | None = None, limit: int = 1_000
+    ) -> list[wire.Schedule]:
+        """Return schedules, by agent, oldest first."""
+        return (await self.schedules_page(agent, status, limit=limit))["schedules"]
+
+    async def schedules_page(
+        self,
+        agent: str | None = None,
+        status: wire.ScheduleStatus | None = None,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> wire.Schedules:
+        """Return a page of schedules, by agent, oldest first; `after` is the `next_after` of the page before it."""
+        path = "/v1/schedules" if agent is None else f"/v1/agents/{_part(agent)}/schedules"
+        answer: wire.Schedules = await self._call("GET", path, {"status": status, "after": after, "limit": limit})
+        return answer
+
+    async def schedule(self, schedule_id: str) -> wire.Schedule:
+        """Return one schedule."""
+        answer: wire.Schedule = await self._call("GET", f"/v1/schedules/{_part(schedule_id)}")
+        return answer
+
+    async def create_schedule(
+        self,
+        agent: str,
+        focus: str,
+        *,
+        at: datetime | None = None,
+        delay: float | None = None,
+        interval: int | None = None,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        jitter: int = 0,
+        overlap: wire.OverlapPolicy = "buffer_one",
+        catch_up: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> wire.Schedule:
+        """Have an agent run with this focus in future: `at` a time, after a `delay`, every `interval`, or by a `cron` expression.
+
+        Exactly one of the four is given. `timezone` is that of the expression. It fires up to `jitter` later than its times, ever
+        by the same. `overlap`: what becomes of a time when runs of earlier ones are not over. `catch_up`: how late a missed
+        time may still fire. Raises ScheduleError and TooManySchedulesError.
+        """
+        body: JsonObject = {
+            "focus": focus,
+            "at": None if at is None else at.isoformat(),
+            "delay_seconds": delay,
+            "interval_seconds": interval,
+            "cron_expression": cron,
+            "timezone": None if timezone == "UTC" else timezone,
+            "jitter_seconds": jitter or None,
+            "overlap": overlap,
+            "catch_up_seconds": catch_up,
+        }
+        answer: wire.Schedule = await self._call(
+            "POST",
+            f"/v1/agents/{_part(agent)}/schedules",
+            headers={"Idempotency-Key": idempotency_key or self._ids.make("key")},
+            body={name: value for name, value in body.items() if value is not None},
+        )
+        return answer
+
+    async def pause_schedule(self, schedule_id: str) -> wire.Schedule:
+        """Let a schedule's times pass without runs; raises ScheduleClosedError."""
+        return await self._change_schedule(schedule_id, "pause")
+
+    async def resume_schedule(self, schedule_id: str) -> wire.Schedule:
+        """Have a paused schedule go on; raises ScheduleClosedError."""
+        return await self._change_schedule(schedule_id, "resume")
+
+    async def cancel_schedule(self, schedule_id: str) -> wire.Schedule:
+        """End a schedule, and the runs of its firings that are not over."""
+        return await self._change_schedule(schedule_id, "cancel")
+
+    async def _change_schedule(self, schedule_id: str, verb: str) -> wire.Schedule:
+        answer: wire.Schedule = await self._call("POST", f"/v1/schedules/{_part(schedule_id)}/{verb}")
+        return answer
+
+    async def backfill_schedule(self, schedule_id: str, since: datetime, until: datetime) -> wire.Backfill:
+        """Queue a run for each past due time from `since` to `until`, both included, that has none; raises ScheduleError."""
+        body: JsonObject = {"since": since.isoformat(), "until": until.isoformat()}
+        answer: wire.Backfill = await self._call("POST", f"/v1/schedules/{_part(schedule_id)}/backfill", body=body)
+        return answer
+
+    async def ticks(self, schedule_id: str, *, before: str | None = None, limit: int = 100) -> wire.Ticks:
+        """Return what became of a schedule's times, newest first; `before` is the `next_before` of the page before it."""
+        path = f"/v1/schedules/{_part(schedule_id)}/ticks"
+        answer: wire.Ticks = await self._call("GET", path, {"before": before, "limit": limit})
+        return answer
 
     async def approvals(
         self,

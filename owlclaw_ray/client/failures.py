@@ -21,7 +21,10 @@ from owlclaw_ray.errors import (
     QueueFullError,
     RetryableError,
     RuntimeUnavailableError,
+    ScheduleClosedError,
+    ScheduleError,
     StoreUnavailableError,
+    TooManySchedulesError,
     UnknownAgentError,
 )
 
@@ -73,6 +76,11 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "agent-busy": lambda problem: AgentBusyError(problem["agent"], problem["run_id"]),
     "queue-full": lambda problem: QueueFullError(problem["agent"], problem["limit"]),
     "already-decided": lambda problem: AlreadyDecidedError(problem["approval_id"], problem["approval_status"]),
+    "invalid-schedule": lambda problem: ScheduleError(
+        problem["problems"][0]["where"].removeprefix("body."), problem["problems"][0]["what"]
+    ),
+    "schedule-closed": lambda problem: ScheduleClosedError(problem["schedule_id"], problem["schedule_status"]),
+    "too-many-schedules": lambda problem: TooManySchedulesError(problem["agent"], problem["limit"]),
     "definition-error": lambda problem: DefinitionError([Problem(**each) for each in problem["problems"]]),
     "store-unavailable": lambda problem: StoreUnavailableError(problem["detail"]),
     "runtime-unavailable": lambda problem: RuntimeUnavailableError(problem["detail"]),

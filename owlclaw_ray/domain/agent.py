@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import quote
 
 from owlclaw_ray.domain.governance import Breaker, Governance, Pace, matches
+from owlclaw_ray.domain.heartbeat import Heartbeat, Pulse
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
@@ -158,6 +159,7 @@ class AgentDefinition:
     preload_memories: int = 5
     """How many memories are looked up before the first model call (M8); 0 turns it off."""
     governance: Governance = field(default_factory=Governance)
+    heartbeat: Heartbeat | None = None
     warnings: tuple[str, ...] = ()
     """What was wrong but did not stop the loading, such as a skill with broken frontmatter: file, line, problem."""
 
@@ -172,6 +174,8 @@ class AgentState:
     runs: int = 0
     breakers: tuple[Breaker, ...] = ()
     paces: tuple[Pace, ...] = ()
+    pulse: Pulse | None = None
+    """None before the first heartbeat."""
 
     def after_run(self, outcome: str) -> AgentState:
         """Return the state after one more run that ended with this one-line outcome."""

@@ -6,14 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
+from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import CommandRefusedError, DurableStore
+from owlclaw_ray.engine.heartbeat import Skipped, Woken, after_beat, awake, is_idle_beat, look
 from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.permission import SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
@@ -143,7 +146,7 @@ class Activation:
         try:
             claimed, self._claimed = self._claimed, None
             while (claimed is not None or self._woken) and not self.lost and not self._draining:
-                claimed = await self._execute(claimed) if claimed is not None else await self._look()
+                claimed = await self._execute(claimed) if claimed is not None else await self._next()
         except StaleEpochError:
             logger.warning("%s is owned by another activation now; epoch %d stops", self.agent, self.epoch)
             self.lost = True
@@ -155,7 +158,7 @@ class Activation:
             self._cancelled.clear()
             self.idle_since = self._services.clock.monotonic()
 
-    async def _look(self) -> RunClaimed | None:
+    async def _next(self) -> RunClaimed | None:
         self._woken = False
         return await self._claim()
 
@@ -209,11 +212,16 @@ class Activation:
     async def _finish(
         self, claimed: RunClaimed, journal: RunJournal, result: RunResult, state: AgentState
     ) -> RunClaimed | None:
-        state = state.after_run(outcome_line(result, claimed.run.trigger.kind.value))
+        run = claimed.run
+        if not is_idle_beat(run, result):
+            state = state.after_run(outcome_line(result, run.trigger.kind.value))
+        state, resume = awake(run, state, self._services.clock.now())
+        if resume is not None:
+            await self._store.apply(resume)
         self._woken = False  # the end of the run looks for the next one, in the same transaction
         following = await journal.finish(result, state, claim_next=not self._draining)
         if self._services.family is not None:
-            self._services.family.ended(claimed.run)
+            self._services.family.ended(run)
         self.state = state
         return following
 
@@ -253,10 +261,44 @@ class Activation:
             return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error), self.state
         if definition is None:
             return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
+        execute = self._beat if run.trigger.kind is TriggerKind.HEARTBEAT else self._loop
+        return await execute(run, definition, journal)
+
+    async def _loop(
+        self, run: Run, definition: AgentDefinition, journal: RunJournal
+    ) -> tuple[RunResult, AgentState] | None:
         loop = RunLoop(run, definition, self.state, journal, self._services, grants=self._grants)
         self._stop = loop.cancel
         result = await loop.execute()
         return None if result is None else (result, loop.rules.kept(self.state))
+
+    async def _beat(
+        self, run: Run, definition: AgentDefinition, journal: RunJournal
+    ) -> tuple[RunResult, AgentState] | None:
+        """Think only about what is new. A heartbeat that was interrupted while it thought goes on, whatever is pending by now."""
+        match await self._look(run, definition, journal):
+            case Woken() as woken:
+                ended = await self._loop(woken.run, definition, journal)
+                return None if ended is None else (ended[0], after_beat(woken, *ended, self.state))
+            case Skipped() as skipped if not journal.conversation.prompt_built:
+                if skipped.command is not None:
+                    await self._store.apply(skipped.command)
+                return skipped.result, replace(self.state, pulse=skipped.pulse)
+            case RunResult() as cancelled:
+                return cancelled, self.state
+            case _:
+                return await self._loop(run, definition, journal)
+
+    async def _look(self, run: Run, definition: AgentDefinition, journal: RunJournal) -> Woken | Skipped | RunResult:
+        """Ask the sources of a heartbeat; a result, if the run is cancelled meanwhile."""
+        looking = asyncio.create_task(look(run, definition, self.state, journal, self._services))
+        self._stop = looking.cancel
+        try:
+            return await looking
+        except asyncio.CancelledError:
+            if run.run_id in self._cancelled and not being_cancelled():
+                return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED)
+            raise
 
     async def _definition(self, run: Run) -> AgentDefinition | None:
         """Return the agent's definition, or None if the run is cancelled before it is there."""

@@ -15,7 +15,6 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.errors import (
@@ -36,6 +35,7 @@ from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.mcp import McpNode, McpServerView
 from owlclaw_ray.ports.metrics import MetricFamily, Metrics
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
+from owlclaw_ray.ports.schedules import Timetable
 from owlclaw_ray.ports.store import (
     AgentBusy,
     AgentRecord,
@@ -115,8 +115,10 @@ class RuntimeFacade:
         clock: Clock,
         ids: IdSource,
         metrics: Metrics,
+        timetable: Timetable,
         mcp: McpNode | None = None,
     ) -> None:
+        self.timetable = timetable
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
         self._artifacts, self._argument_problems = artifacts, argument_problems
@@ -221,11 +223,6 @@ class RuntimeFacade:
         """See Runtime.artifact."""
         self._require_known(agent)
         return await asyncio.to_thread(self._artifacts.get, agent, artifact_id)
-
-    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
-        """See Runtime.schedules."""
-        self._require_known(agent)
-        return await self._store.schedules(agent)
 
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
         """See Runtime.approvals."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentState
 from owlclaw_ray.domain.budget import BudgetUse
@@ -144,7 +145,7 @@ class GovernedRun:
         breakers, paces = self._breakers.kept(), self._paces.kept(now)
         if breakers == state.breakers and paces == state.paces:
             return state
-        return AgentState(state.recent_outcomes, state.runs, breakers, paces)
+        return replace(state, breakers=breakers, paces=paces)
 
     def _learn(self) -> None:
         """Take in the ends of calls that came since the last time; calls of earlier activations count as begun when they ended."""

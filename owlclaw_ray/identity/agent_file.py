@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile
+from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
 from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.domain.agent import Isolation, ModelChoice, ToolChoice
@@ -48,6 +49,8 @@ class AgentFile(BaseModel):
     preload_memories: Annotated[int, Field(ge=0, le=20)] = 5
     governance: GovernanceFile = Field(default_factory=GovernanceFile)
     tools: ToolSection = Field(default_factory=ToolSection)
+    heartbeat: HeartbeatFile | None = None
+    """None has no heartbeats."""
 
     @property
     def permission_rules(self) -> PermissionRules:

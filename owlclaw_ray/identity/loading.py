@@ -66,6 +66,7 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         permissions=replace(defaults.permissions, own=settings.permission_rules),
         preload_memories=settings.preload_memories,
         governance=_governance(settings, defaults, skills),
+        heartbeat=None if settings.heartbeat is None else settings.heartbeat.heartbeat(),
         warnings=warnings,
     )
 

@@ -13,11 +13,11 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.metrics import MetricFamily
+from owlclaw_ray.ports.schedules import Timetable
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
@@ -73,6 +73,11 @@ class LedgerVerification:
 class Runtime(Protocol):
     """Everything that an interface can ask of the running system."""
 
+    @property
+    def timetable(self) -> Timetable:
+        """The schedules."""
+        ...
+
     async def submit(
         self,
         agent: AgentRef,
@@ -125,10 +130,6 @@ class Runtime(Protocol):
 
     async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
         """Return a large output of one of the agent's tool calls; raises UnknownAgentError, NotFoundError."""
-        ...
-
-    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
-        """Return the agent's schedules, oldest first; raises UnknownAgentError."""
         ...
 
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:

@@ -22,7 +22,7 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.ids import ActivationId, ApprovalId, RecordId, ReservationId, RunId, ScheduleId, TaskId, TenantId
@@ -244,7 +244,10 @@ class CancelRun:
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class CreateSchedule:
-    """Store a schedule. Outcome: ScheduleCreated (the first one, if the id is there already) or TooManySchedules."""
+    """Store a schedule. Outcome: ScheduleCreated (the first one, if the id is there already) or TooManySchedules.
+
+    Paused schedules count to the limit as active ones do.
+    """
 
     schedule: Schedule
     limit: int
@@ -253,7 +256,34 @@ class CreateSchedule:
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class CancelSchedule:
-    """Cancel an agent's own schedule. Outcome: ScheduleCancelled."""
+    """Cancel an agent's own schedule, and ask the runs of its firings that are not over to end, but for `caller_run`.
+
+    Outcome: ScheduleCancelled.
+    """
+
+    agent: AgentRef
+    schedule_id: ScheduleId
+    at: datetime
+    caller_run: RunId | None = None
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class PauseSchedule:
+    """Keep an agent's own schedule from firing. Outcome: ScheduleChanged, ScheduleClosed or NoSuchSchedule."""
+
+    agent: AgentRef
+    schedule_id: ScheduleId
+    at: datetime
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ResumeSchedule:
+    """Have a paused schedule go on; one that is not paused stays as it is. Outcome as of PauseSchedule.
+
+    Its next_fire_at stays, so that whoever fires schedules accounts for the due times that passed.
+    """
 
     agent: AgentRef
     schedule_id: ScheduleId
@@ -266,7 +296,8 @@ class FireSchedule:
     """Account for due times of a schedule and move it on: all of it, or, if a tick's firing_id is there already, nothing.
 
     Applies only while the schedule is active and its next_fire_at is `expected_due`. Outcome: ScheduleFired or AlreadyFired.
-    If the run is refused, because its agent's queue is full or its policy says so, its tick is stored as skipped, with the reason.
+    If the run is refused, because its agent's queue is full, its policy says so, or `overlap` does, its tick is stored as
+    skipped, with the reason.
     """
 
     schedule_id: ScheduleId
@@ -274,6 +305,21 @@ class FireSchedule:
     ticks: tuple[Tick, ...]
     next_fire_at: datetime | None
     run: SubmitRun | None
+    overlap: OverlapPolicy = OverlapPolicy.ENQUEUE
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class BackfillTick:
+    """Queue a run for a past due time of an agent's own schedule, which stays where it is, and store the tick.
+
+    Changes nothing if the run's id, or the tick's, is there already. Outcome: ScheduleFired, AlreadyFired, QueueFull, ScheduleClosed if the
+    schedule is cancelled, NoSuchSchedule.
+    """
+
+    agent: AgentRef
+    tick: Tick
+    run: SubmitRun
 
 
 @fast_pickle
@@ -367,7 +413,10 @@ Command: TypeAlias = (
     | CancelRun
     | CreateSchedule
     | CancelSchedule
+    | PauseSchedule
+    | ResumeSchedule
     | FireSchedule
+    | BackfillTick
     | AppendLedger
     | ReserveBudget
     | SettleBudget
@@ -549,7 +598,7 @@ class ScheduleCreated:
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class TooManySchedules:
-    """The agent has `limit` active schedules already."""
+    """The agent has `limit` schedules already that are active or paused."""
 
     limit: int
 
@@ -562,8 +611,30 @@ class ScheduleCancelled:
     cancelled: bool
     schedule_id: ScheduleId
     message: str
-    running: tuple[RunId, ...] = ()
-    """Runs of its firings that are not final: they should get a cancel signal."""
+    ending: tuple[RunId, ...] = ()
+    """Runs that are asked to end, and have not ended by that: their agent should be woken, and they should get a cancel signal."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ScheduleChanged:
+    """The schedule stands like this."""
+
+    schedule: Schedule
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ScheduleClosed:
+    """The schedule never fires again, and stays so."""
+
+    schedule: Schedule
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class NoSuchSchedule:
+    """The agent has none of that id."""
 
 
 @fast_pickle
@@ -572,6 +643,8 @@ class ScheduleFired:
     """The due times are accounted for; `run` is what was queued, if anything."""
 
     run: RunAccepted | None
+    ending: tuple[RunId, ...] = ()
+    """Runs of earlier firings that are asked to end, as in ScheduleCancelled."""
 
 
 @fast_pickle
@@ -641,6 +714,9 @@ Outcome: TypeAlias = (
     | ScheduleCreated
     | TooManySchedules
     | ScheduleCancelled
+    | ScheduleChanged
+    | ScheduleClosed
+    | NoSuchSchedule
     | ScheduleFired
     | AlreadyFired
     | LedgerAppended
@@ -820,19 +896,32 @@ class ScheduleStore(Protocol):
     """Reading schedules."""
 
     async def due_schedules(self, now: datetime, limit: int = 500) -> Sequence[Schedule]:
-        """Return active schedules, of all tenants, whose next_fire_at is not after `now`, the earliest first."""
+        """Return active schedules, of all tenants, whose next_fire_at is not after `now`, the earliest first.
+
+        The cost does not grow with the schedules that are not due.
+        """
         ...
 
     async def next_due(self) -> datetime | None:
         """Return the earliest next_fire_at of all active schedules."""
         ...
 
-    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
-        """Return all schedules of the agent, oldest first."""
+    async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
+        """Return the schedule, or None if the tenant has none of that id."""
         ...
 
-    async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
-        """Return the schedule's ticks, oldest first."""
+    async def schedules(self, where: ScheduleFilter) -> Sequence[Schedule]:
+        """Return the schedules that match, in a stable order: by agent, then the oldest first."""
+        ...
+
+    async def schedules_named(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Schedule]:
+        """Return those of these schedules, of all tenants, that there are, in any order."""
+        ...
+
+    async def ticks(
+        self, schedule_id: ScheduleId, before: datetime | None = None, limit: int = 1_000
+    ) -> Sequence[Tick]:
+        """Return the schedule's ticks, newest first: those whose due_at is before that time, if one is given."""
         ...
 
 

@@ -18,6 +18,7 @@ from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.metrics import gauges
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.scripted.client import ScriptedClient
+from owlclaw_ray.adapters.sql_rows import read_rows
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
@@ -35,7 +36,9 @@ from owlclaw_ray.engine.directory import Directory, Placement
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
 from owlclaw_ray.engine.family import Family
+from owlclaw_ray.engine.firing import Firings
 from owlclaw_ray.engine.group_commit import GroupCommit
+from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
 from owlclaw_ray.engine.live_tools import LiveTools
@@ -43,7 +46,7 @@ from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.permission import Approve
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices, at_once
-from owlclaw_ray.engine.scheduler import Scheduler
+from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.governance.governor import DefinitionGovernor
@@ -59,7 +62,6 @@ from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.models import ModelClient
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import (
-    CancelRun,
     CancelSchedule,
     Command,
     CommandStore,
@@ -81,6 +83,7 @@ from owlclaw_ray.tools.composition import declared_tools, tools_of
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.host import HostTools
+from owlclaw_ray.tools.internal.events import EventTools
 from owlclaw_ray.tools.mcp.adapter import McpTools
 from owlclaw_ray.tools.mcp.options import McpOptions
 from owlclaw_ray.tools.naming import BUILT_IN_NAMES
@@ -112,7 +115,8 @@ class GroupedStore:
             store.tasks,
         )
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
-        self.schedules, self.ticks = store.schedules, store.ticks
+        self.schedule, self.schedules, self.ticks = store.schedule, store.schedules, store.ticks
+        self.schedules_named = store.schedules_named
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
         self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
         self.check_writable, self.close = store.check_writable, store.close
@@ -152,12 +156,8 @@ class LoopSchedules:
 
     def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
         """See Schedules.cancel."""
-        now = self._clock.now()
-        outcome = self._apply(CancelSchedule(agent, schedule_id, now))
+        outcome = self._apply(CancelSchedule(agent, schedule_id, self._clock.now(), caller_run))
         assert isinstance(outcome, ScheduleCancelled)
-        for run_id in outcome.running:
-            if run_id != caller_run:
-                self._apply(CancelRun(agent.tenant, run_id, now))
         return outcome
 
     def _apply(self, command: Command) -> Outcome:
@@ -189,12 +189,13 @@ class LoopAgents:
 
     def agents(self, clock: Clock) -> RuntimeAgents:
         """Return the agents and tasks of this runtime."""
-        return RuntimeAgents(self._apply, self._query, self._wake, self._views, clock)
+        return RuntimeAgents(self._apply, self.query, self._wake, self._views, clock)
 
     def _apply(self, command: Command) -> Outcome:
         return self._now(self._commits.apply([command]))[0]
 
-    def _query(self, query: str, *arguments: object) -> Any:
+    def query(self, query: str, *arguments: object) -> Any:
+        """Return the answer of one of the store's queries."""
         return self._now(getattr(self._store, query)(*arguments))
 
     def _wake(self, agent: AgentRef) -> object:
@@ -385,7 +386,9 @@ class InProcessRuntime(RuntimeFacade):
     store: Store
     directory: Directory
     pool: LocalPool
-    scheduler: Scheduler
+    bell: Firings
+    """Fires schedules when its `ring_all` is called."""
+    heartbeats: Heartbeats
     family: Family
     expiry: ApprovalExpiry
 
@@ -460,11 +463,20 @@ def assemble(
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory),
         clock=clock,
         ids=ids,
+        timetable=StoreTimetable(
+            store=grouped, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
+        ),
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
-    runtime.scheduler = Scheduler(
-        store=grouped, wake=dispatcher.wake, next_fire=next_fire, definitions=definitions, clock=clock
+    runtime.heartbeats = Heartbeats(grouped, definitions, clock)
+    runtime.bell = Firings(
+        store=grouped,
+        wake=dispatcher.wake,
+        cancel=dispatcher.cancel,
+        next_fire=next_fire,
+        definitions=definitions,
+        clock=clock,
     )
     return runtime
 
@@ -527,7 +539,8 @@ async def in_process_runtime(
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
     `ids` the system's. `host_tools` and `mcp`, the servers, are off unless given; `environ` is what their programs
     and servers may get variables from. `model_limits` are those of the setting `models.limits`.
-    Schedules fire when `runtime.scheduler.tick()` is called, approvals expire at `runtime.expiry.tick()`, and runs that
+    Schedules fire when `runtime.bell.ring_all()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
+    approvals expire at `runtime.expiry.tick()`, and runs that
     wait for others and were told nothing go on at `runtime.family.sweep()`.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
@@ -551,7 +564,10 @@ async def in_process_runtime(
     if mcp is not None:
         servers = LocalMcp(await _mcp_pool(mcp, environ, clock, ids), catalog, governor, clock)
         calls = McpTools(LoopServers(servers.pool), artifacts, clock.monotonic)
-    sources = tools_of(builtins, (*others, *app.sources()), host_tools, environ, artifacts, live=calls)
+    events = EventTools(
+        sources=app.registry.event_sources, query=reach.query, rows=read_rows, environ=environ, clock=clock
+    )
+    sources = tools_of(builtins, (events, *others, *app.sources()), host_tools, environ, artifacts, live=calls)
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(sources, clock, artifacts, app.registry.hooks)),

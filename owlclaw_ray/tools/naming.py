@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from owlclaw_ray.domain.heartbeat import PENDING_EVENTS
 from owlclaw_ray.errors import Problem
 
 BUILT_IN_NAMES = frozenset(
@@ -12,6 +13,8 @@ BUILT_IN_NAMES = frozenset(
 """The only tools whose canonical name has no dot."""
 INTERNAL_NAMES = frozenset({"internal.read_artifact"})
 """The runtime's other tools. No other name begins as theirs: agents have them whatever their definition allows."""
+HIDDEN_NAMES = frozenset({PENDING_EVENTS})
+"""What the runtime calls itself, and no model knows of."""
 
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _CANONICAL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -50,8 +53,8 @@ def tool_name_problems(canonical: str) -> list[Problem]:
     return []
 
 
-def state_name_problems(name: str) -> list[Problem]:
-    """Return what is wrong with a state's name (T16)."""
+def state_name_problems(name: str, kind: str = "state") -> list[Problem]:
+    """Return what is wrong with the name of a state, or of what is named like one (T16)."""
     if _STATE.fullmatch(name):
         return []
-    return [Problem(f"state {name!r}", "is no state name", "use 1 to 128 letters, digits and any of _.:-")]
+    return [Problem(f"{kind} {name!r}", f"is no {kind} name", "use 1 to 128 letters, digits and any of _.:-")]

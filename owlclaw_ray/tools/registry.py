@@ -75,6 +75,7 @@ class ToolRegistry:
             raise ConfigurationError(problems)
         self.namespace = namespace
         self.state_providers = StateProviders(monotonic)
+        self.event_sources = StateProviders(monotonic, "event source")
         self.hooks = Hooks()
         self._tools: dict[str, RegisteredTool] = {}
         self._canonical: dict[str, str] = {}

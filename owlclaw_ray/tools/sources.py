@@ -9,7 +9,7 @@ from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter, ToolSource
 from owlclaw_ray.tools.failure import ToolFailureError
-from owlclaw_ray.tools.naming import BUILT_IN_NAMES, INTERNAL_NAMES, tool_name_problems, wire_name
+from owlclaw_ray.tools.naming import BUILT_IN_NAMES, HIDDEN_NAMES, INTERNAL_NAMES, tool_name_problems, wire_name
 from owlclaw_ray.tools.schema import plain_schema
 
 
@@ -85,7 +85,7 @@ def _problems(definition: ToolDefinition, source: ToolSource) -> Iterator[Proble
     if "." not in name and name not in BUILT_IN_NAMES:
         fix = "put its source's name and a dot before it, such as reports.write"
         yield Problem(f"tool {name!r}", f"of {source.source} has a name without a dot", fix)
-    if name.startswith(INTERNAL) and name not in INTERNAL_NAMES:
+    if name.startswith(INTERNAL) and name not in INTERNAL_NAMES | HIDDEN_NAMES:
         fix = "put its source's own name before the dot, such as reports.write"
         yield Problem(f"tool {name!r}", f"of {source.source} has a name of the runtime's own tools", fix)
     try:

@@ -43,10 +43,10 @@ class StateProvider:
 
 
 class StateProviders:
-    """All states of an application. Failed queries are not cached."""
+    """All states of an application, or what else it is asked for by name: `kind`. Failed queries are not cached."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, monotonic: Callable[[], float], kind: str = "state") -> None:
+        self._monotonic, self._kind = monotonic, kind
         self._providers: dict[str, StateProvider] = {}
         self._cache: dict[tuple[str, AgentRef | None], tuple[float, JsonValue]] = {}
 
@@ -58,14 +58,15 @@ class StateProviders:
     def add(self, name: str, function: Callable[..., Any], ttl: float | None) -> None:
         """Register a provider: sync or async, without parameters or with one that gets the asking agent's AgentRef."""
         parameters = _required_parameters(function)
-        problems = state_name_problems(name)
+        problems = state_name_problems(name, self._kind)
+        where = f"{self._kind} {name!r}"
         if name in self._providers:
-            problems.append(Problem(f"state {name!r}", "is registered twice", "give one of them another name"))
+            problems.append(Problem(where, "is registered twice", "give one of them another name"))
         if ttl is not None and not ttl > 0:
-            problems.append(Problem(f"state {name!r}: ttl", f"is {ttl}", "it must be more than 0 seconds, or None"))
+            problems.append(Problem(f"{where}: ttl", f"is {ttl}", "it must be more than 0 seconds, or None"))
         if len(parameters) > 1:
             fix = "a provider takes nothing, or the asking agent's AgentRef"
-            problems.append(Problem(f"state {name!r}", f"has parameters {', '.join(parameters)}", fix))
+            problems.append(Problem(where, f"has parameters {', '.join(parameters)}", fix))
         if problems:
             raise ConfigurationError(problems)
         self._providers[name] = StateProvider(name, function, ttl, wants_agent=bool(parameters))

@@ -1,4 +1,4 @@
-"""`owlclaw agents`, `memory` and `schedules`: what agents are and have."""
+"""`owlclaw agents` and `memory`: what agents are and have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ def register(cli: typer.Typer) -> None:
     """Add the commands."""
     cli.command()(agents)
     cli.command()(memory)
-    cli.command()(schedules)
 
 
 def agents(
@@ -53,21 +52,6 @@ def memory(
     table(("CREATED", "TAGS", "CONTENT"), rows, empty=f"{agent} remembers nothing yet")
 
 
-def schedules(
-    agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False
-) -> None:
-    """Show an agent's schedules."""
-    with connect(url, folder) as client:
-        found = client.schedules(agent)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (each["schedule_id"], each["status"], _rule(each), when(each["next_fire_at"]), each["focus"]) for each in found
-    ]
-    table(("SCHEDULE", "STATUS", "RULE", "NEXT", "FOCUS"), rows, empty=f"{agent} has no schedules")
-
-
 def _show(agent: wire.Agent, *, as_json: bool) -> None:
     if as_json:
         print_json(agent)
@@ -89,7 +73,3 @@ def _state(agent: wire.Agent) -> str:
         return f"broken: {agent['problem']}"
     queued = f", {agent['queued_runs']} queued" if agent["queued_runs"] else ""
     return (f"running {agent['running_run']}" if agent["running_run"] else "idle") + queued
-
-
-def _rule(schedule: wire.Schedule) -> str:
-    return "once" if schedule["kind"] == "once" else f"{schedule['cron_expression']} {schedule['timezone']}"

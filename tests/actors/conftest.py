@@ -115,6 +115,12 @@ def deep() -> list:
     return nested
 
 
+@app.event_source("stock")
+def stock(agent) -> str:
+    path = EFFECTS.parent / f"stock-{agent.agent_id}"
+    return path.read_text() if path.exists() else ""
+
+
 @app.state("machine")
 def machine() -> dict[str, float]:
     return {"load": os.getloadavg()[0]}

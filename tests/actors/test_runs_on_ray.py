@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,16 @@ import httpx
 import psutil
 import pytest
 
+from actors.cluster import NAMESPACE
+from actors.keeper_client import KeeperClient
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.heartbeat import Heartbeat
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
+from owlclaw_ray.engine.heartbeat import heartbeat_schedule_id
 from owlclaw_ray.errors import IdempotencyConflictError
+from owlclaw_ray.ports.store import CreateSchedule
 from tests.actors.conftest import calls
 
 pytestmark = pytest.mark.ray
@@ -239,6 +248,38 @@ def test_a_schedule_fires_and_its_run_has_the_focus(trial):
 
     assert schedule["focus"] == "look again"
     assert run["trigger"]["focus"] == "look again"
+
+
+def test_a_heartbeat_asks_the_sources_in_a_tool_worker_and_wakes_the_agent_for_what_is_new_alone(trial):
+    agent = trial.define("beating", DONE, heartbeat={"every_seconds": 3_600})
+
+    quiet = beat(trial, agent, 0)
+    (trial.folder / f"stock-{agent}").write_text("tea is low")
+    woken, again = beat(trial, agent, 1), beat(trial, agent, 2)
+
+    assert [run["result"]["status"] for run in (quiet, woken, again)] == ["skipped", "completed", "skipped"]
+    assert [run["result"]["error"]["type"] for run in (quiet, again)] == ["no_events", "unchanged"]
+    assert (quiet["result"]["turns"], woken["result"]["turns"]) == (0, 1)
+
+
+def beat(trial, agent, number):
+    """Have a heartbeat of the agent fall due now, and return its run."""
+    ref, heartbeat, now = AgentRef.parse(agent), Heartbeat(every_seconds=3_600), SystemClock().now()
+    schedule = Schedule(
+        heartbeat_schedule_id(ref, heartbeat, 100 + number),
+        ref,
+        ScheduleKind.HEARTBEAT,
+        heartbeat.focus,
+        now,
+        now,
+        interval_seconds=heartbeat.every_seconds,
+    )
+    asyncio.run(KeeperClient(NAMESPACE).apply([CreateSchedule(schedule, 1_000)]))
+    found = []
+    while not found:
+        runs = trial.client.runs(agent=agent)["runs"]
+        found = [run for run in runs if run["trigger"]["source"] == schedule.schedule_id]
+    return finish(trial, found[0]["run_id"])
 
 
 def test_what_an_agent_remembers_it_recalls(trial):

@@ -76,8 +76,8 @@ def check_locust(arguments, server, folder):
     assert ended.returncode == 0, ended.stderr
 
 
-def send(arguments, server, run_id):
-    """Do what curl would do, at the test's server; RUN_ID stands for a run that is there. Return the response."""
+def send(arguments, server, run_id, schedule_id):
+    """Do what curl would do, at the test's server; RUN_ID and SCHEDULE_ID stand for ones that are there. Return the response."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     parser.add_argument("-X", dest="method")
     parser.add_argument("-H", dest="headers", action="append", default=[])
@@ -91,6 +91,7 @@ def send(arguments, server, run_id):
         given.method or ("POST" if given.data else "GET"),
         given.url.replace(DOCUMENTED_URL, server)
         .replace("RUN_ID", run_id)
+        .replace("SCHEDULE_ID", schedule_id)
         .replace("ARTIFACT_ID", ARTIFACT.artifact_id),
         headers=dict(header.split(": ", 1) for header in given.headers),
         content=given.data,

@@ -14,12 +14,15 @@ from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
 from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
+from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.domain.governance import DAYS
+from owlclaw_ray.domain.heartbeat import BeatSkipped, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.schedule import OverlapPolicy, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.governance.redaction import SHORTEST_SECRET
 from owlclaw_ray.identity.agent_file import AgentFile
@@ -31,8 +34,10 @@ from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.code.toolset import CodeTools
+from owlclaw_ray.tools.cron import MACROS
 from owlclaw_ray.tools.declarative.file import ToolFile
 from owlclaw_ray.tools.large_output import INLINE_BYTES
+from owlclaw_ray.wire import ScheduleRequest
 from serve.cli.entry import build_cli
 from serve.launch import DRAIN_SECONDS, LOGS, RAY_LOG
 from serve.pid_file import NAME as PID_FILE
@@ -82,6 +87,28 @@ def test_every_key_of_the_rules_is_documented_with_its_default(section, model):
         default = info.get_default(call_default_factory=True)
         if not info.is_required() and not isinstance(default, BaseModel | dict) and default != DAYS:
             assert documented[info.alias or name] == shown(default)
+
+
+def test_every_key_source_and_reason_of_heartbeats_is_documented():
+    documented = {code(key): default for key, default, _ in table("docs/heartbeats.md", "key of `heartbeat`")}
+    assert list(documented) == list(HeartbeatFile.model_fields)
+    plain = ("every_seconds", "focus", "pause_after_idle_days")
+    assert [documented[name] for name in plain] == [shown(HeartbeatFile.model_fields[name].default) for name in plain]
+    assert re.findall(r"`(\w+)`", documented["sources"]) == [each.value for each in Heartbeat().sources]
+    assert [code(name) for name, _ in table("docs/heartbeats.md", "event source")] == [
+        each.value for each in EventSourceKind
+    ]
+    assert [code(name) for name, _ in table("docs/heartbeats.md", "why skipped")] == [
+        each.value for each in BeatSkipped
+    ]
+
+
+def test_every_field_outcome_and_policy_of_schedules_is_documented():
+    fields = [name for cell, _ in table("docs/schedules.md", "schedule field") for name in re.findall(r"`(\w+)`", cell)]
+    assert set(fields) == set(ScheduleRequest.__annotations__)
+    assert [code(name) for name, _ in table("docs/schedules.md", "outcome")] == [each.value for each in TickOutcome]
+    assert [code(name) for name, _ in table("docs/schedules.md", "overlap")] == [each.value for each in OverlapPolicy]
+    assert all(f"`{name}`" in prose("docs/schedules.md") for name in MACROS)
 
 
 @pytest.mark.parametrize(("section", "model"), [("mcp.servers", McpServerFile), ("mcp.servers.tools", McpToolFile)])

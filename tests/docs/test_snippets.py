@@ -87,6 +87,7 @@ def test_markdown_without_a_file_is_a_memory(snippet):
 def test_commands_are_taken_by_the_real_command_line(snippet, server, tmp_path):
     with SyncClient(server) as client:
         run_id = client.submit("assistant")["run_id"]
+        schedule_id = client.create_schedule("assistant:1", "look", interval=3_600)["schedule_id"]
     for words in shell.commands(snippet.text):
         variables, command = shell.without_assignments(words)
         shell.check_settings(variables, tmp_path)
@@ -100,7 +101,7 @@ def test_commands_are_taken_by_the_real_command_line(snippet, server, tmp_path):
             case ["make", *targets]:
                 shell.check_make(targets)
             case ["curl", *arguments]:
-                response = shell.send(arguments, server, run_id)
+                response = shell.send(arguments, server, run_id, schedule_id)
                 assert response.is_success, response.text
             case ["pip", "install", *arguments]:
                 shell.check_pip(arguments)

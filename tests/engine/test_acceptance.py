@@ -7,7 +7,7 @@ import pytest
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.schedule import ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import LedgerFilter, RunFilter
@@ -98,9 +98,9 @@ async def fired(runtime):
 async def test_an_agent_that_finds_nothing_looks_again_in_five_minutes_and_knows_what_for(runtime, clock):
     run = await runtime.trigger("trader", focus="watch the market")
     await clock.advance(299)
-    early = await runtime.scheduler.tick()
+    early = await runtime.bell.ring_all()
     await clock.advance(1)
-    due = await runtime.scheduler.tick()
+    due = await runtime.bell.ring_all()
     later = await fired(runtime)
 
     assert run.result.tools_called == ("schedule_once",)
@@ -136,11 +136,11 @@ async def test_outside_trading_hours_an_agent_says_why_it_does_nothing_and_does_
 
 async def test_a_schedule_that_is_not_needed_any_more_is_cancelled_and_never_fires(runtime, clock):
     run = await runtime.trigger("trader", focus="watch the market")
-    [schedule] = await runtime.schedules(run.agent)
+    [schedule] = await runtime.timetable.schedules(ScheduleFilter(run.agent.tenant, run.agent))
     cancelling = await runtime.trigger("trader", {"schedule_id": schedule.schedule_id}, focus="things have changed")
     await clock.advance(3_600)
-    due = await runtime.scheduler.tick()
-    [after] = await runtime.schedules(run.agent)
+    due = await runtime.bell.ring_all()
+    [after] = await runtime.timetable.schedules(ScheduleFilter(run.agent.tenant, run.agent))
 
     assert cancelling.status is RunStatus.COMPLETED
     assert after.status is ScheduleStatus.CANCELLED

@@ -475,10 +475,10 @@ async def test_a_scheduled_run_fires_with_its_focus_exactly_once(agents, tmp_pat
         agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model], clock=clock
     ) as runtime:
         await runtime.trigger("watch")
-        assert await runtime.scheduler.tick() == 0
+        assert await runtime.bell.ring_all() == 0
         await clock.advance(timedelta(seconds=301).total_seconds())
-        assert await runtime.scheduler.tick() == 1
-        assert await runtime.scheduler.tick() == 0
+        assert await runtime.bell.ring_all() == 1
+        assert await runtime.bell.ring_all() == 0
         scheduled = (await runtime.runs(RunFilter(DEFAULT_TENANT)))[0]
         while not (await runtime.run(DEFAULT_TENANT, scheduled.run_id)).status.final:
             await runtime.watch(DEFAULT_TENANT, scheduled.run_id, 99, 5)

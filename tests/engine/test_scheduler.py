@@ -1,240 +1,129 @@
+"""The embedded alarm clock, over a real store."""
+
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits, ModelChoice
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, TickOutcome
-from owlclaw_ray.domain.trigger import TriggerKind
-from owlclaw_ray.engine.scheduler import Scheduler, plan_firing
-from owlclaw_ray.errors import RuntimeUnavailableError, UnknownAgentError
-from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.ports.store import AlreadyFired, CommandFailed, RunAccepted, ScheduleFired
+from owlclaw_ray.adapters.store.sql_store import SqlStore
+from owlclaw_ray.engine.firing import Firings
+from owlclaw_ray.engine.scheduler import Scheduler
+from owlclaw_ray.errors import UnknownAgentError
+from owlclaw_ray.ports.store import CancelSchedule
+from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, runs, steady
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.cron import next_fire
+from tests.engine.world import InlineDatabase
 
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-DAY = timedelta(days=1)
-
-
-def once(due: datetime) -> Schedule:
-    return Schedule(ScheduleId("sch_1"), AgentRef.parse("watch"), ScheduleKind.ONCE, "look again", NOON - DAY, due)
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def every_minute(due: datetime) -> Schedule:
-    return Schedule(
-        ScheduleId("sch_2"),
-        AgentRef.parse("watch"),
-        ScheduleKind.CRON,
-        "look again",
-        NOON - DAY,
-        due,
-        cron_expression="* * * * *",
+class JumpyClock(ManualClock):
+    """A ManualClock whose time of day can be set."""
+
+    def set_by(self, seconds):
+        self._start += timedelta(seconds=seconds)
+
+
+async def nothing(*_):
+    pass
+
+
+@pytest.fixture
+def store():
+    return SqlStore(InlineDatabase(), "one")
+
+
+@pytest.fixture
+def clock():
+    return JumpyClock(START)
+
+
+def scheduler_over(store, clock):
+    firings = Firings(
+        store=store,
+        wake=nothing,
+        cancel=nothing,
+        next_fire=next_fire,
+        definitions=NoDefinitions(),
+        clock=clock,
     )
+    return Scheduler(bell=firings, store=store, clock=clock)
 
 
-def test_a_schedule_that_is_due_fires_with_its_focus():
-    plan = plan_firing(once(NOON), NOON + timedelta(seconds=1), next_fire, DAY)
-
-    assert [tick.outcome for tick in plan.ticks] == [TickOutcome.FIRED]
-    assert plan.next_fire_at is None
-    assert plan.run is not None
-    assert plan.run.trigger.kind is TriggerKind.SCHEDULE_ONCE
-    assert plan.run.trigger.focus == "look again"
-
-
-def test_a_one_time_schedule_fires_however_late_it_is():
-    plan = plan_firing(once(NOON), NOON + timedelta(days=40), next_fire, DAY)
-
-    assert [tick.outcome for tick in plan.ticks] == [TickOutcome.CAUGHT_UP]
-    assert plan.run is not None
-
-
-def test_of_missed_cron_times_the_last_fires_and_the_others_are_accounted_for():
-    plan = plan_firing(every_minute(NOON), NOON + timedelta(minutes=10, seconds=30), next_fire, DAY)
-
-    assert [(tick.outcome, tick.count) for tick in plan.ticks] == [
-        (TickOutcome.SKIPPED, 10),
-        (TickOutcome.CAUGHT_UP, 1),
-    ]
-    assert plan.next_fire_at == NOON + timedelta(minutes=11)
-
-
-def test_cron_times_older_than_the_catch_up_window_are_skipped():
-    daily = Schedule(
-        ScheduleId("sch_3"),
-        AgentRef.parse("watch"),
-        ScheduleKind.CRON,
-        "daily",
-        NOON - 3 * DAY,
-        NOON,
-        cron_expression="0 12 * * *",
-    )
-
-    plan = plan_firing(daily, NOON + timedelta(hours=5), next_fire, timedelta(hours=1))
-
-    assert [tick.outcome for tick in plan.ticks] == [TickOutcome.SKIPPED]
-    assert plan.run is None
-    assert plan.next_fire_at == NOON + DAY
-
-
-def test_deciding_twice_is_deciding_once():
-    late = NOON + timedelta(minutes=3)
-
-    assert plan_firing(every_minute(NOON), late, next_fire, DAY) == plan_firing(
-        every_minute(NOON), late, next_fire, DAY
-    )
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 600))
-def test_every_due_time_ends_in_exactly_one_tick(minutes_late):
-    plan = plan_firing(every_minute(NOON), NOON + timedelta(minutes=minutes_late), next_fire, DAY)
-
-    assert sum(tick.count for tick in plan.ticks) == minutes_late + 1
-    assert plan.next_fire_at == NOON + timedelta(minutes=minutes_late + 1)
-
-
-class Schedules:
-    """The store's schedules, as the engine sees them; firings of those in `refused` cannot be stored."""
-
-    def __init__(self, *schedules):
-        self.active = {schedule.schedule_id: schedule for schedule in schedules}
-        self.refused = set()
-        self.commands = []
-
-    async def due_schedules(self, now, limit=500):
-        due = [each for each in self.active.values() if each.next_fire_at is not None and each.next_fire_at <= now]
-        return sorted(due, key=lambda each: each.next_fire_at)[:limit]
-
-    async def next_due(self):
-        return min((each.next_fire_at for each in self.active.values() if each.next_fire_at), default=None)
-
-    async def apply(self, commands):
-        self.commands += commands
-        return [self._fire(command) for command in commands]
-
-    def _fire(self, command):
-        if command.run is not None and command.schedule_id in self.refused:
-            return CommandFailed("no")
-        schedule = self.active[command.schedule_id]
-        if schedule.next_fire_at != command.expected_due:
-            return AlreadyFired()
-        self.active[command.schedule_id] = replace(schedule, next_fire_at=command.next_fire_at)
-        return ScheduleFired(command.run and RunAccepted(command.run.run_id, 1, command.run.agent))
-
-
-class Definitions:
-    """One definition, unless another answer is wanted."""
-
-    def __init__(self):
-        self.answer = self.give
+class NoDefinitions:
+    """Definitions none of which is to be had, so that the default limits hold."""
 
     async def get(self, name):
-        return await self.answer(name)
-
-    async def give(self, name):
-        return AgentDefinition(name, "1", "", "", "", "", ModelChoice(("test",)), Limits(queued_runs=7))
+        raise UnknownAgentError(name)
 
 
-async def unknown(name):
-    raise UnknownAgentError(name)
+@pytest.fixture
+def alarm_clock(store, clock):
+    return scheduler_over(store, clock)
 
 
-async def unreadable(name):
-    raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+class TestEmbeddedAlarmClock(AlarmClockContract):
+    """It rings as every alarm clock does."""
 
 
-async def never(name):
-    await asyncio.Event().wait()
+async def accounted(store):
+    return sum(tick.count for tick in await store.ticks(STEADY))
 
 
-def scheduler_over(store, definitions=None, wake=None):
-    woken = []
-
-    async def note(agents):
-        woken.extend(agents)
-
-    made = Scheduler(
-        store=store,
-        wake=wake or note,
-        next_fire=next_fire,
-        definitions=definitions or Definitions(),
-        clock=ManualClock(NOON),
-    )
-    return made, woken
-
-
-async def test_one_schedule_that_cannot_be_planned_is_skipped_with_its_reason_and_holds_up_nobody():
-    broken = replace(every_minute(NOON - DAY), cron_expression="nonsense")
-    store = Schedules(broken, once(NOON))
-    scheduler, woken = scheduler_over(store)
-
-    assert await scheduler.tick() == 1
-    assert await scheduler.tick() == 0
-
-    [tick] = store.commands[0].ticks
-    assert woken == [AgentRef.parse("watch")]
-    assert (tick.outcome, tick.reason.partition(":")[0]) == (TickOutcome.SKIPPED, "it could not be planned")
-    assert await store.next_due() == NOON + timedelta(hours=1)
-
-
-async def test_a_firing_that_the_store_refuses_is_skipped_with_its_reason_and_tried_again_later():
-    store = Schedules(once(NOON), every_minute(NOON))
-    store.refused = {"sch_1"}
-    scheduler, _ = scheduler_over(store)
-
-    assert await scheduler.tick() == 1
-    assert await scheduler.tick() == 0
-    store.refused.clear()
-    await scheduler._clock.advance(3_600)
-    assert await scheduler.tick() == 2
-
-    [refused, _, skipped] = store.commands[:3]
-    assert refused.schedule_id == skipped.schedule_id == "sch_1"
-    assert skipped.ticks[0].reason == "its firing could not be stored: no"
-
-
-async def test_a_firing_respects_the_queue_limit_of_its_agents_definition_unless_it_is_the_only_one_of_its_schedule():
-    store = Schedules(every_minute(NOON), once(NOON))
-    scheduler, _ = scheduler_over(store)
-
-    await scheduler.tick()
-
-    assert [command.run.queue_limit for command in store.commands] == [7, None]
-
-
-@pytest.mark.parametrize("failure", [unknown, unreadable])
-async def test_schedules_fire_under_the_default_limits_where_the_definition_is_not_to_be_had(failure):
-    definitions, store = Definitions(), Schedules(every_minute(NOON))
-    scheduler, _ = scheduler_over(store, definitions)
-
-    definitions.answer = failure
-    await scheduler.tick()
-    definitions.answer = never
-    await scheduler._clock.advance(60)
-    ticking = asyncio.create_task(scheduler.tick())
-    await scheduler._clock.advance(3)
-
-    assert await ticking == 1
-    assert [command.run.queue_limit for command in store.commands] == [Limits().queued_runs] * 2
-
-
-async def unreachable(agents):
-    raise RuntimeUnavailableError("the Directory is being restarted")
-
-
-@pytest.mark.parametrize("wake", [never, unreachable])
-async def test_schedules_go_on_where_their_agents_cannot_be_woken(wake):
-    store = Schedules(once(NOON), every_minute(NOON))
-    scheduler, _ = scheduler_over(store, wake=wake)
+async def test_a_time_of_day_that_is_set_forward_fires_the_last_time_that_passed_within_a_second(store, clock):
+    scheduler = scheduler_over(store, clock)
+    await store.apply([steady(clock)])
     scheduler.start()
+    await clock.advance(1)
 
-    for _ in range(20):
-        await scheduler._clock.advance(10)
+    clock.set_by(3_600)
+    await clock.advance(1)
     await scheduler.stop()
 
-    assert [command.schedule_id for command in store.commands] == ["sch_1", "sch_2", "sch_2", "sch_2", "sch_2"]
+    assert (len(await runs(store)), await accounted(store)) == (1, 60)
+
+
+async def test_a_time_of_day_that_is_set_back_fires_nothing_twice_and_goes_on_when_it_is_reached_again(store, clock):
+    scheduler = scheduler_over(store, clock)
+    await store.apply([steady(clock)])
+    scheduler.start()
+    await clock.advance(330)
+    before = len(await runs(store))
+
+    clock.set_by(-200)
+    await clock.advance(200)
+    meanwhile = len(await runs(store))
+    await clock.advance(60)
+    await scheduler.stop()
+
+    assert (before, meanwhile, len(await runs(store))) == (5, 5, 6)
+    assert await accounted(store) == 6
+
+
+async def test_several_clocks_at_once_fire_each_time_once(store, clock):
+    clocks = [scheduler_over(store, clock) for _ in range(3)]
+    await store.apply([steady(clock)])
+    for each in clocks:
+        each.start()
+    await clock.advance(630)
+    await asyncio.gather(*(each.stop() for each in clocks))
+
+    assert (len(await runs(store)), await accounted(store)) == (10, 10)
+
+
+async def test_what_is_cancelled_between_the_look_and_the_firing_does_not_fire(store, clock):
+    scheduler = scheduler_over(store, clock)
+    await store.apply([steady(clock)])
+    apply = store.apply
+
+    async def cancelled_first(commands):
+        await apply([CancelSchedule(AGENT, STEADY, clock.now())])
+        return await apply(commands)
+
+    store.apply = cancelled_first
+    scheduler.start()
+    await clock.advance(120)
+    await scheduler.stop()
+
+    assert (await runs(store), await accounted(store)) == ([], 0)

@@ -28,6 +28,7 @@ from owlclaw_ray.ports.store import (
     ClaimRun,
     CommandFailed,
     FinishRun,
+    FireSchedule,
     NothingQueued,
     QueueFull,
     ReleaseAgent,
@@ -36,6 +37,7 @@ from owlclaw_ray.ports.store import (
     RunClaimed,
     RunFinished,
     RunWaiting,
+    ScheduleFired,
     StaleEpoch,
     SubmitRun,
 )
@@ -83,6 +85,8 @@ class Witness:
         match command, outcome:
             case SubmitRun(), _:
                 self._submitted(command, outcome)
+            case FireSchedule(run=run), ScheduleFired(run=accepted) if run is not None and accepted is not None:
+                self._submitted(run, accepted)
             case ActivateAgent(), AgentActivated():
                 self._activated(command.agent, outcome.epoch)
                 if outcome.claimed is not None:

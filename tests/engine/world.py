@@ -24,6 +24,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation, Limit
 from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalStatus, Decision
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import Governance
+from owlclaw_ray.domain.heartbeat import PENDING_EVENTS
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Usage
@@ -282,7 +283,7 @@ class Tools:
         if invocation.stage is Stage.CHECK:
             world.checks += 1
             return ToolOutcome(ToolResult(invocation.call_id), 0, checked=CheckedCall(invocation.arguments, "{}"))
-        if invocation.tool != RECALL:
+        if invocation.tool not in {RECALL, PENDING_EVENTS}:
             world.witness.calls(self._epochs[invocation.agent], invocation)
         call = PendingTool(invocation, asyncio.get_running_loop().create_future())
         world.tools.append(call)

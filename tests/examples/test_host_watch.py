@@ -90,7 +90,7 @@ async def test_it_looks_reports_remembers_comes_back_and_recalls(folder, name):
         assert report in look.result.final_text
 
         await clock.advance(6)
-        await runtime.scheduler.tick()
+        await runtime.bell.ring_all()
         (follow_up, _) = await runtime.runs(RunFilter(DEFAULT_TENANT))
         assert follow_up.trigger.kind is TriggerKind.SCHEDULE_ONCE
         assert str(load) in follow_up.trigger.focus

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.adapters.store.sql_store import SqlStore
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -18,8 +19,8 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
+from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import (
     AgentBusyError,
     AlreadyDecidedError,
@@ -38,7 +39,6 @@ from owlclaw_ray.ids import (
     RandomIds,
     RecordId,
     RunId,
-    ScheduleId,
     TenantId,
     ToolCallId,
 )
@@ -57,6 +57,8 @@ from owlclaw_ray.ports.store import (
     RunFilter,
 )
 from owlclaw_ray.tools.arguments import argument_problems
+from owlclaw_ray.tools.cron import next_fire
+from tests.engine.world import InlineDatabase
 
 DEFINITIONS = ("assistant", "broken", "patient")
 BROKEN = Problem("agents/broken/SOUL.md", "is missing", "write who the agent is")
@@ -64,8 +66,36 @@ ARTIFACT = Artifact(ArtifactId("art_0123456789abcdef0123456789"), TEXT, "很长�
 FINAL_TEXT = "一切正常: nothing unusual\u2028 today"
 
 
+class DefinitionsOfDouble:
+    """DEFINITIONS, each with room for three schedules."""
+
+    def names(self) -> Sequence[str]:
+        return DEFINITIONS
+
+    async def get(self, name: str) -> AgentDefinition:
+        if name not in DEFINITIONS:
+            raise UnknownAgentError(name, DEFINITIONS)
+        if name == "broken":
+            raise DefinitionError([BROKEN])
+        return AgentDefinition(name, "1", "", "", "", "", ModelChoice(("test",)), Limits(active_schedules=3))
+
+
+class Signals:
+    """A Dispatcher that notes who was woken, and which runs were told to end."""
+
+    def __init__(self) -> None:
+        self.woken: list[AgentRef] = []
+        self.told: list[RunId] = []
+
+    async def wake(self, agents: Sequence[AgentRef]) -> None:
+        self.woken += agents
+
+    async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
+        self.told.append(run_id)
+
+
 class MemoryRuntime:
-    """Keeps everything in dictionaries of one event loop."""
+    """Keeps everything in dictionaries of one event loop, but for schedules, which a real store has."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,6 +107,16 @@ class MemoryRuntime:
         self._ledger: list[ChainedRecord] = []
         self._approvals: dict[ApprovalId, Approval] = {}
         self._changed = asyncio.Condition()
+        self.schedules = SqlStore(InlineDatabase(), "double")
+        self.signals = Signals()
+        self.timetable = StoreTimetable(
+            store=self.schedules,
+            dispatcher=self.signals,
+            definitions=DefinitionsOfDouble(),
+            next_fire=next_fire,
+            clock=clock,
+            ids=self._ids,
+        )
         self._stored = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.full_at: int | None = None
         """The limit of every queue, if they are full."""
@@ -203,12 +243,6 @@ class MemoryRuntime:
         if found is None:
             raise NotFoundError("artifact", artifact_id)
         return found
-
-    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
-        self._known(agent)
-        at = datetime(2026, 11, 4, 1, tzinfo=UTC)
-        schedule_id = ScheduleId("sch_1")
-        return [Schedule(schedule_id, agent, ScheduleKind.CRON, "早上看一下", at, at, "0 9 * * *", "Asia/Shanghai")]
 
     async def mcp_servers(self) -> Sequence[McpServerView]:
         at = datetime(2026, 11, 3, 9, tzinfo=UTC)

@@ -113,7 +113,6 @@ async def test_what_an_agent_has_is_listed(client: Client):
     assert [agent["agent"] for agent in await client.agents()] == ["assistant", "broken", "patient"]
     assert (await client.agent("assistant"))["scripted"] is True
     assert [memory["content"] for memory in await client.memories("assistant")] == ["机器很闲"]
-    assert [schedule["schedule_id"] for schedule in await client.schedules("assistant")] == ["sch_1"]
     assert [server["state"] for server in await client.mcp_servers()] == ["up", "down"]
     assert await client.ledger("assistant") == await client.ledger(run=run["run_id"], kind="decision")
     assert (await client.ledger_page(tool="recall", since=datetime(2026, 1, 1, tzinfo=UTC), limit=1))["records"] == []

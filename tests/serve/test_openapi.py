@@ -30,7 +30,7 @@ def example_of(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 21
+    assert len(operations) == 29
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():
@@ -77,7 +77,20 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     check(document, "/v1/agents/{agent}", "get", await http.get("/v1/agents/nobody"))
     check(document, "/v1/agents/{agent}/memories", "get", await http.get("/v1/agents/assistant/memories"))
     check(document, "/v1/agents/{agent}/artifacts", "get", await http.get("/v1/agents/assistant/artifacts"))
+    body = {"focus": "看一下", "cron_expression": "@daily", "timezone": "Asia/Shanghai"}
+    made = await http.post("/v1/agents/assistant/schedules", json=body)
+    schedule = f"/v1/schedules/{made.json()['schedule_id']}"
+    times = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
+    check(document, "/v1/agents/{agent}/schedules", "post", made)
     check(document, "/v1/agents/{agent}/schedules", "get", await http.get("/v1/agents/assistant/schedules"))
+    check(document, "/v1/schedules", "get", await http.get("/v1/schedules"))
+    check(document, "/v1/schedules/{schedule_id}", "get", await http.get(schedule))
+    backfill = await http.post(f"{schedule}/backfill", json=times)
+    check(document, "/v1/schedules/{schedule_id}/backfill", "post", backfill)
+    check(document, "/v1/schedules/{schedule_id}/ticks", "get", await http.get(f"{schedule}/ticks"))
+    for verb in ("pause", "resume", "cancel", "pause"):
+        check(document, f"/v1/schedules/{{schedule_id}}/{verb}", "post", await http.post(f"{schedule}/{verb}"))
+    check(document, "/v1/agents/{agent}/schedules", "post", await http.post("/v1/agents/assistant/schedules"))
     check(document, "/v1/mcp", "get", await http.get("/v1/mcp"))
     check(document, "/v1/agents/{agent}/ledger", "get", await http.get("/v1/agents/assistant/ledger"))
     check(document, "/v1/ledger", "get", await http.get("/v1/ledger"))

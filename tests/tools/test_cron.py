@@ -1,12 +1,14 @@
 import pickle
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlclaw_ray.tools.cron import CronError, next_fire, validate_cron
+from owlclaw_ray.errors import ScheduleError
+from owlclaw_ray.tools.cron import MACROS, next_fire, validate_cron
 
 
 def times(expression, zone, after, count=3):
@@ -63,7 +65,8 @@ def test_a_leap_day_is_waited_for_over_a_century_without_one():
     [
         ("* * * *", "with 4 fields; must have five"),
         ("* * * * * *", "with 6 fields"),
-        ("@daily", "with 1 fields"),
+        ("@reboot", "known names are @hourly, @daily"),
+        ("daily", "with 1 fields"),
         ("", "with 0 fields"),
         ("99 * * * *", "'99' is no minute; allowed: 0-59"),
         ("0 24 * * *", "'24' is no hour"),
@@ -75,28 +78,118 @@ def test_a_leap_day_is_waited_for_over_a_century_without_one():
     ],
 )
 def test_a_bad_expression_is_refused_with_the_field_and_an_example(expression, words):
-    with pytest.raises(CronError) as caught:
+    with pytest.raises(ScheduleError) as caught:
         validate_cron(expression, "UTC")
     assert words in str(caught.value)
-    assert "0 9 * * MON-FRI" in str(caught.value)
+    assert expression.startswith("@") or "0 9 * * MON-FRI" in str(caught.value)
     assert caught.value.field == "cron_expression"
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "Europe", "../etc/passwd", "UTC+8", "a\0b"])
 def test_a_bad_time_zone_is_refused(zone):
-    with pytest.raises(CronError, match=r"timezone: got .*must be an IANA time zone name"):
+    with pytest.raises(ScheduleError, match=r"timezone: got .*must be an IANA time zone name"):
         validate_cron("0 9 * * *", zone)
 
 
 def test_a_misspelt_time_zone_gets_a_suggestion():
-    with pytest.raises(CronError, match="Asia/Shanghai"):
+    with pytest.raises(ScheduleError, match="Asia/Shanghai"):
         validate_cron("0 9 * * *", "Asia/shanghai")
 
 
 def test_the_error_travels_between_processes():
-    with pytest.raises(CronError) as caught:
+    with pytest.raises(ScheduleError) as caught:
         validate_cron("x", "UTC")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "following"),
+    [
+        ("@hourly", "03-06 00:00"),
+        ("@daily", "03-06 16:00"),
+        (" @MIDNIGHT ", "03-06 16:00"),
+        ("@weekly", "03-07 16:00"),
+        ("@monthly", "03-31 16:00"),
+        ("@yearly", "12-31 16:00"),
+        ("@annually", "12-31 16:00"),
+    ],
+)
+def test_names_stand_for_expressions(name, following):
+    assert times(name, "Asia/Shanghai", "2026-03-05T23:30", 1) == [following]
+    assert name.strip().lower() in MACROS
+
+
+CHANGES = {
+    "America/New_York": ("2026-03-08T07:00", "2026-11-01T06:00"),
+    "Europe/Berlin": ("2026-03-29T01:00", "2026-10-25T01:00"),
+    "Australia/Lord_Howe": ("2026-10-03T15:30", "2026-04-04T15:00"),
+}
+"""When clocks go forward and back in 2026, in UTC; on Lord Howe Island by half an hour."""
+
+TABLE = [
+    # a time that is skipped, or shown twice: once a day, whatever the clock does
+    ("America/New_York", "30 2 * * *", "2026-03-07T12:00", ["03-08 07:00", "03-09 06:30"]),
+    ("America/New_York", "30 1 * * *", "2026-10-31T12:00", ["11-01 05:30", "11-02 06:30"]),
+    ("Europe/Berlin", "30 2 * * *", "2026-03-28T12:00", ["03-29 01:00", "03-30 00:30"]),
+    ("Europe/Berlin", "30 2 * * *", "2026-10-24T12:00", ["10-25 00:30", "10-26 01:30"]),
+    ("Australia/Lord_Howe", "15 2 * * *", "2026-10-03T12:00", ["10-03 15:30", "10-04 15:15"]),
+    ("Australia/Lord_Howe", "45 1 * * *", "2026-04-04T12:00", ["04-04 14:45", "04-05 15:15"]),
+    # every hour: as many times as hours pass
+    ("America/New_York", "30 * * * *", "2026-03-08T06:00", ["03-08 06:30", "03-08 07:30", "03-08 08:30"]),
+    ("America/New_York", "30 * * * *", "2026-11-01T05:00", ["11-01 05:30", "11-01 06:30", "11-01 07:30"]),
+    ("Europe/Berlin", "@hourly", "2026-03-29T00:30", ["03-29 01:00", "03-29 02:00"]),
+    ("Europe/Berlin", "@hourly", "2026-10-24T23:30", ["10-25 00:00", "10-25 01:00", "10-25 02:00"]),
+    ("Australia/Lord_Howe", "0 * * * *", "2026-10-03T15:00", ["10-03 16:00", "10-03 17:00"]),
+    ("Australia/Lord_Howe", "45 * * * *", "2026-04-04T14:00", ["04-04 14:45", "04-04 15:15", "04-04 16:15"]),
+]
+
+
+@pytest.mark.parametrize(("zone", "expression", "after", "expected"), TABLE)
+def test_the_table_of_clock_changes_in_three_zones(zone, expression, after, expected):
+    assert times(expression, zone, after, len(expected)) == expected
+
+
+MINUTES = {"*": range(60), "0": [0], "30": [30], "45": [45], "*/20": range(0, 60, 20)}
+HOURS = {"*": range(24), "*/2": range(0, 24, 2), "1": [1], "2": [2], "1-3": [1, 2, 3], "0,2": [0, 2]}
+
+
+def by_watching_the_clock(zone, minutes, hours, start, end):
+    """Return the times as one would find them who looks at the clock of the zone every minute."""
+    found, shown, swallowed = [], set(), set()
+    wall = start.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    at = start
+    while at <= end:
+        now = at.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+        while wall + timedelta(minutes=1) < now:
+            wall += timedelta(minutes=1)
+            swallowed.add(wall)
+        wall = now
+        due = now.minute in MINUTES[minutes] and now.hour in HOURS[hours]
+        if hours.startswith("*"):
+            fires = due
+        else:
+            missed = any(each.minute in MINUTES[minutes] and each.hour in HOURS[hours] for each in swallowed)
+            fires = missed or (due and now not in shown)
+        if fires:
+            found.append(at)
+        shown.add(now)
+        swallowed.clear()
+        at += timedelta(minutes=1)
+    return found
+
+
+@pytest.mark.parametrize("zone", CHANGES)
+@pytest.mark.parametrize("hours", HOURS)
+@pytest.mark.parametrize("minutes", ["0", "30", "45", "*/20"])
+def test_times_around_a_change_are_those_that_one_sees_on_the_clock(zone, hours, minutes):
+    for change in CHANGES[zone]:
+        moment = datetime.fromisoformat(change).replace(tzinfo=UTC)
+        start, end = moment - timedelta(hours=7), moment + timedelta(hours=7)
+        found, at = [], start - timedelta(minutes=1)
+        while (at := next_fire(f"{minutes} {hours} * * *", zone, at)) <= end:
+            found.append(at)
+
+        assert found == by_watching_the_clock(zone, minutes, hours, start, end)
 
 
 zones = st.sampled_from(["UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu"])
@@ -117,5 +210,5 @@ def test_next_times_grow_and_none_lies_between(expression, zone, seconds):
 
 @given(st.text(max_size=30))
 def test_no_text_breaks_validation(text):
-    with suppress(CronError):
+    with suppress(ScheduleError):
         validate_cron(text, "UTC")

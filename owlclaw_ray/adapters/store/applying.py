@@ -36,6 +36,7 @@ from owlclaw_ray.ports.store import (
     AppendLedger,
     AwaitApprovals,
     AwaitRuns,
+    BackfillTick,
     CancelRun,
     CancelSchedule,
     ClaimRun,
@@ -48,9 +49,11 @@ from owlclaw_ray.ports.store import (
     FireSchedule,
     LedgerAppended,
     Outcome,
+    PauseSchedule,
     PutTask,
     ReleaseAgent,
     ReserveBudget,
+    ResumeSchedule,
     RunEnded,
     SettleBudget,
     SubmitRun,
@@ -162,8 +165,14 @@ def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR091
             return scheduling.create_schedule(store, command)
         case CancelSchedule():
             return scheduling.cancel_schedule(store, command)
+        case PauseSchedule():
+            return scheduling.pause_schedule(store, command)
+        case ResumeSchedule():
+            return scheduling.resume_schedule(store, command)
         case FireSchedule():
             return scheduling.fire_schedule(store, command)
+        case BackfillTick():
+            return scheduling.backfill_tick(store, command)
         case ReserveBudget():
             return budgeting.reserve_budget(store, command)
         case SettleBudget():

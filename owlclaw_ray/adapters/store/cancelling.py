@@ -21,15 +21,20 @@ def cancel_run(store: WorkingSet, command: CancelRun) -> CancelOutcome | CancelA
     run = store.runs.get(command.run_id)
     if run is None or agent_of(run.agent).tenant != command.tenant:
         return CancelOutcome(None)
+    waited = run.status is RunStatus.WAITING
+    ask_to_end(store, run, to_micros(command.at))
+    return CancelAnswer(run.snapshot(), waited)
+
+
+def ask_to_end(store: WorkingSet, run: RunRow, at: int) -> None:
+    """End a run that is queued; have any other that is not over end soon, without what it waits for."""
     if run.status is RunStatus.QUEUED:
-        _end_queued(store, run, to_micros(command.at))
+        _end_queued(store, run, at)
     elif not run.status.final and not run.cancel_requested:
         run.cancel_requested = True
         store.changed_run(run)
-    waited = run.status is RunStatus.WAITING
-    if waited:
-        withdraw(store, run, to_micros(command.at))
-    return CancelAnswer(run.snapshot(), waited)
+    if run.status is RunStatus.WAITING:
+        withdraw(store, run, at)
 
 
 def _end_queued(store: WorkingSet, run: RunRow, at: int) -> None:

@@ -11,6 +11,7 @@ import orjson
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.governance import Breaker, Pace
+from owlclaw_ray.domain.heartbeat import Pulse
 from owlclaw_ray.domain.lineage import Lineage, Role
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -88,6 +89,7 @@ def load_state(text: str) -> AgentState:
         data["runs"],
         tuple(Breaker(**each) for each in data.get("breakers", ())),
         tuple(Pace(**each) for each in data.get("paces", ())),
+        Pulse(**pulse) if (pulse := data.get("pulse")) is not None else None,
     )
 
 

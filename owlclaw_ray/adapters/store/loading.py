@@ -13,13 +13,12 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, null, select
 
 from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
-from owlclaw_ray.adapters.store.codec import agent_of, dump, from_micros
+from owlclaw_ray.adapters.store.codec import agent_key, agent_of, dump, from_micros
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.needs import Needs
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, schedule_of
 from owlclaw_ray.adapters.store.schema import (
     active_run,
-    active_schedule,
     agents,
     approvals,
     begun_run,
@@ -29,6 +28,7 @@ from owlclaw_ray.adapters.store.schema import (
     journal,
     ledger,
     mergeable_run,
+    open_schedule,
     pending_approval,
     runs,
     schedules,
@@ -116,9 +116,9 @@ class Loader:
         )
         self._schedules = select(*SCHEDULE_COLUMNS).where(among(schedules.c.schedule_id, "ids"))
         self._firings = select(ticks.c.firing_id).where(among(ticks.c.firing_id, "ids"))
-        self._active_schedules = (
+        self._open_schedules = (
             select(schedules.c.agent, func.count())
-            .where(among(schedules.c.agent, "ids"), active_schedule)
+            .where(among(schedules.c.agent, "ids"), open_schedule)
             .group_by(schedules.c.agent)
         )
         self._fired_runs = (
@@ -211,14 +211,16 @@ class Loader:
         if needs.firings:
             store.firings.update(row[0] for row in self._many(connection, self._firings, needs.firings))
         if needs.limited:
-            for agent, number in self._many(connection, self._active_schedules, needs.limited):
-                store.agents[agent].active_schedules = number
-        if needs.cancelled_schedules:
+            for agent, number in self._many(connection, self._open_schedules, needs.limited):
+                store.agents[agent].open_schedules = number
+        if needs.followed:
             ids = self._dialect.ids
-            parameters = {"agents": ids(needs.agents), "ids": ids(needs.cancelled_schedules)}
+            owners = {agent_key(each.agent) for each in store.schedules.values()}
+            parameters = {"agents": ids(owners), "ids": ids(needs.followed)}
             for schedule_id, run_id in connection.execute(self._fired_runs, parameters):
                 store.fired_runs.setdefault(schedule_id, []).append(run_id)
                 needs.runs.add(run_id)
+                needs.cancelled.add(run_id)
 
     def _load_queues(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
         asked = needs.takes.keys() | needs.looks

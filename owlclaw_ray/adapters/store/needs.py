@@ -10,6 +10,7 @@ from typing import assert_never
 from owlclaw_ray.adapters.store.codec import agent_key, optional_micros, tenant_key, to_micros
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.schedule import OverlapPolicy
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.ids import derived_id
 from owlclaw_ray.ports.store import (
@@ -18,6 +19,7 @@ from owlclaw_ray.ports.store import (
     AppendLedger,
     AwaitApprovals,
     AwaitRuns,
+    BackfillTick,
     CancelRun,
     CancelSchedule,
     ClaimRun,
@@ -27,9 +29,11 @@ from owlclaw_ray.ports.store import (
     ExpireApproval,
     FinishRun,
     FireSchedule,
+    PauseSchedule,
     PutTask,
     ReleaseAgent,
     ReserveBudget,
+    ResumeSchedule,
     RunEnded,
     SettleBudget,
     SubmitRun,
@@ -49,7 +53,7 @@ class Needs:
     """To make if they are new, with the time of the first command that names them."""
     runs: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
-    """Runs to cancel: their agents are known only from the store."""
+    """Runs to cancel: their agents are known only from the store. Those of followed schedules join them when they are found."""
     takes: Counter[str] = field(default_factory=Counter)
     """How many runs the batch may take from the front of each agent's queue."""
     looks: set[str] = field(default_factory=set)
@@ -67,7 +71,8 @@ class Needs:
     schedules: set[str] = field(default_factory=set)
     fired: set[str] = field(default_factory=set)
     """Schedules to fire: their agents are known only from the store."""
-    cancelled_schedules: set[str] = field(default_factory=set)
+    followed: set[str] = field(default_factory=set)
+    """Schedules of which the runs that are not over are asked for."""
     firings: set[str] = field(default_factory=set)
     limited: set[str] = field(default_factory=set)
     """Agents whose active schedules are to be counted."""
@@ -156,10 +161,19 @@ class Needs:
         """Note what a FireSchedule needs."""
         self.schedules.add(command.schedule_id)
         self.fired.add(command.schedule_id)
+        if command.overlap is not OverlapPolicy.ENQUEUE:
+            self.followed.add(command.schedule_id)
         self.firings.update(tick.firing_id for tick in command.ticks)
         self.runs.update(tick.run_id for tick in command.ticks if tick.run_id is not None)
         if command.run is not None:
             self.submit(command.run)
+
+    def backfill(self, command: BackfillTick) -> None:
+        """Note what a BackfillTick needs."""
+        self.agents.add(agent_key(command.agent))
+        self.schedules.add(command.tick.schedule_id)
+        self.firings.add(command.tick.firing_id)
+        self.submit(command.run)
 
 
 def needs_of(commands: Sequence[Command]) -> Needs:
@@ -230,7 +244,12 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901, PLR0912, PLR09
         case CancelSchedule():
             needs.agents.add(agent_key(command.agent))
             needs.schedules.add(command.schedule_id)
-            needs.cancelled_schedules.add(command.schedule_id)
+            needs.followed.add(command.schedule_id)
+        case PauseSchedule() | ResumeSchedule():
+            needs.agents.add(agent_key(command.agent))
+            needs.schedules.add(command.schedule_id)
+        case BackfillTick():
+            needs.backfill(command)
         case FireSchedule():
             needs.fire(command)
         case AppendLedger():

@@ -19,6 +19,7 @@ from owlclaw_ray.adapters.store.codec import (
     load_state,
     load_trigger,
     optional_time,
+    tenant_key,
     to_micros,
 )
 from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
@@ -49,7 +50,7 @@ from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.governance.ledger_chain import ChainHead, verify
 from owlclaw_ray.ids import AgentId, ApprovalId, RunId, ScheduleId, TaskId, TenantId
@@ -65,6 +66,7 @@ from owlclaw_ray.ports.store import (
 )
 
 _PAGE = 500
+_SCHEDULE_ORDER = (schedules.c.agent, schedules.c.created_at, schedules.c.schedule_id)
 _queued_runs = (
     select(func.count())
     .select_from(runs)
@@ -194,19 +196,42 @@ def read_next_due(connection: Connection) -> datetime | None:
     return optional_time(connection.execute(found).scalar_one())
 
 
-def read_schedules(connection: Connection, agent: AgentRef) -> Sequence[Schedule]:
-    """As ScheduleStore.schedules."""
-    found = (
-        select(*SCHEDULE_COLUMNS)
-        .where(schedules.c.agent == agent_key(agent))
-        .order_by(schedules.c.created_at, schedules.c.schedule_id)
-    )
+def read_schedule(connection: Connection, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
+    """As ScheduleStore.schedule."""
+    found = read_schedules_named(connection, [schedule_id])
+    return next((each for each in found if each.agent.tenant == tenant), None)
+
+
+def read_schedules_named(connection: Connection, schedule_ids: Sequence[ScheduleId]) -> Sequence[Schedule]:
+    """As ScheduleStore.schedules_named."""
+    found = select(*SCHEDULE_COLUMNS).where(schedules.c.schedule_id.in_(schedule_ids))
     return [schedule_of(row) for row in connection.execute(found)]
 
 
-def read_ticks(connection: Connection, schedule_id: ScheduleId) -> Sequence[Tick]:
+def read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[Schedule]:
+    """As ScheduleStore.schedules."""
+    found = select(*SCHEDULE_COLUMNS).order_by(*_SCHEDULE_ORDER).limit(where.limit)
+    if where.agent is not None:
+        found = found.where(schedules.c.agent == agent_key(where.agent))
+    first = tenant_key(where.tenant, "")
+    found = found.where(schedules.c.agent >= first, schedules.c.agent < f"{first[:-1]}0")
+    if where.status is not None:
+        found = found.where(schedules.c.status == where.status.value)
+    if where.after is not None:
+        place = select(*_SCHEDULE_ORDER).where(schedules.c.schedule_id == where.after)
+        row = connection.execute(place).one_or_none()
+        if row is None:
+            return []
+        found = found.where(tuple_(*_SCHEDULE_ORDER) > tuple_(*row))
+    return [schedule_of(row) for row in connection.execute(found)]
+
+
+def read_ticks(connection: Connection, schedule_id: ScheduleId, before: datetime | None, limit: int) -> Sequence[Tick]:
     """As ScheduleStore.ticks."""
-    found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == schedule_id).order_by(ticks.c.due_at, ticks.c.firing_id)
+    found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == schedule_id)
+    found = found.order_by(ticks.c.due_at.desc(), ticks.c.firing_id.desc()).limit(limit)
+    if before is not None:
+        found = found.where(ticks.c.due_at < to_micros(before))
     return [tick_of(row) for row in connection.execute(found)]
 
 

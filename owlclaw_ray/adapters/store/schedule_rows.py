@@ -15,7 +15,14 @@ from owlclaw_ray.adapters.store.codec import (
     to_micros,
 )
 from owlclaw_ray.adapters.store.schema import schedules, ticks
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
+from owlclaw_ray.domain.schedule import (
+    OverlapPolicy,
+    Schedule,
+    ScheduleKind,
+    ScheduleStatus,
+    Tick,
+    TickOutcome,
+)
 
 SCHEDULE_COLUMNS = tuple(schedules.c)
 TICK_COLUMNS = tuple(ticks.c)
@@ -27,6 +34,10 @@ def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
         "focus": schedule.focus,
         "cron_expression": schedule.cron_expression,
         "timezone": schedule.timezone,
+        "interval_seconds": schedule.interval_seconds,
+        "jitter_seconds": schedule.jitter_seconds,
+        "overlap": schedule.overlap.value,
+        "catch_up_seconds": schedule.catch_up_seconds,
     }
     return (
         schedule.schedule_id,
@@ -37,11 +48,12 @@ def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
         schedule.created_by_run,
         schedule.status.value,
         optional_micros(schedule.next_fire_at),
+        optional_micros(schedule.paused_until),
     )
 
 
 def schedule_of(row: Any) -> Schedule:
-    """Return the schedule of a row of SCHEDULE_COLUMNS."""
+    """Return the schedule of a row of SCHEDULE_COLUMNS; what its rule does not say is as it was before it could be said."""
     rule = load(row.rule)
     return Schedule(
         schedule_id=row.schedule_id,
@@ -54,6 +66,11 @@ def schedule_of(row: Any) -> Schedule:
         timezone=rule["timezone"],
         status=ScheduleStatus(row.status),
         created_by_run=row.created_by_run,
+        interval_seconds=rule.get("interval_seconds", 0),
+        jitter_seconds=rule.get("jitter_seconds", 0),
+        overlap=OverlapPolicy(rule["overlap"]) if "overlap" in rule else OverlapPolicy.ENQUEUE,
+        catch_up_seconds=rule.get("catch_up_seconds"),
+        paused_until=optional_time(row.paused_until),
     )
 
 

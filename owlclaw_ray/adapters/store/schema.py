@@ -30,6 +30,7 @@ NAME = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that is compared byte by byte on every database."""
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 ACTIVE = text("status IN ('queued', 'running', 'waiting')")
+OPEN = text("status IN ('active', 'paused')")
 PENDING = text("status = 'pending'")
 AWAITING = text("awaits IS NOT NULL")
 MERGEABLE = text("status = 'queued' AND merge_key IS NOT NULL")
@@ -143,13 +144,15 @@ schedules = Table(
     Column("created_by_run", Text),
     Column("status", NAME, nullable=False),
     Column("next_fire_at", BigInteger),
+    Column("paused_until", BigInteger),
     Index(
         "schedules_due",
         "next_fire_at",
         sqlite_where=text("status = 'active'"),
         postgresql_where=text("status = 'active'"),
     ),
-    Index("schedules_by_agent", "agent", "status", "created_at"),
+    Index("schedules_open", "agent", sqlite_where=OPEN, postgresql_where=OPEN),
+    Index("schedules_by_agent", "agent", "created_at", "schedule_id"),
 )
 
 ticks = Table(
@@ -252,3 +255,5 @@ pending_approval = approvals.c.status == literal_column("'pending'")
 """Spelt as in the index approvals_pending, which serves it."""
 active_schedule = schedules.c.status == literal_column("'active'")
 """Spelt as in the index schedules_due, which serves it."""
+open_schedule = schedules.c.status.in_([literal_column("'active'"), literal_column("'paused'")])
+"""Spelt as in the index schedules_open, which serves it."""

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
@@ -150,13 +150,23 @@ class SqlStore:
         """As ScheduleStore.next_due."""
         return await self._read(reading.read_next_due)
 
-    async def schedules(self, agent: AgentRef) -> Sequence[Schedule]:
-        """As ScheduleStore.schedules."""
-        return await self._read(reading.read_schedules, agent)
+    async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
+        """As ScheduleStore.schedule."""
+        return await self._read(reading.read_schedule, tenant, schedule_id)
 
-    async def ticks(self, schedule_id: ScheduleId) -> Sequence[Tick]:
+    async def schedules(self, where: ScheduleFilter) -> Sequence[Schedule]:
+        """As ScheduleStore.schedules."""
+        return await self._read(reading.read_schedules, where)
+
+    async def schedules_named(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Schedule]:
+        """As ScheduleStore.schedules_named."""
+        return await self._read(reading.read_schedules_named, schedule_ids)
+
+    async def ticks(
+        self, schedule_id: ScheduleId, before: datetime | None = None, limit: int = 1_000
+    ) -> Sequence[Tick]:
         """As ScheduleStore.ticks."""
-        return await self._read(reading.read_ticks, schedule_id)
+        return await self._read(reading.read_ticks, schedule_id, before, limit)
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval | None:
         """As ApprovalStore.approval."""

@@ -30,7 +30,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
+from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RunId
@@ -113,7 +113,8 @@ class AgentRow:
     running: RunRow | None = None
     """The run that it has begun, be it that this waits for approvals."""
     queued: int | None = None
-    active_schedules: int = 0
+    open_schedules: int = 0
+    """Those that are active or paused, where a limit to them matters."""
 
     def enqueue(self, run: RunRow) -> None:
         """Put a run at its place in the queue."""
@@ -317,17 +318,17 @@ class WorkingSet:
         return account
 
     def add_schedule(self, schedule: Schedule) -> None:
-        """Store a new active schedule."""
+        """Store a new schedule."""
         self.schedules[schedule.schedule_id] = schedule
         self.changes.new_schedules[schedule.schedule_id] = schedule
-        self._agent_of(schedule).active_schedules += 1
+        self._agent_of(schedule).open_schedules += 1
 
     def change_schedule(self, schedule: Schedule) -> None:
-        """Put this in the place of a schedule that was active."""
+        """Put this in the place of a schedule that was active or paused."""
         self.schedules[schedule.schedule_id] = schedule
         self.changes.schedules[schedule.schedule_id] = schedule
-        if schedule.status is not ScheduleStatus.ACTIVE:
-            self._agent_of(schedule).active_schedules -= 1
+        if schedule.status.final:
+            self._agent_of(schedule).open_schedules -= 1
 
     def put_task(self, row: PutRow) -> None:
         """Store a task, new or changed."""
@@ -351,11 +352,11 @@ class WorkingSet:
         pending = (each for each in of_run if each.status is ApprovalStatus.PENDING)
         return sorted(pending, key=lambda each: each.request.approval_id)
 
-    def active_runs_of(self, schedule: Schedule) -> tuple[RunId, ...]:
+    def active_runs_of(self, schedule: Schedule) -> list[RunRow]:
         """Return the runs of a schedule's firings that are not over, oldest first."""
         owner, fired = agent_key(schedule.agent), self.fired_runs.get(schedule.schedule_id, ())
         runs = {run.seq: run for run in map(self.runs.__getitem__, fired) if run.agent == owner}
-        return tuple(RunId(run.run_id) for _, run in sorted(runs.items()) if not run.status.final)
+        return [run for _, run in sorted(runs.items()) if not run.status.final]
 
     def _agent_of(self, schedule: Schedule) -> AgentRow:
         return self.agents[agent_key(schedule.agent)]

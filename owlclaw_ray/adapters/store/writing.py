@@ -145,7 +145,7 @@ class Writer:
         expired = select(idempotency_keys.c.key).where(idempotency_keys.c.expires_at < bindparam("now")).limit(_SWEEP)
         self._sweep = delete(idempotency_keys).where(idempotency_keys.c.key.in_(dialect.unlocked(expired)))
         self._new_schedules = inserting(schedules, [column.name for column in SCHEDULE_COLUMNS])
-        self._schedules = updating(schedules, ("status", "next_fire_at"), "schedule_id")
+        self._schedules = updating(schedules, ("status", "next_fire_at", "paused_until"), "schedule_id")
         self._ticks = inserting(ticks, [column.name for column in TICK_COLUMNS])
         self._accounts = updating(budgets, ("used", "reserved", "alerted"), "account")
         self._new_reservations = inserting(budget_reservations, [column.name for column in budget_reservations.c])
@@ -227,7 +227,12 @@ class Writer:
         self._schedules.run(
             connection,
             [
-                (each.status.value, optional_micros(each.next_fire_at), each.schedule_id)
+                (
+                    each.status.value,
+                    optional_micros(each.next_fire_at),
+                    optional_micros(each.paused_until),
+                    each.schedule_id,
+                )
                 for each in changes.schedules.values()
             ],
         )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
+from owlclaw_ray.domain.schedule import Schedule, ScheduleRequest
+from owlclaw_ray.engine.timetable import new_schedule
+from owlclaw_ray.errors import ScheduleError
 from owlclaw_ray.ids import ScheduleId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.schedules import Schedules
 from owlclaw_ray.ports.store import TooManySchedules
 from owlclaw_ray.tools.builtin.arguments import CancelSchedule, InvalidToolArgumentsError, ScheduleCron, ScheduleOnce
 from owlclaw_ray.tools.builtin.contract import Answer, Caller, LimitReachedError
-from owlclaw_ray.tools.builtin.declarations import SCHEDULE_CRON
-from owlclaw_ray.tools.cron import CronError, next_fire
+from owlclaw_ray.tools.builtin.declarations import SCHEDULE_CRON, SCHEDULE_ONCE
+from owlclaw_ray.tools.cron import next_fire
 
 
 class SchedulingTools:
@@ -25,19 +27,8 @@ class SchedulingTools:
     def schedule_once(self, arguments: ScheduleOnce, caller: Caller) -> Answer:
         """Create a schedule that fires once after the delay; raises LimitReachedError."""
         delay = timedelta(seconds=arguments.delay_seconds)
-        now = self._clock.now()
-        stored = self._create(
-            Schedule(
-                schedule_id=_schedule_id(caller),
-                agent=caller.agent,
-                kind=ScheduleKind.ONCE,
-                focus=arguments.focus,
-                created_at=now,
-                next_fire_at=now + delay,
-                created_by_run=caller.run_id,
-            ),
-            caller,
-        )
+        request = ScheduleRequest(arguments.focus, delay_seconds=arguments.delay_seconds)
+        stored = self._create(SCHEDULE_ONCE, request, caller)
         return Answer(
             {
                 "schedule_id": stored.schedule_id,
@@ -48,31 +39,16 @@ class SchedulingTools:
 
     def schedule_cron(self, arguments: ScheduleCron, caller: Caller) -> Answer:
         """Create a schedule that fires by the expression; raises InvalidToolArgumentsError and LimitReachedError."""
-        now = self._clock.now()
-        expression = " ".join(arguments.cron_expression.split())
-        try:
-            first = next_fire(expression, arguments.timezone, now)
-        except CronError as error:
-            raise InvalidToolArgumentsError(SCHEDULE_CRON, [str(error)]) from None
-        stored = self._create(
-            Schedule(
-                schedule_id=_schedule_id(caller),
-                agent=caller.agent,
-                kind=ScheduleKind.CRON,
-                focus=arguments.focus,
-                created_at=now,
-                next_fire_at=first,
-                cron_expression=expression,
-                timezone=arguments.timezone,
-                created_by_run=caller.run_id,
-            ),
-            caller,
+        request = ScheduleRequest(
+            arguments.focus, cron_expression=arguments.cron_expression, timezone=arguments.timezone
         )
+        stored = self._create(SCHEDULE_CRON, request, caller)
+        after = next_fire(stored.cron_expression, stored.timezone, self._clock.now())
         return Answer(
             {
                 "schedule_id": stored.schedule_id,
                 "cron_expression": stored.cron_expression,
-                "next_run_at": (stored.next_fire_at or first).isoformat(),
+                "next_run_at": (stored.next_fire_at or after).isoformat(),
                 "focus": stored.focus,
             }
         )
@@ -84,14 +60,21 @@ class SchedulingTools:
             {"cancelled": outcome.cancelled, "schedule_id": outcome.schedule_id, "message": outcome.message},
         )
 
-    def _create(self, schedule: Schedule, caller: Caller) -> Schedule:
+    def _create(self, tool: str, request: ScheduleRequest, caller: Caller) -> Schedule:
+        try:
+            schedule = new_schedule(
+                request,
+                schedule_id=ScheduleId(derived_id("sch", caller.idempotency_key)),
+                agent=caller.agent,
+                now=self._clock.now(),
+                next_fire=next_fire,
+                created_by_run=caller.run_id,
+            )
+        except ScheduleError as error:
+            raise InvalidToolArgumentsError(tool, [str(error)]) from None
         outcome = self._schedules.create(schedule, caller.active_schedules)
         if isinstance(outcome, TooManySchedules):
             raise LimitReachedError(
                 f"you have {outcome.limit} active schedules already, which is the limit; end one with cancel_schedule first"
             )
         return outcome.schedule
-
-
-def _schedule_id(caller: Caller) -> ScheduleId:
-    return ScheduleId(derived_id("sch", caller.idempotency_key))

@@ -19,7 +19,7 @@ from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalRequest, Decis
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
+from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.task import Step, Task
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import ApprovalId, RunId, ToolCallId
@@ -29,6 +29,7 @@ from owlclaw_ray.ports.store import (
     AppendLedger,
     AwaitApprovals,
     AwaitRuns,
+    BackfillTick,
     BudgetAlert,
     BudgetCharge,
     BudgetClaim,
@@ -41,9 +42,11 @@ from owlclaw_ray.ports.store import (
     FinishRun,
     FireSchedule,
     IdempotencyClaim,
+    PauseSchedule,
     PutTask,
     ReleaseAgent,
     ReserveBudget,
+    ResumeSchedule,
     RunEnded,
     SettleBudget,
     SubmitRun,
@@ -202,7 +205,25 @@ def creations(draw):
 @st.composite
 def schedule_cancels(draw):
     number = draw(st.integers(0, 5))
-    return CancelSchedule(AGENTS[number % 3], f"sch_{number}", draw(times))
+    caller = draw(st.none() | runs().map(lambda run: run[0]))
+    return CancelSchedule(AGENTS[number % 3], f"sch_{number}", draw(times), caller)
+
+
+@st.composite
+def schedule_changes(draw):
+    number, kind = draw(st.integers(0, 5)), draw(st.sampled_from([PauseSchedule, ResumeSchedule, ResumeSchedule]))
+    return kind(AGENTS[draw(st.sampled_from([0, 0, 0, 1])) + number % 3 - 3], f"sch_{number}", draw(times))
+
+
+@st.composite
+def backfills(draw):
+    number = draw(st.integers(0, 5))
+    agent, run_id = AGENTS[number % 3], f"run_{draw(st.integers(0, 2)) * 3 + number % 3}"
+    run = SubmitRun(run_id, agent, draw(triggers), START, queue_limit=draw(st.sampled_from([None, 1, 2])))
+    tick = Tick(
+        f"back_{number}_{draw(st.integers(0, 2))}", f"sch_{number}", START, TickOutcome.CAUGHT_UP, START, run_id
+    )
+    return BackfillTick(agent, tick, run)
 
 
 @st.composite
@@ -213,7 +234,7 @@ def firings(draw):
     outcome = TickOutcome.FIRED if run else TickOutcome.SKIPPED
     firing_id = f"fire_{schedule_id}_{draw(st.integers(1, 3))}"
     tick = Tick(firing_id, schedule_id, due, outcome, due, run.run_id if run else None, reason="原因")
-    return FireSchedule(schedule_id, due, (tick,), following, run)
+    return FireSchedule(schedule_id, due, (tick,), following, run, draw(st.sampled_from(OverlapPolicy)))
 
 
 amounts = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 4), min_size=1)
@@ -259,7 +280,10 @@ commands = st.one_of(
     ),
     creations(),
     schedule_cancels(),
+    schedule_changes(),
     firings(),
+    firings(),
+    backfills(),
     reservations(),
     reservations(),
     settlements(),

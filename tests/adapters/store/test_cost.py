@@ -13,6 +13,7 @@ from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.schedule import OverlapPolicy, ScheduleFilter
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId
 from owlclaw_ray.ports.store import (
@@ -27,8 +28,10 @@ from owlclaw_ray.ports.store import (
     ExpireApproval,
     LedgerFilter,
     LedgerPlace,
+    PauseSchedule,
     PutTask,
     ReleaseAgent,
+    ResumeSchedule,
     RunEnded,
     RunFilter,
 )
@@ -37,7 +40,7 @@ from owlclaw_ray.testing.store_budget_contract import reservation, settlement
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, entries, submission
 from owlclaw_ray.testing.store_family_contract import TASK
 from owlclaw_ray.testing.store_ledger_contract import record
-from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
+from owlclaw_ray.testing.store_schedule_contract import DUE, backfilling, firing, schedule
 
 
 @pytest.fixture
@@ -83,7 +86,10 @@ def life_of(agent, at):
         ending(run_id, 6, epoch=2, agent=agent),
         CancelRun(agent.tenant, RunId(second), NOW),
         CreateSchedule(schedule(f"sch_{at}", agent), 9),
-        firing(f"sch_{at}", DUE, DUE + timedelta(minutes=5), queues=False),
+        PauseSchedule(agent, ScheduleId(f"sch_{at}"), NOW),
+        ResumeSchedule(agent, ScheduleId(f"sch_{at}"), NOW),
+        replace(firing(f"sch_{at}", DUE, DUE + timedelta(minutes=5), queues=False), overlap=OverlapPolicy.SKIP),
+        backfilling(f"sch_{at}", DUE - timedelta(hours=1), agent),
         CancelSchedule(agent, ScheduleId(f"sch_{at}"), NOW),
         AppendLedger((record(2 * at + 1, agent),)),
         ReleaseAgent(agent, 2, AgentState(), NOW),
@@ -146,15 +152,18 @@ async def test_queries_read_no_whole_tables(sqlite_store):
         await sqlite_store.runs(RunFilter(AGENT.tenant, agent=AGENT))
         await sqlite_store.runs(RunFilter(AGENT.tenant, status=RunStatus.FAILED))
         await sqlite_store.journal(AGENT.tenant, RunId("run_0"))
-        await sqlite_store.schedules(AGENT)
-        await sqlite_store.ticks(ScheduleId("sch_1"))
+        await sqlite_store.schedule(AGENT.tenant, ScheduleId("sch_1"))
+        await sqlite_store.schedules_named([ScheduleId("sch_1"), ScheduleId("sch_2")])
+        for page in ({}, {"agent": AGENT}, {"agent": AGENT, "after": ScheduleId("sch_1")}):
+            await sqlite_store.schedules(ScheduleFilter(AGENT.tenant, **page))
+        await sqlite_store.ticks(ScheduleId("sch_1"), NOW)
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_0")}, {"kind": LedgerKind.RUN}):
             await sqlite_store.ledger(LedgerFilter(AGENT.tenant, **where))
 
     plans = await plans_of(sqlite_store, seen)
 
     assert whole_tables(plans) == []
-    sorting = [each for each in plans if "TEMP B-TREE" in each[0] and "schedule" not in each[1]]
+    sorting = [each for each in plans if "TEMP B-TREE" in each[0]]
     assert [
         each for each in sorting if "RIGHT PART OF ORDER BY" not in each[0]
     ] == []  # records of the same microsecond

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from alembic import command
@@ -12,11 +13,14 @@ from owlclaw_ray.adapters.store import migrations
 from owlclaw_ray.adapters.store.migrating import migrate
 from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.ports.store import ApprovalFilter
+from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus
+from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ports.store import ApprovalFilter, CreateSchedule, PauseSchedule
 from owlclaw_ray.testing import store_family_contract as family
 from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority
 from owlclaw_ray.testing.store_approval_contract import waits
 from owlclaw_ray.testing.store_commands import AGENT, activation, claimed, submission
+from owlclaw_ray.testing.store_schedule_contract import DUE, schedule
 
 
 def differences(connection):
@@ -40,6 +44,7 @@ async def test_the_migrations_lead_to_the_schema(store):
         "runs_awaiting",
         "runs_mergeable",
         "schedules_due",
+        "schedules_open",
     }
 
 
@@ -69,6 +74,21 @@ async def test_runs_that_wait_for_others_are_taken_up_as_interrupted_ones_by_a_v
 
     resumed = await claimed(store, 2)
     assert (resumed.run.awaits, resumed.journal[-1].kind) == ((), EntryKind.RUN_RESUMED)
+
+
+async def test_a_version_without_pauses_finds_paused_schedules_cancelled_and_none_that_it_cannot_read(store):
+    steady = replace(schedule("sch_2"), kind=ScheduleKind.INTERVAL, interval_seconds=60)
+    await store.apply([CreateSchedule(schedule("sch_1"), 9), CreateSchedule(steady, 9)])
+    await store.apply([CreateSchedule(schedule("sch_3"), 9), PauseSchedule(AGENT, ScheduleId("sch_3"), DUE)])
+
+    await store._database.write(downgrade, "0006")
+    await store._database.write(migrate)
+
+    kept = await store.schedules(ScheduleFilter(AGENT.tenant))
+    assert [(each.schedule_id, each.status) for each in kept] == [
+        ("sch_1", ScheduleStatus.ACTIVE),
+        ("sch_3", ScheduleStatus.CANCELLED),
+    ]
 
 
 async def test_runs_that_wait_are_taken_up_as_interrupted_ones_by_a_version_without_approvals(store):

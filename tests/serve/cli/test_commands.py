@@ -150,7 +150,6 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
     assert "completed: 一切正常" in owlclaw("agents", "assistant").output
     assert "机器很闲" in owlclaw("memory", "assistant").output
     assert "remembers nothing yet" in owlclaw("memory", "patient").output
-    assert "0 9 * * * Asia/Shanghai" in owlclaw("schedules", "assistant").output
     servers = owlclaw("mcp", "list").output
     assert "mcp.files.read\n  left out: move: its schema has oneOf" in servers
     assert "web: ConnectError: refused" in servers
@@ -159,7 +158,6 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
         ("agents",),
         ("agents", "assistant"),
         ("memory", "assistant"),
-        ("schedules", "assistant"),
         ("mcp", "list"),
         ("ledger", "query"),
     ):

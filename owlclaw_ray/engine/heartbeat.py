@@ -1,0 +1,160 @@
+"""Heartbeats: whether a run that only looks has anything to think about (R7).
+
+A heartbeat is a firing of a schedule of the kind `heartbeat`, so it is durable and accounted for as every firing is. Before a
+model is called, the sources are asked; nothing new: the run is `skipped`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import orjson
+
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
+from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, BeatSkipped, Heartbeat, Pulse
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
+from owlclaw_ray.domain.tool import Effect, ToolClass
+from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.engine.containment import contained
+from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.run_loop import RunServices
+from owlclaw_ray.ids import ScheduleId, ToolCallId, derived_id
+from owlclaw_ray.ports.store import CancelSchedule, PauseSchedule, ResumeSchedule
+from owlclaw_ray.ports.tools import ToolInvocation
+
+logger = logging.getLogger(__name__)
+
+
+def heartbeat_schedule_id(agent: AgentRef, heartbeat: Heartbeat, number: int = 0) -> ScheduleId:
+    """Return the id of a schedule that makes an agent's heartbeats; `number` counts those before it that are over for good."""
+    digest = derived_id("", agent.tenant, agent.agent_id, str(number))
+    return ScheduleId(f"{_prefix(heartbeat)}{digest}")
+
+
+def _prefix(heartbeat: Heartbeat) -> str:
+    return f"sch_heartbeat_{heartbeat.every_seconds}"
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """Something new is pending: the run with it as its payload, and the pulse if that is dealt with."""
+
+    run: Run
+    pulse: Pulse
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """There is nothing to think about. `command` is what else should become of the schedule, if anything."""
+
+    result: RunResult
+    pulse: Pulse
+    command: PauseSchedule | CancelSchedule | None = None
+
+
+async def look(
+    run: Run, definition: AgentDefinition, state: AgentState, journal: RunJournal, services: RunServices
+) -> Woken | Skipped:
+    """Ask the sources of a heartbeat what is pending, and decide."""
+    now, pulse = services.clock.now(), state.pulse or Pulse()
+    pulse = pulse if pulse.active_at else replace(pulse, active_at=now.timestamp())
+    heartbeat = definition.heartbeat
+    if heartbeat is None or not run.trigger.source.startswith(f"{_prefix(heartbeat)}_"):
+        return _disabled(run, pulse, now)
+    found = await contained(services.tools.run(_question(run, definition, heartbeat)))
+    if found.result.error is not None:
+        return _skipped(BeatSkipped.CHECK_FAILED, found.result.error.message, pulse)
+    events, problems = found.result.content["events"], found.result.content["problems"]
+    for at, problem in enumerate(problems):
+        journal.audit(LedgerKind.WARNING, f"source-{at}", {"what": "event source failed", **problem})
+    if not events:
+        return _nothing(run, heartbeat, replace(pulse, fingerprint=""), now, problems)
+    fingerprint = hashlib.sha256(orjson.dumps(events, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    today = now.date().isoformat()
+    woken = pulse.woken if pulse.day == today else 0
+    if fingerprint == pulse.fingerprint:
+        skipped = _skipped(BeatSkipped.UNCHANGED, "what is pending is what the agent dealt with before", pulse)
+        return _idle(run, heartbeat, skipped, now)
+    if heartbeat.max_per_day is not None and woken >= heartbeat.max_per_day:
+        message = f"{woken} heartbeats woke the agent today, and no more may (heartbeat.max_per_day)"
+        return _skipped(BeatSkipped.DAILY_LIMIT, message, pulse)
+    payload = {**(run.trigger.payload if isinstance(run.trigger.payload, dict) else {}), "events": events}
+    pulse = replace(pulse, fingerprint=fingerprint, active_at=now.timestamp(), day=today, woken=woken + 1)
+    return Woken(replace(run, trigger=replace(run.trigger, payload=payload)), pulse)
+
+
+def _question(run: Run, definition: AgentDefinition, heartbeat: Heartbeat) -> ToolInvocation:
+    call_id = ToolCallId(derived_id("call", run.run_id, "events"))
+    asked = {
+        "sources": [each.value for each in heartbeat.sources],
+        "query": heartbeat.query,
+        "url_variable": heartbeat.url_variable,
+    }
+    return ToolInvocation(
+        call_id=call_id,
+        tool=PENDING_EVENTS,
+        arguments=orjson.dumps(asked).decode(),
+        agent=run.agent,
+        run_id=run.run_id,
+        trigger=run.trigger.kind,
+        effect=Effect.PURE,
+        tool_class=ToolClass.ALONE,
+        timeout=definition.limits.tool_timeout,
+        idempotency_key=call_id,
+    )
+
+
+def _nothing(run: Run, heartbeat: Heartbeat, pulse: Pulse, now: datetime, problems: Sequence[JsonObject]) -> Skipped:
+    if problems:
+        message = f"these sources could not be asked: {', '.join(each['source'] for each in problems)}"
+        return _skipped(BeatSkipped.CHECK_FAILED, message, pulse)
+    names = ", ".join(each.value for each in heartbeat.sources)
+    return _idle(run, heartbeat, _skipped(BeatSkipped.NO_EVENTS, f"nothing is pending ({names})", pulse), now)
+
+
+def _idle(run: Run, heartbeat: Heartbeat, skipped: Skipped, now: datetime) -> Skipped:
+    """Have heartbeats stop if nothing happened for long."""
+    days, pulse = heartbeat.pause_after_idle_days, skipped.pulse
+    if days is None or now.timestamp() - pulse.active_at < timedelta(days=days).total_seconds():
+        return skipped
+    source = ScheduleId(run.trigger.source)
+    logger.info("heartbeats of %s stop: nothing happened for %g days", run.agent, days)
+    return replace(skipped, pulse=replace(pulse, paused=source), command=PauseSchedule(run.agent, source, now))
+
+
+def _disabled(run: Run, pulse: Pulse, now: datetime) -> Skipped:
+    source = ScheduleId(run.trigger.source)
+    skipped = _skipped(BeatSkipped.DISABLED, "the agent's definition has no such heartbeats any more", pulse)
+    return replace(skipped, command=CancelSchedule(run.agent, source, now, run.run_id))
+
+
+def _skipped(why: BeatSkipped, message: str, pulse: Pulse) -> Skipped:
+    return Skipped(RunResult(RunStatus.SKIPPED, error=RunError(why.value, message)), pulse)
+
+
+def after_beat(beat: Woken, result: RunResult, state: AgentState, before: AgentState) -> AgentState:
+    """Return the state after a heartbeat with a model: what the agent did not deal with may wake it again."""
+    fingerprint = beat.pulse.fingerprint
+    if result.status is not RunStatus.COMPLETED:
+        fingerprint = "" if before.pulse is None else before.pulse.fingerprint
+    return replace(state, pulse=replace(beat.pulse, fingerprint=fingerprint))
+
+
+def is_idle_beat(run: Run, result: RunResult) -> bool:
+    """Return whether the run was a heartbeat without anything to do, which its agent need not remember."""
+    return run.trigger.kind is TriggerKind.HEARTBEAT and result.status is RunStatus.SKIPPED
+
+
+def awake(run: Run, state: AgentState, now: datetime) -> tuple[AgentState, ResumeSchedule | None]:
+    """Return the state of an agent that had another run than a heartbeat, and what sets its heartbeats going again."""
+    pulse = state.pulse
+    if pulse is None or run.trigger.kind is TriggerKind.HEARTBEAT:
+        return state, None
+    resume = ResumeSchedule(run.agent, ScheduleId(pulse.paused), now) if pulse.paused else None
+    return replace(state, pulse=replace(pulse, active_at=now.timestamp(), paused="")), resume

@@ -1,0 +1,109 @@
+"""The bodies of new schedules and backfills, checked by hand so that everything of the wrong shape is said at once."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from owlclaw_ray.domain.schedule import OverlapPolicy, ScheduleRequest
+from owlclaw_ray.errors import Problem
+from serve.errors import InvalidRequestError, MalformedJsonError
+
+_OVERLAPS = {each.value: each for each in OverlapPolicy}
+_A_TIME = "a time with its zone, such as 2026-11-03T09:30:00Z"
+
+
+def _time(value: Any) -> datetime:
+    at = datetime.fromisoformat(value)
+    if at.utcoffset() is None:
+        raise ValueError(value)
+    return at
+
+
+def _text(value: Any) -> str:
+    if value.__class__ is not str:
+        raise TypeError(value)
+    return str(value)
+
+
+def _whole(value: Any) -> int:
+    if value.__class__ is not int:
+        raise TypeError(value)
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if value.__class__ not in {int, float} or not math.isfinite(value):
+        raise TypeError(value)
+    return float(value)
+
+
+def _number_or_null(value: Any) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _overlap(value: Any) -> OverlapPolicy:
+    return _OVERLAPS[value]
+
+
+_Read = tuple[Callable[[Any], Any], str]
+_SCHEDULE: dict[str, _Read] = {
+    "focus": (_text, "a text"),
+    "at": (_time, _A_TIME),
+    "delay_seconds": (_number, "a number of seconds"),
+    "interval_seconds": (_whole, "a whole number of seconds"),
+    "cron_expression": (_text, "a text"),
+    "timezone": (_text, "an IANA zone, such as Asia/Shanghai"),
+    "jitter_seconds": (_whole, "a whole number of seconds"),
+    "overlap": (_overlap, f"one of {', '.join(_OVERLAPS)}"),
+    "catch_up_seconds": (_number_or_null, "a number of seconds, or null"),
+}
+_BACKFILL: dict[str, _Read] = {"since": (_time, _A_TIME), "until": (_time, _A_TIME)}
+
+
+def parse_schedule(body: bytes) -> ScheduleRequest:
+    """Return what a body asks for; raises MalformedJsonError, or InvalidRequestError with every field that is wrong."""
+    return ScheduleRequest(**_read(body, _SCHEDULE, ("focus",)))
+
+
+def parse_backfill(body: bytes) -> tuple[datetime, datetime]:
+    """Return from when to when; raises as parse_schedule."""
+    found = _read(body, _BACKFILL, tuple(_BACKFILL))
+    return found["since"], found["until"]
+
+
+def _read(body: bytes, fields: dict[str, _Read], required: Sequence[str]) -> dict[str, Any]:
+    try:
+        parsed = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError as error:
+        raise MalformedJsonError.at(error) from None
+    if not isinstance(parsed, dict):
+        raise InvalidRequestError([Problem("body", "must be a JSON object", f"with {', '.join(fields)}")])
+    problems = [_unknown(name, fields) for name in parsed if name not in fields]
+    problems += [Problem(f"body.{name}", "is missing", fields[name][1]) for name in required if name not in parsed]
+    found: dict[str, Any] = {}
+    for name, (read, right) in fields.items():
+        if name in parsed:
+            try:
+                found[name] = read(parsed[name])
+            except (ValueError, TypeError, KeyError):
+                problems.append(Problem(f"body.{name}", f"is {_shown(parsed[name])}", right))
+    if problems:
+        raise InvalidRequestError(problems)
+    return found
+
+
+def _unknown(name: str, fields: dict[str, _Read]) -> Problem:
+    close = difflib.get_close_matches(name, fields, 1)
+    hint = f"did you mean {close[0]}?" if close else f"known fields: {', '.join(fields)}"
+    return Problem(f"body.{name}", "unknown field", hint)
+
+
+def _shown(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 80 else f"{text[:80]}…"

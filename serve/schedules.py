@@ -1,0 +1,190 @@
+"""/v1/schedules: the schedules of agents, and what became of their times."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import AwareDatetime
+from starlette.requests import Request
+from starlette.responses import Response
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
+from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ports.schedules import Timetable
+from serve import openapi
+from serve.agents import AgentPath
+from serve.representations import backfill_body, json_response, schedule_body, schedules_body, ticks_body
+from serve.schedule_request import parse_backfill, parse_schedule
+from serve.tenancy import agent_of, tenant_of
+from serve.trigger_request import parse_idempotency_key
+
+SchedulePath = Annotated[str, Path(description="A schedule's id.", examples=["sch_01kaexample"])]
+StatusQuery = Annotated[ScheduleStatus | None, Query(description="Only those that stand like this.")]
+AfterQuery = Annotated[str | None, Query(description="Go on after this schedule: the `next_after` of the page before.")]
+LimitQuery = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
+
+BACKFILL_DESCRIPTION = """Queue a run for each due time from `since` to `until`, both included and past, that has none: 1,000 at most.
+
+However often it is asked, no due time gets a second run."""
+PAUSE_DESCRIPTION = "Its times pass without runs from now on. They are accounted for as skipped when it goes on."
+CANCEL_DESCRIPTION = "It never fires again. Its queued runs are cancelled, and a running one is asked to end."
+
+
+class Schedules:
+    """The resource of schedules."""
+
+    def __init__(self, timetable: Timetable) -> None:
+        self._timetable = timetable
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = APIRouter(prefix="/v1", tags=["schedules"], default_response_class=Response)
+        router.add_api_route(
+            "/schedules",
+            self.listing,
+            summary="Schedules, by agent, oldest first",
+            response_model=None,
+            responses={200: openapi.answer("Schedules", wire.Schedules), **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/agents/{agent}/schedules",
+            self.of_agent,
+            summary="An agent's schedules, oldest first",
+            response_model=None,
+            responses={200: openapi.answer("Schedules", wire.Schedules), **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/agents/{agent}/schedules",
+            self.create,
+            methods=["POST"],
+            status_code=201,
+            summary="A new schedule",
+            response_model=None,
+            openapi_extra=openapi.SCHEDULE_OPERATION,
+            responses={
+                201: openapi.answer("It is stored", wire.Schedule),
+                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
+            },
+        )
+        router.add_api_route(
+            "/schedules/{schedule_id}",
+            self.one,
+            summary="A schedule",
+            response_model=None,
+            responses={200: openapi.answer("The schedule", wire.Schedule), **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/schedules/{schedule_id}/ticks",
+            self.ticks,
+            summary="What became of a schedule's times, newest first",
+            response_model=None,
+            responses={200: openapi.answer("Ticks", wire.Ticks), **openapi.problems(404, 422, 500, 503)},
+        )
+        for verb, endpoint, summary, description in (
+            ("pause", self.pause, "Pause a schedule", PAUSE_DESCRIPTION),
+            ("resume", self.resume, "Have a paused schedule go on", ""),
+            ("cancel", self.cancel, "Cancel a schedule", CANCEL_DESCRIPTION),
+        ):
+            router.add_api_route(
+                f"/schedules/{{schedule_id}}/{verb}",
+                endpoint,
+                methods=["POST"],
+                summary=summary,
+                description=description or None,
+                response_model=None,
+                responses={
+                    200: openapi.answer("The schedule as it stands", wire.Schedule),
+                    **openapi.problems(404, 409, 422, 500, 503),
+                },
+            )
+        router.add_api_route(
+            "/schedules/{schedule_id}/backfill",
+            self.backfill,
+            methods=["POST"],
+            summary="Runs for past times of a schedule",
+            description=BACKFILL_DESCRIPTION,
+            response_model=None,
+            openapi_extra=openapi.BACKFILL_OPERATION,
+            responses={
+                200: openapi.answer("What it did", wire.Backfill),
+                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
+            },
+        )
+        return router
+
+    async def listing(
+        self,
+        request: Request,
+        agent: Annotated[str | None, Query(description="Only this agent's.", examples=["assistant"])] = None,
+        status: StatusQuery = None,
+        after: AfterQuery = None,
+        limit: LimitQuery = 100,
+    ) -> Response:
+        """Return schedules, those done and cancelled too unless a status is asked for."""
+        ref = None if agent is None else agent_of(request, agent)
+        return await self._page(ScheduleFilter(tenant_of(request), ref, status, _id_or_none(after), limit))
+
+    async def of_agent(
+        self,
+        request: Request,
+        agent: AgentPath,
+        status: StatusQuery = None,
+        after: AfterQuery = None,
+        limit: LimitQuery = 100,
+    ) -> Response:
+        """Return the agent's schedules."""
+        ref = agent_of(request, agent)
+        return await self._page(ScheduleFilter(tenant_of(request), ref, status, _id_or_none(after), limit))
+
+    async def create(self, request: Request, agent: AgentPath) -> Response:
+        """Store a schedule; with the Idempotency-Key of an earlier request, return what that one made."""
+        key, asked = parse_idempotency_key(request), parse_schedule(await request.body())
+        stored = await self._timetable.create(agent_of(request, agent), asked, idempotency_key=key)
+        return json_response(schedule_body(stored), 201, {"Location": f"/v1/schedules/{stored.schedule_id}"})
+
+    async def one(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Return the schedule."""
+        return json_response(schedule_body(await self._timetable.schedule(tenant_of(request), ScheduleId(schedule_id))))
+
+    async def ticks(
+        self,
+        request: Request,
+        schedule_id: SchedulePath,
+        before: Annotated[
+            AwareDatetime | None,
+            Query(description="Only due times before this one: the `next_before` of the page before."),
+        ] = None,
+        limit: LimitQuery = 100,
+    ) -> Response:
+        """Return ticks."""
+        moment: datetime | None = before
+        found = await self._timetable.ticks(tenant_of(request), ScheduleId(schedule_id), moment, limit)
+        return json_response(ticks_body(found, limit))
+
+    async def pause(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Pause the schedule. Doing it again changes nothing."""
+        return json_response(schedule_body(await self._timetable.pause(tenant_of(request), ScheduleId(schedule_id))))
+
+    async def resume(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Have the schedule go on. Doing it again changes nothing."""
+        return json_response(schedule_body(await self._timetable.resume(tenant_of(request), ScheduleId(schedule_id))))
+
+    async def cancel(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Cancel the schedule. Doing it again changes nothing."""
+        return json_response(schedule_body(await self._timetable.cancel(tenant_of(request), ScheduleId(schedule_id))))
+
+    async def backfill(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Queue what is missing."""
+        since, until = parse_backfill(await request.body())
+        done = await self._timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
+        return json_response(backfill_body(done))
+
+    async def _page(self, where: ScheduleFilter) -> Response:
+        return json_response(schedules_body(await self._timetable.schedules(where), where.limit))
+
+
+def _id_or_none(text: str | None) -> ScheduleId | None:
+    return None if text is None else ScheduleId(text)

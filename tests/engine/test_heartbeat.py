@@ -1,0 +1,347 @@
+"""Heartbeats, over a real store and the real engine; what the sources say is the test's."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind, Heartbeat
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus, TickOutcome
+from owlclaw_ray.domain.tool import ToolError, ToolResult
+from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.ports.store import LedgerFilter, RunFilter
+from owlclaw_ray.ports.tools import ToolOutcome
+from tests.engine.world import Definitions, World, new_stores
+
+SOLO = AgentRef.parse("solo")
+RUNS = RunFilter(DEFAULT_TENANT, SOLO, limit=100_000)
+DAY = 86_400
+
+
+class Beating(World):
+    """A world in which `solo` has heartbeats, and the sources say what `events` and `problems` hold."""
+
+    def __init__(self, stores, heartbeat):
+        definitions = Definitions()
+        definitions._all["solo"] = replace(definitions.load("solo"), heartbeat=heartbeat)
+        super().__init__(*stores, definitions=definitions)
+        self.events, self.problems, self.failure = [], [], None
+        self.requests, self.asked = [], 0
+        self.reply = self.answer_model
+
+    @property
+    def runtime(self):
+        return self.nodes[0].runtime
+
+    @property
+    def store(self):
+        return self.nodes[0].gate
+
+    def set(self, heartbeat):
+        solo: AgentDefinition = self.definitions.load("solo")
+        self.definitions._all["solo"] = replace(solo, heartbeat=heartbeat)
+
+    async def begin(self):
+        await self.nodes[0].start()
+        assert await self.runtime.heartbeats.tick() == 1
+        return self
+
+    async def beat(self, times=1, seconds=300):
+        """Let that many heartbeats come, and deal with what they need."""
+        for _ in range(times):
+            self.pass_time(seconds)
+            await self.runtime.bell.ring_all()
+            await self.rest()
+
+    def pass_time(self, seconds):
+        """Move the time of day on; what sleeps goes on sleeping, which is nothing but the Directory."""
+        self.clock._start += timedelta(seconds=seconds)
+
+    async def rest(self):
+        await self.clock.settle()
+        while self.tools or self.models.pending:
+            for call in tuple(self.tools):
+                assert call.invocation.tool == PENDING_EVENTS
+                self.asked += 1
+                content = {"events": list(self.events), "problems": list(self.problems)}
+                result = ToolResult(call.invocation.call_id, None if self.failure else content, self.failure)
+                call.answer.set_result(ToolOutcome(result, 1))
+            for call in tuple(self.models.pending):
+                self.requests.append(call.request)
+                self.reply(call)
+            await self.clock.settle()
+
+    async def outcomes(self):
+        """What became of all runs of heartbeats, oldest first: their status, or why they were skipped."""
+        runs = [run for run in await self.store.runs(RUNS) if run.trigger.kind is TriggerKind.HEARTBEAT]
+        return [
+            run.result.error.type if run.status is RunStatus.SKIPPED else run.status.value for run in reversed(runs)
+        ]
+
+    async def schedules(self):
+        return list(await self.store.schedules(ScheduleFilter(DEFAULT_TENANT, SOLO)))
+
+
+@pytest.fixture
+def world(stores):
+    return Beating(stores, Heartbeat())
+
+
+MAIL = {"source": "inbox", "pending": [{"id": "m1"}]}
+ORDER = {"source": "events.orders", "pending": 3}
+
+
+async def test_a_heartbeat_without_events_is_skipped_with_its_reason_in_the_ledger_and_no_model(world):
+    await world.begin()
+    await world.beat(3)
+
+    records = [each.record for each in await world.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.RUN))]
+    assert await world.outcomes() == ["no_events"] * 3
+    assert [(each.data["status"], each.data["error"]["type"]) for each in records] == [("skipped", "no_events")] * 3
+    assert (world.requests, world.asked) == ([], 3)
+    await world.end()
+
+
+async def test_what_is_pending_wakes_the_agent_once_and_what_is_new_again(world):
+    await world.begin()
+    seen = []
+    for events in ([MAIL], [MAIL], [MAIL, ORDER], [], [MAIL, ORDER]):
+        world.events = events
+        await world.beat()
+        seen.append((await world.outcomes())[-1])
+
+    assert seen == ["completed", "unchanged", "completed", "no_events", "completed"]
+    assert "m1" in world.requests[0].messages[0].content
+    assert len(world.requests) == 3
+    await world.end()
+
+
+async def test_a_heartbeat_that_failed_to_think_wakes_the_agent_again(world):
+    await world.begin()
+    world.events = [MAIL]
+    world.reply = lambda call: world.fail_model(call, "refused")
+    await world.beat()
+    world.reply = world.answer_model
+    await world.beat(2)
+
+    assert await world.outcomes() == ["failed", "completed", "unchanged"]
+    await world.end()
+
+
+async def test_the_system_prompt_of_a_heartbeat_is_that_of_other_triggers(world):
+    await world.begin()
+    world.nodes[0].submit(SOLO, "by hand")
+    await world.rest()
+    world.events = [MAIL]
+    await world.beat()
+
+    by_hand, beating = world.requests
+    assert beating.system == by_hand.system
+    assert beating.tools == by_hand.tools
+    await world.end()
+
+
+async def test_no_more_heartbeats_wake_the_agent_in_a_day_than_it_is_given(stores):
+    world = await Beating(stores, Heartbeat(max_per_day=2)).begin()
+    for number in range(4):
+        world.events = [{"source": "queue", "pending": number + 1}]
+        await world.beat()
+    world.pass_time(DAY)
+    await world.beat()
+
+    assert await world.outcomes() == ["completed", "completed", "daily_limit", "daily_limit", "completed"]
+    await world.end()
+
+
+async def test_heartbeats_stop_when_nothing_happens_for_long_and_go_on_with_the_next_run(stores):
+    world = await Beating(stores, Heartbeat(every_seconds=3_600, pause_after_idle_days=1)).begin()
+    await world.beat(30, seconds=3_600)
+    stopped = len(await world.outcomes())
+    [paused] = await world.schedules()
+
+    world.nodes[0].submit(SOLO, "good morning")
+    await world.rest()
+    [active] = await world.schedules()
+    await world.beat(2, seconds=3_600)
+
+    assert 24 <= stopped <= 26
+    assert (paused.status, active.status) == (ScheduleStatus.PAUSED, ScheduleStatus.ACTIVE)
+    assert len(await world.outcomes()) == stopped + 2
+    assert len(world.requests) == 1
+    await world.end()
+
+
+async def test_an_unchanged_state_is_no_news_that_would_keep_heartbeats_going(stores):
+    world = await Beating(stores, Heartbeat(every_seconds=3_600, pause_after_idle_days=1)).begin()
+    world.events = [MAIL]
+    await world.beat(40, seconds=3_600)
+
+    [schedule] = await world.schedules()
+    assert schedule.status is ScheduleStatus.PAUSED
+    assert set((await world.outcomes())[1:]) == {"unchanged"}
+    await world.end()
+
+
+async def test_a_definition_that_gives_heartbeats_up_ends_them_and_one_that_takes_them_up_again_has_new_ones(world):
+    await world.begin()
+    await world.beat()
+    world.set(None)
+    assert await world.runtime.heartbeats.tick() == 0
+    await world.beat(3)
+    [over] = await world.schedules()
+    world.set(Heartbeat())
+    assert await world.runtime.heartbeats.tick() == 1
+    await world.beat(2)
+
+    assert await world.outcomes() == ["no_events", "disabled", "no_events", "no_events"]
+    assert over.status is ScheduleStatus.CANCELLED
+    assert [each.status for each in await world.schedules()] == [ScheduleStatus.CANCELLED, ScheduleStatus.ACTIVE]
+    await world.end()
+
+
+async def test_another_interval_takes_the_place_of_the_one_before_it(world):
+    await world.begin()
+    await world.beat()
+    world.set(Heartbeat(every_seconds=600))
+    assert await world.runtime.heartbeats.tick() == 1
+    await world.beat(4)
+
+    kinds = {each.interval_seconds: (each.kind, each.status) for each in await world.schedules()}
+    assert kinds == {
+        300: (ScheduleKind.HEARTBEAT, ScheduleStatus.CANCELLED),
+        600: (ScheduleKind.HEARTBEAT, ScheduleStatus.ACTIVE),
+    }
+    assert (await world.outcomes()).count("disabled") == 1
+    await world.end()
+
+
+async def test_agents_with_keys_have_heartbeats_of_their_own_once_they_are_there(world):
+    await world.begin()
+    world.nodes[0].submit(AgentRef.parse("solo:1"), "hello")
+    await world.rest()
+
+    assert await world.runtime.heartbeats.tick() == 1
+    assert await world.runtime.heartbeats.tick() == 0
+    found = await world.store.schedules(ScheduleFilter(DEFAULT_TENANT))
+    assert sorted(str(each.agent) for each in found) == ["solo", "solo:1"]
+    await world.end()
+
+
+async def test_sources_that_fail_wake_nobody_and_are_told_in_the_ledger(world):
+    await world.begin()
+    world.problems = [{"source": "events.orders", "message": "OSError: gone"}]
+    await world.beat()
+    world.failure = ToolError("timeout", "too slow", retryable=True)
+    await world.beat()
+    world.failure, world.events = None, [MAIL]
+    await world.beat()
+
+    warnings = await world.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING))
+    assert await world.outcomes() == ["check_failed", "check_failed", "completed"]
+    assert [each.record.data["source"] for each in warnings] == ["events.orders"] * 2
+    await world.end()
+
+
+async def test_heartbeats_without_events_leave_no_trace_in_what_the_agent_remembers(world):
+    await world.begin()
+    world.nodes[0].submit(SOLO, "by hand")
+    await world.rest()
+    await world.beat(9)
+
+    record = await world.store.agent(SOLO)
+    assert (record.state.runs, len(record.state.recent_outcomes)) == (1, 1)
+    await world.end()
+
+
+async def test_an_idle_agent_for_thirty_days_costs_no_model_call_and_every_look_is_in_the_ledger(stores):
+    rarely = Heartbeat(every_seconds=14_400, pause_after_idle_days=None)
+    world = await Beating(stores, rarely).begin()
+    await world.beat(30 * 6, seconds=14_400)
+
+    [schedule] = await world.schedules()
+    ticks = await world.store.ticks(schedule.schedule_id)
+    told = await world.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.RUN, limit=10_000))
+    assert world.requests == []
+    assert [(each.record.data["status"], each.record.data["error"]["type"]) for each in told] == [
+        ("skipped", "no_events")
+    ] * 180
+    assert len(ticks) == len([tick for tick in ticks if tick.outcome is not TickOutcome.SKIPPED]) == 180
+    await world.end()
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def own_stores():
+    database, stores = new_stores()
+    yield database, stores
+    database._engine.dispose()
+
+
+names = st.sampled_from(["inbox", "queue", "schedules", "database", "events.orders"])
+pending = st.recursive(
+    st.integers(1, 9) | st.text(min_size=1, max_size=9), lambda inner: st.lists(inner, min_size=1), max_leaves=4
+)
+events_of = st.lists(st.fixed_dictionaries({"source": names, "pending": pending}), max_size=3)
+sources = st.lists(st.sampled_from(EventSourceKind), min_size=1, unique=True).map(tuple)
+examples = settings(max_examples=100, deadline=None)
+
+
+async def _one_beat(stores, heartbeat, events, before=()):
+    world = await Beating(stores, heartbeat).begin()
+    for each in before:
+        world.events = each
+        await world.beat(seconds=heartbeat.every_seconds)
+    world.events, asked, thought = events, world.asked, len(world.requests)
+    await world.beat(seconds=heartbeat.every_seconds)
+    outcome = (await world.outcomes())[-1]
+    records = await world.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.RUN, limit=100))
+    await world.end()
+    return outcome, world.asked - asked, world.requests[thought:], records[-1].record.data
+
+
+heartbeats = st.builds(Heartbeat, every_seconds=st.integers(60, 86_400), sources=sources)
+
+
+@pytest.mark.property
+@examples
+@given(heartbeat=heartbeats, before=st.lists(events_of, max_size=1))
+def test_property_14_a_heartbeat_without_events_ends_as_skipped_without_a_model_call(
+    runner, own_stores, heartbeat, before
+):
+    outcome, asked, requests, told = runner.run(_one_beat(own_stores, heartbeat, [], before))
+
+    assert (outcome, asked, requests) == ("no_events", 1, [])
+    assert (told["status"], told["error"]["type"], told["turns"]) == ("skipped", "no_events", 0)
+
+
+@pytest.mark.property
+@examples
+@given(heartbeat=heartbeats, before=st.lists(events_of, max_size=1), events=events_of.filter(bool))
+def test_property_15_a_heartbeat_with_new_events_is_a_whole_run_with_a_model_that_sees_them(
+    runner, own_stores, heartbeat, before, events
+):
+    outcome, asked, requests, told = runner.run(_one_beat(own_stores, heartbeat, events, before))
+
+    dealt_with = [each for each in before if each]
+    if before and before[-1] == events and dealt_with:
+        assert (outcome, requests) == ("unchanged", [])
+        return
+    assert (outcome, asked, told["turns"], len(requests)) == ("completed", 1, 1, 1)
+    assert all(each["source"] in requests[0].messages[0].content for each in events)
+
+
+def test_thirty_days_are_what_is_waited_for_by_default():
+    assert timedelta(days=Heartbeat().pause_after_idle_days) == timedelta(days=30)
+    assert Heartbeat().every_seconds == 300
