@@ -18,6 +18,7 @@ EXTRAS: Mapping[str, str] = {
     "tracing": "tracing",
     "load": "bench",
     "startup": "",
+    "memory": "",
     "peers": "peers",
     "chaos": "",
 }
@@ -38,7 +39,7 @@ class Suite:
 SUITES: Mapping[str, Suite] = {
     "smoke": Suite(("runs", "ingress"), Size.SMOKE, "whether everything works, in two minutes"),
     "full": Suite(
-        ("runs", "ingress", "fleet", "activation", "tools", "models", "growth", "tracing", "load", "startup"),
+        ("runs", "ingress", "fleet", "activation", "tools", "models", "growth", "tracing", "load", "startup", "memory"),
         Size.FULL,
         "all questions about OwlClaw alone",
     ),
