@@ -170,7 +170,7 @@ def problems(folder: Path, told: Told) -> tuple[list[str], int, int]:
     found = [f"degraded: {recall.reason}"] if recall.degraded else []
     found += [f"a broken entry: {each}" for each in store.files.stats(AGENT).problems]
     everything = [*active, *archived]
-    ids = Counter(memory.memory_id for memory in everything)
+    ids = Counter(each for memory in everything for each in (memory.memory_id, *memory.merged))
     found += [f"{memory_id} is there {count} times" for memory_id, count in ids.items() if count > 1]
     holders = {each: memory for memory in everything for each in (memory.memory_id, *memory.merged)}
     found += [f"call {number} is lost" for number in sorted(told.remembered) if call_id(number) not in holders]

@@ -30,7 +30,8 @@ ARCHIVE_HEADER = """# Archived memories
 """
 MERGED_IDS = 20
 """How many of the ids that were merged into a memory stay with it: more than calls that can still be repeated."""
-_HEADINGS = re.compile(rb"^## (mem_[^\s]+) ", re.MULTILINE)
+_IDS = re.compile(rb"^(?:## |merged: )(mem_.*)$", re.MULTILINE)
+_ID = re.compile(rb"mem_[^\s,]+")
 _REPORTED = 5
 _TRIES = 5
 
@@ -150,6 +151,7 @@ class MemoryFile:
                 self._rewrite(self._archive, partial(_without, ids={memory_id}))
             if active is not None:
                 self._rewrite(self._active, partial(_without, ids={memory_id}))
+            self._archive.forget()
             return memory
 
     def archive(self, memory_ids: Collection[MemoryId]) -> tuple[Memory, ...]:
@@ -193,9 +195,9 @@ class MemoryFile:
             return earlier
         if memory_id not in self._archived_ids.now():
             return None
-        archived = self._archive.load().by_id.get(memory_id)
+        memories = self._archive.load().memories
         self._archive.forget()
-        return archived
+        return next((each for each in memories if memory_id in {each.memory_id, *each.merged}), None)
 
     def _add(self, memory: Memory, key: bytes) -> Memory:
         entry = render(memory)
@@ -252,6 +254,7 @@ class MemoryFile:
             expired = {each.memory_id for each in file.load().memories if is_expired(each, now, self._limits)}
             if expired:
                 self._rewrite(file, partial(_without, ids=expired))
+        self._archive.forget()
 
     def _move(self, chosen: frozenset[MemoryId]) -> tuple[Memory, ...]:
         """Put the memories into the archive, then take them out of MEMORY.md: a crash in between leaves them in both."""
@@ -275,7 +278,7 @@ class MemoryFile:
 
 
 class _ArchivedIds:
-    """The ids in the archive, without what they say: it grows without end, and is mostly asked whether it has an id."""
+    """The ids in the archive, merged ones included, without what they say: it grows without end, and few ask for an entry."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -295,7 +298,8 @@ class _ArchivedIds:
             with self._path.open("rb") as file:
                 file.seek(self._size)
                 added = file.read()
-            self._ids |= {MemoryId(each.decode("utf-8", "replace")) for each in _HEADINGS.findall(added)}
+            found = (each for line in _IDS.findall(added) for each in _ID.findall(line))
+            self._ids |= {MemoryId(each.decode("utf-8", "replace")) for each in found}
             self._inode, self._size, self._modified = status.st_ino, self._size + len(added), status.st_mtime_ns
         return self._ids
 

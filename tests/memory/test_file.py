@@ -288,6 +288,16 @@ def test_what_is_archived_is_not_remembered_again_by_its_id(tmp_path):
     assert file.archived() == (memory(1, "likes tea"),)
 
 
+def test_what_was_merged_into_an_archived_memory_is_not_remembered_again(tmp_path):
+    file = open_file(tmp_path)
+    file.append(memory(1, "the customer likes tea"))
+    merged = file.append(memory(2, "The customer likes tea!"))
+    file.archive(["mem_1"])
+    assert open_file(tmp_path).append(memory(2, "The customer likes tea!")) == merged
+    assert contents(file) == []
+    assert file.append(memory(3, "The customer likes tea!")).count == 1
+
+
 def test_a_crash_between_the_two_files_of_archiving_leaves_no_double(tmp_path):
     file = open_file(tmp_path)
     for number in range(4):

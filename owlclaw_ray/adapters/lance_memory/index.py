@@ -78,9 +78,13 @@ class MemoryIndex:
         """
 
         def catch_up_and_search(table: MemoryTable) -> Hits:
+            before = self._known(table).version
             self._agree(table, document)
             if vector is not None:
                 self._embed_bare(table, document, go_on)
+            if self._contents.version != before and table.is_untidy(is_idle=False):
+                with self._lock:
+                    table.optimize()
             return table.search(query, vector, tags)
 
         return self._use(catch_up_and_search)
@@ -202,7 +206,10 @@ class MemoryIndex:
             contents = self._known(table)
             new = [memory for memory in batch if memory.memory_id not in contents.rows]
             self._write(table, (), new, vectors)
-            self._set_vectors(table, [memory for memory in batch if memory.memory_id in contents.bare], vectors)
+            bare = [memory for memory in batch if memory.memory_id in contents.bare]
+            self._set_vectors(table, bare, vectors)
+            if not new and not bare:
+                contents.generation = -1
 
     def _embed_bare(self, table: MemoryTable, document: Snapshot, go_on: Callable[[], bool]) -> None:
         """Embed what has no vector, a few at a time; each few are kept whatever happens next."""

@@ -133,6 +133,15 @@ def test_the_index_is_reopened_after_many_writes(store, monkeypatch):
     assert len(sessions) >= 2
 
 
+def test_an_index_that_a_recall_makes_anew_knows_all_words(store, tmp_path):
+    for number in range(table.MOST_UNINDEXED):
+        with store.files.file(TRADER) as file:
+            file.append(memory(number, f"fact number{number}"))
+    assert recalled(store, "number77", 1) == ["fact number77"]
+    assert store._index(TRADER)._table._table.index_stats("text_idx").num_unindexed_rows == 0
+    assert recalled(store, "number78", 1) == ["fact number78"]
+
+
 def test_indexes_that_were_used_are_let_go_when_there_are_too_many(store, monkeypatch):
     monkeypatch.setattr(module, "_OPEN_MEMORIES", 4)
     for number in range(12):
