@@ -12,6 +12,7 @@ from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import McpOptions
 
@@ -28,6 +29,7 @@ class WorkerPlan:
     """`auto`, `none` or `local`."""
     namespace: str
     log: LogPlan = field(default_factory=LogPlan)
+    memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
     host_tools: HostTools = field(default_factory=HostTools)
     has_mcp: bool = False
     """Whether its node has a pool of MCP servers."""

@@ -16,7 +16,6 @@ from actors.mcp_link import McpLink
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
-from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.engine.batching import Batcher
@@ -25,6 +24,7 @@ from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId
+from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.tools.arguments import argument_problems
@@ -176,7 +176,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         watch=keeper,
         dispatcher=dispatcher,
         definitions=definitions,
-        memories_of=LanceMemory(plan.data_dir, None, clock).memories,
+        memories_of=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits).memories,
         artifacts=ArtifactFolder(plan.data_dir),
         health_of=PartsHealth(plan.namespace),
         argument_problems=argument_problems,

@@ -173,7 +173,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     configure(plan.log)
     clock = SystemClock()
     app = application(plan.app_path, Path(plan.app_folder))
-    memory = LanceMemory(Path(plan.data_dir), _embedder(plan.embedder), clock)
+    memory = LanceMemory(Path(plan.data_dir), _embedder(plan.embedder), clock, plan.memory_limits)
     schedules = KeeperSchedules(Named(KEEPER, plan.namespace))
     builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
     beginnings = Beginnings(Path(plan.data_dir), clock)

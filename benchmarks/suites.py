@@ -19,6 +19,7 @@ EXTRAS: Mapping[str, str] = {
     "tracing": "tracing",
     "load": "bench",
     "startup": "",
+    "memory": "",
     "peers": "peers",
     "chaos": "",
 }
@@ -51,6 +52,7 @@ SUITES: Mapping[str, Suite] = {
             "tracing",
             "load",
             "startup",
+            "memory",
         ),
         Size.FULL,
         "all questions about OwlClaw alone",

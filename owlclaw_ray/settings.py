@@ -10,6 +10,7 @@ import ipaddress
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -29,6 +30,7 @@ from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
@@ -181,6 +183,24 @@ class MemorySettings(_Section):
 
     embedder: Literal["auto", "none", "local"] = "auto"
     """`auto`: the local one if it is installed, else full text only."""
+    max_memories: Count = MemoryLimits().memories
+    """Of one agent, beyond which the oldest are archived."""
+    max_bytes: Count = MemoryLimits().size
+    """Of one agent's MEMORY.md, beyond which the old ones are archived."""
+    archive_after_days: Annotated[float, Field(gt=0, le=36_500)] = MemoryLimits().stale_after.days
+    """What is older leaves a file that is too large, before anything else does."""
+    retention_days: Annotated[float, Field(ge=0, le=36_500)] = 0.0
+    """After so long memories are removed for good, from the archive too; 0: never."""
+
+    @property
+    def limits(self) -> MemoryLimits:
+        """The limits of each agent."""
+        return MemoryLimits(
+            self.max_memories,
+            self.max_bytes,
+            timedelta(days=self.archive_after_days),
+            timedelta(days=self.retention_days) if self.retention_days else None,
+        )
 
 
 class ScheduleSettings(_Section):

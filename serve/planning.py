@@ -24,6 +24,7 @@ def plan_of(
             embedder=settings.memory.embedder,
             namespace=NAMESPACE,
             log=LogPlan(settings.log.level, settings.log.format),
+            memory_limits=settings.memory.limits,
             host_tools=settings.host_tools,
             has_mcp=settings.mcp_options is not None,
         ),

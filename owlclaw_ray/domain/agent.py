@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -18,6 +19,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
 
 _DEFINITION = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\w.@=+-]{1,128}")
+_LONGEST_FOLDER = 200
 INTERNAL = "internal."
 """How the names of the runtime's own tools beside the built-in ones begin."""
 RECENT_OUTCOMES = 5
@@ -66,11 +68,25 @@ class AgentRef:
 
     @property
     def folder(self) -> str:
-        """The agent's folder below `data_dir/agents`, safe on any file system: `<tenant>/<agent>` percent-encoded."""
-        return f"{quote(self.tenant, safe='')}/{quote(self.agent_id, safe='')}"
+        """The agent's folder below `data_dir/agents`, safe on any file system: `<tenant>/<agent>` percent-encoded.
+
+        A name that is too long for a file system ends in a digest of the whole.
+        """
+        return f"{_folder_name(self.tenant)}/{_folder_name(self.agent_id)}"
 
     def __str__(self) -> str:
         return self.agent_id if self.tenant == DEFAULT_TENANT else f"{self.tenant}/{self.agent_id}"
+
+
+def _folder_name(name: str) -> str:
+    encoded = quote(name, safe="")
+    if not encoded.strip("."):
+        return encoded.replace(".", "%2E") or "%"
+    if len(encoded) <= _LONGEST_FOLDER:
+        return encoded
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    beginning = re.sub("%[0-9A-F]?$", "", encoded[: _LONGEST_FOLDER - len(digest) - 2])
+    return f"{beginning}%~{digest}"
 
 
 class Isolation(Enum):

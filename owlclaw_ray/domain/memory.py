@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
 
 
@@ -17,7 +18,13 @@ class Memory:
     tags: tuple[str, ...]
     created_at: datetime
     run_id: str = ""
-    """The run that stored it; empty for one that a person wrote. Memories of one run are each other's session."""
+    """The run that stored it; empty for one that a person wrote."""
+    session: str = ""
+    """The conversation it belongs to, if that is more than its run."""
+    count: int = 1
+    """How often it was remembered: near-duplicates are stored once."""
+    merged: tuple[MemoryId, ...] = ()
+    """The last near-duplicates that are counted here, so that each counts once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +44,19 @@ class Recall:
     """Whether the index was unusable and MEMORY.md was searched word by word instead."""
     reason: str = ""
     """Why it is degraded."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """How much one agent remembers."""
+
+    active: int
+    archived: int
+    file_bytes: int
+    """Of MEMORY.md."""
+    archive_bytes: int
+    index_bytes: int
+    oldest: datetime | None
+    newest: datetime | None
+    problems: tuple[Problem, ...]
+    """Entries that could not be read as they were meant, each with its file and line. They are kept as they stand."""

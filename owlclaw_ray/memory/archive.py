@@ -1,50 +1,57 @@
-"""Which memories leave MEMORY.md when it grows too large."""
+"""Which memories leave MEMORY.md when it grows too large, and which leave for good."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from owlclaw_ray.memory.markdown import Block
+from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.markdown import Block, Document
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveLimits:
-    """How much one agent keeps active."""
+class MemoryLimits:
+    """How much one agent keeps active, and how long it keeps anything."""
 
     memories: int = 10_000
     size: int = 10 * 1024 * 1024
     """Bytes of MEMORY.md."""
     stale_after: timedelta = timedelta(days=90)
     """A file that is too large first loses everything older than this."""
+    retention: timedelta | None = None
+    """What is older is removed for good, from the archive too; None: nothing is."""
 
 
-def choose_for_archive(blocks: Sequence[Block], size: int, now: datetime, limits: ArchiveLimits) -> frozenset[int]:
-    """Return the positions of the blocks to archive so that both limits hold: none while they hold.
+def choose_for_archive(document: Document, size: int, now: datetime, limits: MemoryLimits) -> frozenset[MemoryId]:
+    """Return the memories to archive so that both limits hold: none while they hold.
 
     The oldest leave first. A hundredth of a limit is freed beyond the need, so that the file is not rewritten for every
     new memory.
     """
-    if size <= limits.size and sum(block.memory is not None for block in blocks) <= limits.memories:
+    surplus = len(document.by_id) - limits.memories
+    if size <= limits.size and surplus <= 0:
         return frozenset()
-    oldest_first = sorted(
-        (block.memory.created_at, number) for number, block in enumerate(blocks) if block.memory is not None
-    )
-    surplus = len(oldest_first) - limits.memories
+    sizes = {block.memory.memory_id: _size(block) for block in document.blocks if block.memory is not None}
+    oldest_first = sorted(document.by_id.values(), key=lambda memory: memory.created_at)
     count = surplus + limits.memories // 100 if surplus > 0 else 0
-    chosen = {number for _, number in oldest_first[:count]}
+    chosen = {memory.memory_id for memory in oldest_first[:count]}
     if size <= limits.size:
         return frozenset(chosen)
-    chosen |= {number for created_at, number in oldest_first if now - created_at > limits.stale_after}
-    remaining = size - sum(_size(blocks[number]) for number in chosen)
-    for _, number in oldest_first:
+    chosen |= {memory.memory_id for memory in oldest_first if now - memory.created_at > limits.stale_after}
+    remaining = size - sum(sizes[memory_id] for memory_id in chosen)
+    for memory in oldest_first:
         if remaining <= limits.size - limits.size // 100:
             break
-        if number not in chosen:
-            chosen.add(number)
-            remaining -= _size(blocks[number])
+        if memory.memory_id not in chosen:
+            chosen.add(memory.memory_id)
+            remaining -= sizes[memory.memory_id]
     return frozenset(chosen)
+
+
+def is_expired(memory: Memory, now: datetime, limits: MemoryLimits) -> bool:
+    """Return whether the memory is to be removed for good: counted in whole days, so that files change once a day."""
+    return limits.retention is not None and memory.created_at.date() < (now - limits.retention).date()
 
 
 def _size(block: Block) -> int:

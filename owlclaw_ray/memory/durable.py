@@ -9,6 +9,8 @@ from pathlib import Path
 
 def make_folder(folder: Path) -> None:
     """Create the folder and those above it that are missing, each entered durably in its parent."""
+    if folder.exists():
+        return
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
@@ -24,34 +26,39 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def append(path: Path, data: bytes) -> None:
-    """Add the data at the end of an existing file. If it fails with OSError, the file is as long as before."""
-    with path.open("r+b", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
+def append(path: Path, data: bytes) -> os.stat_result:
+    """Add the data at the end of an existing file and return what the file is then.
+
+    If it fails with OSError, the file is as long as before.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
         try:
-            _write_all(file.fileno(), data)
-            os.fsync(file.fileno())
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
         except OSError:
             with suppress(OSError):
-                file.truncate(size)
+                os.ftruncate(descriptor, size)
             raise
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Give the file this content, or leave it as it is: a crash leaves one or the other."""
+    """Give the file this content, or leave it as it is: a crash or an OSError leaves one or the other."""
     draft = path.with_name(path.name + ".new")
-    with draft.open("wb", buffering=0) as file:
-        _write_all(file.fileno(), data)
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with draft.open("wb", buffering=0) as file:
+            _write_all(file.fileno(), data)
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
-
-
-def truncate(path: Path, size: int) -> None:
-    """Cut the file to `size` bytes."""
-    with path.open("r+b", buffering=0) as file:
-        file.truncate(size)
-        os.fsync(file.fileno())
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

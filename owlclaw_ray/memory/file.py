@@ -1,125 +1,325 @@
-"""MEMORY.md of one agent on the disk: the truth that every index is made from."""
+"""The files of one agent on the disk: MEMORY.md, the truth that every index is made from, and its archive."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import logging
+import re
+from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
 from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.errors import NotFoundError, Problem, UserError
+from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import durable
-from owlclaw_ray.memory.archive import ArchiveLimits, choose_for_archive
-from owlclaw_ray.memory.lock import FolderLock
-from owlclaw_ray.memory.markdown import HEADER, Block, Document, parse, render
+from owlclaw_ray.memory.archive import MemoryLimits, choose_for_archive, is_expired
+from owlclaw_ray.memory.duplicates import likeness
+from owlclaw_ray.memory.entries import EntryFile, FileChangedError
+from owlclaw_ray.memory.lock import FileLock
+from owlclaw_ray.memory.markdown import HEADER, Block, Document, Fault, parse, render
 
-ARCHIVE_HEADER = "# Archived memories\n\n<!-- Moved out of MEMORY.md, oldest first. Nothing reads this file. -->\n"
+logger = logging.getLogger(__name__)
+
+ARCHIVE_HEADER = """# Archived memories
+
+<!-- Moved out of MEMORY.md, oldest first. They are searched on request only. -->
+"""
+MERGED_IDS = 20
+"""How many of the ids that were merged into a memory stay with it: more than calls that can still be repeated."""
+_IDS = re.compile(rb"^(?:## |merged: )(mem_.*)$", re.MULTILINE)
+_ID = re.compile(rb"mem_[^\s,]+")
+_REPORTED = 5
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Version:
-    """What changes when somebody changes the file."""
+class Snapshot:
+    """What MEMORY.md said at one time."""
 
-    inode: int
-    modified_ns: int
-    size: int
+    memories: tuple[Memory, ...]
+    """In the order of the file."""
+    generation: int
+    """Two snapshots of one generation differ by memories at the end only."""
 
-    @classmethod
-    def of(cls, status: os.stat_result) -> _Version:
-        return cls(status.st_ino, status.st_mtime_ns, status.st_size)
+
+class _Known:
+    """What finds the memory that says the same as a new one, or that it was merged into: kept up with one file."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.by_likeness: dict[bytes, MemoryId] = {}
+        self.merged: dict[MemoryId, MemoryId] = {}
+        self._seen = 0
+        self._likeness: dict[MemoryId, tuple[str, bytes]] = {}
+
+    def learn(self, document: Document, generation: int) -> None:
+        """Take in what the document says."""
+        if generation != self.generation:
+            before = self._likeness
+            self.generation, self._seen = generation, 0
+            self.by_likeness, self.merged, self._likeness = {}, {}, {}
+            for memory in document.by_id.values():
+                content, key = before.get(memory.memory_id, ("", b""))
+                self.add(memory, key if content == memory.content else likeness(memory.content))
+        elif self._seen < len(document.by_id):
+            for memory in document.memories[self._seen :]:
+                self.add(memory, likeness(memory.content))
+
+    def add(self, memory: Memory, key: bytes) -> None:
+        """Take in the next memory of the document."""
+        self._seen += 1
+        self._likeness[memory.memory_id] = (memory.content, key)
+        self.by_likeness.setdefault(key, memory.memory_id)
+        self.merged.update(dict.fromkeys(memory.merged, memory.memory_id))
 
 
 class MemoryFile:
-    """Reads and appends `MEMORY.md`; moves the oldest entries to `MEMORY.archive.md` when there are too many.
+    """Stores, changes and archives the memories of one agent, durably: what a method did is on the disk when it returns.
 
-    Not for several threads at once; other processes, people with editors included, may use the folder meanwhile.
+    Not for several threads at once; other processes, people with editors included, may use the folder meanwhile. Methods that
+    write raise OSError if they cannot; then the files are as before.
     """
 
-    def __init__(self, folder: Path, lock: FolderLock, limits: ArchiveLimits) -> None:
+    def __init__(self, folder: Path, limits: MemoryLimits) -> None:
         self.path = folder / "MEMORY.md"
-        self._lock = lock
         self._limits = limits
-        self._version: _Version | None = None
-        self._document = Document()
+        self._lock = FileLock(folder / ".lock")
+        self._active = EntryFile(self.path, HEADER)
+        self._archive = EntryFile(folder / "MEMORY.archive.md", ARCHIVE_HEADER)
+        self._torn = folder / "MEMORY.torn.md"
+        self._snapshot = Snapshot((), 0)
+        self._known = _Known()
+        self._expired_on: date | None = None
+        self._archived_ids = _ArchivedIds(self._archive.path)
 
-    def load(self) -> Document:
-        """Return what the file says now; an absent file says nothing. Raises OSError if it cannot be read."""
-        try:
-            with self.path.open("rb") as file:
-                version = _Version.of(os.fstat(file.fileno()))
-                if version != self._version:
-                    undated = datetime.fromtimestamp(version.modified_ns // 1_000_000_000, UTC)
-                    self._document, self._version = parse(file.read(), undated), version
-        except FileNotFoundError:
-            self._document, self._version = Document(), None
-        return self._document
+    @property
+    def held(self) -> int:
+        """How many memories this object keeps of what it read."""
+        return len(self._active.document.by_id)
+
+    def load(self) -> Snapshot:
+        """Return what MEMORY.md says now; an absent file says nothing. Raises OSError if it cannot be read."""
+        document = self._loaded()
+        if (self._active.generation, len(document.by_id)) != (self._snapshot.generation, len(self._snapshot.memories)):
+            self._snapshot = Snapshot(document.memories, self._active.generation)
+        return self._snapshot
 
     def append(self, memory: Memory) -> Memory:
-        """Store the memory, on the disk when this returns, and return what is stored.
-
-        That is the earlier one if its id, or a memory with equal content and tags, is there already. Raises OSError if
-        it could not be stored; then the file is as before.
-        """
+        """Store the memory and return what is stored; see MemoryStore.remember."""
         with self._lock:
-            document = self.load()
-            earlier = document.by_id.get(memory.memory_id) or next(
-                (one for one in document.memories if (one.content, one.tags) == (memory.content, memory.tags)), None
-            )
-            if earlier is not None:
+            if memory.memory_id in self._loaded().unfinished:
+                self._rewrite(self._active, partial(_without, ids={memory.memory_id}))
+            document = self._active.document
+            self._known.learn(document, self._active.generation)
+            if earlier := self._earlier(document, memory.memory_id):
                 return earlier
-            entry = render(memory)
-            document = self._write(document, entry)
-            self._keep(Document((*document.blocks, Block(entry, memory))))
-            self._archive(memory.created_at)
+            key = likeness(memory.content)
+            alike = document.by_id.get(self._known.by_likeness.get(key, MemoryId("")))
+            stored = self._add(memory, key) if alike is None else self._merge(alike, memory)
+            self._tidy(memory.created_at)
+            return stored
+
+    def edit(self, memory_id: MemoryId, content: str | None, tags: Sequence[str] | None) -> Memory:
+        """Change an active memory; see MemoryFiles.edit."""
+        if content is not None and not content.strip():
+            raise UserError("a memory needs a text: delete it instead")
+        with self._lock:
+            memory = self._loaded().by_id.get(memory_id)
+            if memory is None:
+                raise NotFoundError("memory", memory_id)
+            edited = replace(
+                memory,
+                content=memory.content if content is None else content,
+                tags=memory.tags if tags is None else tuple(dict.fromkeys(tags)),
+            )
+            self._rewrite(self._active, partial(_replaced, memory=edited))
+            return edited
+
+    def delete(self, memory_id: MemoryId) -> Memory:
+        """Remove a memory for good; see MemoryFiles.delete."""
+        with self._lock:
+            archived = self._archive.load().by_id.get(memory_id)
+            active = self._loaded().by_id.get(memory_id)
+            memory = active or archived
+            if memory is None:
+                raise NotFoundError("memory", memory_id)
+            if archived is not None:
+                self._rewrite(self._archive, partial(_without, ids={memory_id}))
+            if active is not None:
+                self._rewrite(self._active, partial(_without, ids={memory_id}))
+            self._archive.forget()
             return memory
 
-    def _write(self, document: Document, entry: str) -> Document:
-        """Put the entry after the document and return the document as it stands before the entry."""
-        if self._version is None:
-            durable.replace(self.path, (HEADER + entry).encode())
-            return Document((Block(HEADER, None),))
-        if document.torn:
-            self._set_aside(document.torn, self._version.size)
-        blocks = document.blocks
-        if blocks and not blocks[-1].text.endswith("\n"):
-            blocks = (*blocks[:-1], Block(blocks[-1].text + "\n", blocks[-1].memory))
-            entry = "\n" + entry
-        durable.append(self.path, entry.encode())
-        return Document(blocks)
+    def archive(self, memory_ids: Collection[MemoryId]) -> tuple[Memory, ...]:
+        """Move active memories to the archive; see MemoryFiles.archive."""
+        with self._lock:
+            chosen = frozenset(memory_ids) & self._loaded().by_id.keys()
+            return self._move(chosen) if chosen else ()
 
-    def _keep(self, document: Document) -> None:
-        self._document, self._version = document, _Version.of(self.path.stat())
+    def archived(self) -> tuple[Memory, ...]:
+        """Return the archived memories. What a crash left in both files is active."""
+        active = self._loaded().by_id
+        archived = tuple(memory for memory in self._archive.load().memories if memory.memory_id not in active)
+        self._archive.forget()
+        return archived
 
-    def _set_aside(self, torn: str, size: int) -> None:
-        """Move an unfinished entry out of the way, for people to look at."""
-        data = torn.encode("utf-8", "surrogateescape")
-        _append_or_create(self.path.with_name("MEMORY.torn.md"), data + b"\n", b"")
-        durable.truncate(self.path, size - len(data))
+    def problems(self) -> tuple[Problem, ...]:
+        """Return everything in the files that could not be read as it was meant."""
+        found = [
+            Problem(f"{file.path.name}:{fault.line}", fault.what, fault.fix)
+            for file in (self._active, self._archive)
+            for fault in _faults(file.path)
+        ]
+        if self._torn.exists():
+            what = "holds what crashes left of entries that were not written to their end"
+            found.append(Problem(self._torn.name, what, "take what you need and delete it"))
+        return tuple(found)
 
-    def _archive(self, now: datetime) -> None:
-        """Bring the file within its limits. A crash in between leaves entries in both files, and none in neither."""
-        size = self._version.size if self._version else 0
-        chosen = choose_for_archive(self._document.blocks, size, now, self._limits)
-        if not chosen:
-            return
-        moved = "".join(_ended(block.text) for number, block in enumerate(self._document.blocks) if number in chosen)
-        kept = tuple(block for number, block in enumerate(self._document.blocks) if number not in chosen)
-        archive = self.path.with_name("MEMORY.archive.md")
-        _append_or_create(archive, _encoded(moved), ARCHIVE_HEADER.encode())
-        durable.replace(self.path, _encoded("".join(_ended(block.text) for block in kept)))
-        self._keep(Document(kept))
+    def _loaded(self) -> Document:
+        generation = self._active.generation
+        document = self._active.load()
+        if self._active.generation != generation and document.faults:
+            faults = "; ".join(f"line {fault.line}: {fault.what}" for fault in document.faults[:_REPORTED])
+            logger.warning("%s has %d entries to look at: %s", self.path, len(document.faults), faults)
+        return document
+
+    def _earlier(self, document: Document, memory_id: MemoryId) -> Memory | None:
+        """Return what was stored when this id was remembered before, on the disk for sure."""
+        earlier = document.by_id.get(self._known.merged.get(memory_id, memory_id))
+        if earlier is not None:
+            self._active.synchronize()
+            return earlier
+        if memory_id not in self._archived_ids.now():
+            return None
+        memories = self._archive.load().memories
+        self._archive.forget()
+        return next((each for each in memories if memory_id in {each.memory_id, *each.merged}), None)
+
+    def _add(self, memory: Memory, key: bytes) -> Memory:
+        entry = render(memory)
+        if self._active.document.torn:
+            self._rewrite(self._active, lambda document: document.blocks)
+        generation = self._active.generation
+        self._active.append(entry)
+        if self._active.generation == generation == self._known.generation:
+            self._known.add(memory, key)
+        return memory
+
+    def _merge(self, earlier: Memory, memory: Memory) -> Memory:
+        merged = replace(
+            earlier,
+            tags=tuple(dict.fromkeys((*earlier.tags, *memory.tags))),
+            created_at=max(earlier.created_at, memory.created_at),
+            count=earlier.count + memory.count,
+            merged=(*earlier.merged, memory.memory_id)[-MERGED_IDS:],
+        )
+        self._rewrite(self._active, partial(_replaced, memory=merged))
+        return merged
+
+    def _rewrite(self, file: EntryFile, change: Callable[[Document], Sequence[Block]]) -> None:
+        """Write the file anew: again if people change it at the same moment."""
+        for _ in range(_TRIES):
+            document = file.load()
+            if document.torn:
+                self._set_aside(document.torn)
+            with suppress(FileChangedError):
+                return file.rewrite(change(document))
+        raise OSError(f"{file.path} is being changed by somebody else all the time")
+
+    def _set_aside(self, torn: str) -> None:
+        """Keep what a crash left of an entry, for people to look at."""
+        data = torn.encode("utf-8", "surrogateescape") + b"\n"
+        if self._torn.exists():
+            durable.append(self._torn, data)
+        else:
+            durable.replace(self._torn, data)
+
+    def _tidy(self, now: datetime) -> None:
+        """Bring the files within their limits. The memory is stored whether this succeeds or not."""
+        try:
+            if self._limits.retention is not None and now.date() != self._expired_on:
+                self._expire(now)
+                self._expired_on = now.date()
+            if chosen := choose_for_archive(self._active.document, self._active.size, now, self._limits):
+                self._move(chosen)
+        except OSError as error:
+            logger.warning("%s could not be brought within its limits: %s", self.path, error)
+
+    def _expire(self, now: datetime) -> None:
+        for file in (self._archive, self._active):
+            expired = {each.memory_id for each in file.load().memories if is_expired(each, now, self._limits)}
+            if expired:
+                self._rewrite(file, partial(_without, ids=expired))
+        self._archive.forget()
+
+    def _move(self, chosen: frozenset[MemoryId]) -> tuple[Memory, ...]:
+        """Put the memories into the archive, then take them out of MEMORY.md: a crash in between leaves them in both."""
+        moved = tuple(memory for memory in self._loaded().memories if memory.memory_id in chosen)
+        text = "".join(render(each) for each in moved)
+        if chosen & self._archived_ids.now() or not self._archive.append_unread(text):
+            self._move_again(moved)
+        self._rewrite(self._active, partial(_without, ids=chosen))
+        return moved
+
+    def _move_again(self, moved: Sequence[Memory]) -> None:
+        """Put memories into an archive that has some of them, or an unfinished entry at its end."""
+        archive = self._archive.load()
+        there = {each.memory_id: archive.by_id.get(each.memory_id) for each in moved}
+        outdated = {each.memory_id for each in moved if there[each.memory_id] not in {None, each}}
+        if archive.torn or outdated:
+            self._rewrite(self._archive, partial(_without, ids=outdated))
+        if text := "".join(render(each) for each in moved if there[each.memory_id] != each):
+            self._archive.append(text)
+        self._archive.forget()
 
 
-def _append_or_create(path: Path, data: bytes, header: bytes) -> None:
-    if path.exists():
-        durable.append(path, data)
-    else:
-        durable.replace(path, header + data)
+class _ArchivedIds:
+    """The ids in the archive, merged ones included, without what they say: it grows without end, and few ask for an entry."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = self._size = self._modified = 0
+        self._ids: set[MemoryId] = set()
+
+    def now(self) -> AbstractSet[MemoryId]:
+        """Return the ids, reading what was added since the last time."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            self._inode, self._size, self._ids = 0, 0, set()
+            return self._ids
+        if (status.st_ino, status.st_size, status.st_mtime_ns) != (self._inode, self._size, self._modified):
+            if status.st_ino != self._inode or status.st_size <= self._size:
+                self._size, self._ids = 0, set()
+            with self._path.open("rb") as file:
+                file.seek(self._size)
+                added = file.read()
+            found = (each for line in _IDS.findall(added) for each in _ID.findall(line))
+            self._ids |= {MemoryId(each.decode("utf-8", "replace")) for each in found}
+            self._inode, self._size, self._modified = status.st_ino, self._size + len(added), status.st_mtime_ns
+        return self._ids
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+def _without(document: Document, ids: Collection[MemoryId]) -> list[Block]:
+    return [block for block in document.blocks if block.of not in ids]
 
 
-def _ended(text: str) -> str:
-    return text if text.endswith("\n") else text + "\n"
+def _replaced(document: Document, memory: Memory) -> list[Block]:
+    """Return the blocks with the memory in the place of the one of its id, copies of which go."""
+    return [
+        Block(render(memory), memory) if block.memory is not None and block.of == memory.memory_id else block
+        for block in document.blocks
+        if block.memory is not None or block.of != memory.memory_id
+    ]
+
+
+def _faults(path: Path) -> Sequence[Fault]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    return parse(data, datetime.min.replace(tzinfo=UTC)).faults

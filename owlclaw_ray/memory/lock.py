@@ -1,4 +1,4 @@
-"""One writer at a time in a folder, among processes."""
+"""One writer at a time, among processes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from typing import Self
 from owlclaw_ray.memory.durable import make_folder
 
 
-class FolderLock:
-    """A context manager: inside it no other process or lock object is inside one of the same folder.
+class FileLock:
+    """A context manager: inside it no other process or lock object is inside one of the same path.
 
-    May be entered again by its holder. Belongs to one thread at a time. A process that dies lets go.
+    May be entered again by its holder. Belongs to one thread at a time. A process that dies lets go. The folder of the path is
+    made if it is missing. Raises OSError if the file of that path can neither be opened nor made.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._descriptor = -1
         self._depth = 0
+
+    def beside(self) -> FileLock:
+        """Return another lock on the same path, for another thread."""
+        return FileLock(self._path)
 
     def __enter__(self) -> Self:
         if self._depth == 0:
             self._release()
-            make_folder(self._folder)
-            self._descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = self._opened()
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._depth += 1
         return self
@@ -37,6 +41,14 @@ class FolderLock:
         self._depth -= 1
         if self._depth == 0:
             self._release()
+
+    def _opened(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self._path, flags, 0o644)
+        except FileNotFoundError:
+            make_folder(self._path.parent)
+            return os.open(self._path, flags, 0o644)
 
     def _release(self) -> None:
         """Close the descriptor if there is one: also one that a deadline left behind by striking during the wait."""

@@ -1,39 +1,88 @@
-"""Long-term memory of one agent after another."""
+"""Long-term memory of one agent after another: its files, its index, and what turns text into vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Memory, Recall
+from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
+from owlclaw_ray.ids import MemoryId
+
+
+class MemoryFiles(Protocol):
+    """MEMORY.md and the archive beside it, of one agent after another: all that can be had without an index.
+
+    Synchronous, and for any number of threads and processes; people may edit the files meanwhile. Every method may raise
+    OSError for a file that is there and cannot be read or written; what was not changed then is as it was before.
+    """
+
+    def memories(self, agent: AgentRef) -> tuple[Memory, ...]:
+        """Return all active memories in the order of MEMORY.md, oldest first unless people changed it."""
+        ...
+
+    def archived(self, agent: AgentRef) -> tuple[Memory, ...]:
+        """Return what is in the archive, in the order of its archiving."""
+        ...
+
+    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+        """Return up to `limit` archived memories that share words with the query and carry all of `tags`, best first."""
+        ...
+
+    def edit(
+        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+    ) -> Memory:
+        """Give an active memory another content, other tags, or both; return it. Its id and time stay.
+
+        Raises NotFoundError if there is no such active memory.
+        """
+        ...
+
+    def delete(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
+        """Remove an active or archived memory for good; return it. Raises NotFoundError if there is none."""
+        ...
+
+    def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> tuple[Memory, ...]:
+        """Move these active memories to the archive; return those that there were. What is archived is not recalled."""
+        ...
+
+    def stats(self, agent: AgentRef) -> MemoryStats:
+        """Return how much the agent remembers, and everything that is wrong with its files."""
+        ...
 
 
 class MemoryStore(Protocol):
-    """MEMORY.md and its index. Synchronous: it runs inside a tool worker.
+    """What agents remember, with an index made from MEMORY.md. Synchronous: it runs inside a tool worker.
 
-    An agent has one writer at a time (its runs are serial), so writes need no lock across processes; readers may come
-    at any time.
+    For any number of threads and processes. All errors of the index stay inside: MEMORY.md is the truth, and the index is
+    made again from it.
     """
 
     def remember(self, agent: AgentRef, memory: Memory) -> Memory:
-        """Append the memory durably to MEMORY.md (fsynced), then index it; return what is stored.
+        """Store the memory in MEMORY.md and return what is stored, fsynced; the index follows in its own time.
 
-        A memory whose id is already there is not stored twice: the first is returned. If the index fails, the memory is
-        stored all the same, and indexed at the next opportunity.
+        A memory whose id is already there, in the archive too, is not stored again: the first is returned. One that says
+        the same as an active memory is merged into it: tags united, the newer time, `count` raised, once for each id.
         """
         ...
 
     def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
-        """Return up to `limit` memories, best first, that carry all of `tags`.
+        """Return up to `limit` memories, best first, that carry all of `tags`, everything remembered before included.
 
         An unusable index is no error: MEMORY.md is searched word by word and the recall is `degraded`. An agent without
         memories gives an empty recall.
         """
         ...
 
-    def memories(self, agent: AgentRef) -> tuple[Memory, ...]:
-        """Return all active memories as MEMORY.md has them, oldest first."""
+    def reindex(self, agent: AgentRef) -> int:
+        """Throw the agent's index away, make it anew from MEMORY.md, and return how many memories it holds.
+
+        Raises OwlClawError if that is not possible.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Return when the index holds all that was remembered through this object, or cannot."""
         ...
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import typer
 
+from benchmarks import memory_kills
 from benchmarks.chaos.__main__ import arguments_parser
 from owlclaw_ray.settings import load_settings
 from serve.cli.entry import build_cli
@@ -46,6 +47,10 @@ def check_owlclaw(arguments):
 def check_chaos(arguments):
     """Exit if a chaos session would not take the arguments."""
     arguments_parser().parse_args(arguments)
+
+
+def check_memory_kills(arguments):
+    memory_kills.arguments_parser().parse_args(arguments)
 
 
 def check_settings(variables, folder):

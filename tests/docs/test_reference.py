@@ -13,6 +13,7 @@ from benchmarks.chaos.strikes import Role
 from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
+from owlclaw_ray.adapters.lance_memory.table import MOST_FRAGMENTS, MOST_UNINDEXED, Session
 from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
@@ -27,6 +28,9 @@ from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.governance.redaction import SHORTEST_SECRET
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.loading import MAX_BYTES
+from owlclaw_ray.memory.archive import MemoryLimits
+from owlclaw_ray.memory.duplicates import SHORTEST
+from owlclaw_ray.memory.file import MERGED_IDS
 from owlclaw_ray.ports.store import BreakKind
 from owlclaw_ray.skills.frontmatter import Extension
 from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
@@ -221,6 +225,17 @@ def test_limits_are_those_of_the_code():
     assert SHORTEST_SECRET == 6
     assert "from six characters on" in prose("docs/ledger.md")
     assert all(f"`{name}`" in operations for name in (LOGS, PID_FILE, RAY_LOG))
+
+
+def test_limits_of_memory_are_those_of_the_code():
+    text, limits = prose("docs/memory.md"), MemoryLimits()
+    assert f"keeps {limits.memories:,} memories and {limits.size // 1024**2} MiB active" in text
+    assert f"older than {limits.stale_after.days} days" in text
+    assert f"the last {MERGED_IDS} near-duplicates" in text
+    assert f"compacted at {MOST_FRAGMENTS} fragments or {MOST_UNINDEXED} memories" in text
+    assert f"begun anew after {Session.WRITES} writes" in text
+    assert SHORTEST == 8
+    assert "under eight letters" in text
 
 
 def test_extras_that_are_documented_exist():

@@ -96,6 +96,8 @@ def test_commands_are_taken_by_the_real_command_line(snippet, server, tmp_path):
                 shell.check_owlclaw(arguments)
             case ["python", "-m", "benchmarks.chaos", *arguments]:
                 shell.check_chaos(arguments)
+            case ["python", "-m", "benchmarks.memory_kills", *arguments]:
+                shell.check_memory_kills(arguments)
             case ["locust", *arguments]:
                 shell.check_locust(arguments, server, tmp_path)
             case ["make", *targets]:

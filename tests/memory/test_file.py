@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.errors import NotFoundError, UserError
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.archive import ArchiveLimits
+from owlclaw_ray.memory import durable
+from owlclaw_ray.memory.archive import MemoryLimits
+from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.file import MemoryFile
-from owlclaw_ray.memory.lock import FolderLock
 from owlclaw_ray.memory.markdown import parse
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -22,7 +25,7 @@ def memory(number, content=None, created_at=NOW, tags=()):
 
 
 def open_file(folder, **limits):
-    return MemoryFile(folder, FolderLock(folder), ArchiveLimits(**limits))
+    return MemoryFile(folder, MemoryLimits(**limits))
 
 
 def contents(file):
@@ -44,13 +47,71 @@ def test_a_stored_memory_is_there_for_another_reader(tmp_path):
     )
 
 
-def test_an_id_is_stored_once_and_so_is_equal_content_with_equal_tags(tmp_path):
+def test_an_id_is_stored_once(tmp_path):
     file = open_file(tmp_path)
     first = file.append(memory(1, "tea"))
     assert file.append(memory(1, "something else")) == first
-    assert file.append(memory(2, "tea")) == first
-    assert file.append(memory(3, "tea", tags=("drinks",))).memory_id == "mem_3"
-    assert contents(open_file(tmp_path)) == ["tea", "tea"]
+    assert open_file(tmp_path).append(memory(1, "something else")) == first
+    assert contents(open_file(tmp_path)) == ["tea"]
+
+
+def test_near_duplicates_are_merged_each_once(tmp_path):
+    file = open_file(tmp_path)
+    file.append(memory(1, "The customer likes green tea.", tags=("a", "b")))
+    file.append(memory(2, "harbour closes at six"))
+    later = NOW + timedelta(days=3)
+    for _ in range(2):
+        merged = open_file(tmp_path).append(memory(3, "customer likes  “Green” tea", later, ("b", "c")))
+    assert (merged.memory_id, merged.content) == ("mem_1", "The customer likes green tea.")
+    assert (merged.tags, merged.created_at, merged.count) == (("a", "b", "c"), later, 2)
+    assert merged.merged == ("mem_3",)
+    again = file.append(memory(4, "the customer likes green tea", NOW))
+    assert (again.count, again.created_at) == (3, later)
+    assert open_file(tmp_path).load().memories == (again, memory(2, "harbour closes at six"))
+
+
+def test_a_memory_remembers_the_last_of_its_duplicates_only(tmp_path):
+    file = open_file(tmp_path)
+    for number in range(40):
+        stored = file.append(memory(number, "the customer likes tea"))
+    assert stored.count == 40
+    assert stored.merged == tuple(f"mem_{number}" for number in range(20, 40))
+    assert file.append(memory(39, "the customer likes tea")).count == 40
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("the limit is 500 euros", "the limit is 700 euros"),
+        ("the limit is 5.0 euros", "the limit is 50 euros"),
+        ("the limit is -5 degrees", "the limit is 5 degrees"),
+        ("Anna pays Bert the rent", "Bert pays Anna the rent"),
+        ("the customer likes tea", "the customer does not like tea"),
+        ("客户张伟喜欢绿茶", "客户李娜喜欢绿茶"),
+        ("he knows C and C# well", "he knows C and C well"),
+        ("a", "A"),
+    ],
+)
+def test_what_says_something_else_is_a_memory_of_its_own(tmp_path, pair):
+    file = open_file(tmp_path)
+    for number, content in enumerate(pair):
+        file.append(memory(number, content))
+    assert contents(file) == list(pair)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("客户张伟喜欢绿茶。", "客户张伟喜欢绿茶"),
+        ("客户的账号是ABC123", "客户 账号是abc123!"),
+        ("harbour closes\r\nat six", "Harbour closes at six!"),
+    ],
+)
+def test_what_differs_only_in_form_is_one_memory(tmp_path, pair):
+    file = open_file(tmp_path)
+    for number, content in enumerate(pair):
+        file.append(memory(number, content))
+    assert contents(file) == [pair[0]]
 
 
 def test_hand_edits_are_seen_and_survive_the_next_memory(tmp_path):
@@ -84,6 +145,7 @@ def test_a_write_that_was_cut_at_any_byte_is_repaired_by_the_next_one(tmp_path):
         again = open_file(tmp_path)
         again.append(memory(3))
         again.append(memory(2, "第二\n---"))
+        assert again.problems() or cut <= before + 1 or cut >= len(whole) - 1
         expected = {"mem_1": "fact 1", "mem_2": "第二\n---", "mem_3": "fact 3"}
         assert {one.memory_id: one.content for one in open_file(tmp_path).load().memories} == expected, whole[:cut][
             -30:
@@ -172,11 +234,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from owlclaw_ray.domain.memory import Memory
-from owlclaw_ray.memory.archive import ArchiveLimits
+from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.file import MemoryFile
-from owlclaw_ray.memory.lock import FolderLock
 folder = Path(sys.argv[1])
-file = MemoryFile(folder, FolderLock(folder), ArchiveLimits())
+file = MemoryFile(folder, MemoryLimits())
 for number in range(40):
     file.append(Memory(f"mem_{sys.argv[2]}{number}", f"{sys.argv[2]} {number}", (), datetime(2026, 1, 1, tzinfo=UTC)))
 """
@@ -186,3 +247,155 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "ab"]
     assert [writer.wait(30) for writer in writers] == [0, 0]
     assert len(contents(open_file(tmp_path))) == 80
+
+
+def test_an_edit_keeps_id_and_time_and_the_rest_of_the_file(tmp_path):
+    file = open_file(tmp_path)
+    for number in range(3):
+        file.append(memory(number))
+    file.path.write_text(file.path.read_text() + "\nby hand\n")
+    edited = open_file(tmp_path).edit("mem_1", "## fact\n---", ["x", "x"])
+    assert edited == replace(memory(1), content="## fact\n---", tags=("x",))
+    assert contents(file) == ["fact 0", "## fact\n---", "fact 2", "by hand"]
+    assert file.edit("mem_1", None, ()).content == "## fact\n---"
+    with pytest.raises(NotFoundError, match="no memory 'mem_9'"):
+        file.edit("mem_9", "x", None)
+    with pytest.raises(UserError, match="needs a text"):
+        file.edit("mem_1", " ", None)
+
+
+def test_what_is_deleted_is_gone_from_the_archive_too(tmp_path):
+    file = open_file(tmp_path)
+    for number in range(3):
+        file.append(memory(number))
+    text = file.path.read_text()
+    copy = text[text.index("## mem_1") : text.index("## mem_2")]
+    file.path.write_text(text + copy)
+    file.archive(["mem_0"])
+    assert [file.delete(f"mem_{number}").content for number in (0, 1)] == ["fact 0", "fact 1"]
+    assert contents(file) == contents(open_file(tmp_path)) == ["fact 2"]
+    assert archived(tmp_path) == []
+    with pytest.raises(NotFoundError):
+        file.delete("mem_0")
+
+
+def test_what_is_archived_is_not_remembered_again_by_its_id(tmp_path):
+    file = open_file(tmp_path)
+    file.append(memory(1, "likes tea"))
+    assert file.archive(["mem_1", "mem_9"]) == (memory(1, "likes tea"),)
+    assert open_file(tmp_path).append(memory(1, "likes tea")) == memory(1, "likes tea")
+    assert contents(file) == []
+    assert file.archived() == (memory(1, "likes tea"),)
+
+
+def test_what_was_merged_into_an_archived_memory_is_not_remembered_again(tmp_path):
+    file = open_file(tmp_path)
+    file.append(memory(1, "the customer likes tea"))
+    merged = file.append(memory(2, "The customer likes tea!"))
+    file.archive(["mem_1"])
+    assert open_file(tmp_path).append(memory(2, "The customer likes tea!")) == merged
+    assert contents(file) == []
+    assert file.append(memory(3, "The customer likes tea!")).count == 1
+
+
+def test_a_crash_between_the_two_files_of_archiving_leaves_no_double(tmp_path):
+    file = open_file(tmp_path)
+    for number in range(4):
+        file.append(memory(number))
+    before = file.path.read_bytes()
+    file.archive(["mem_1", "mem_2"])
+    file.path.write_bytes(before)
+    again = open_file(tmp_path)
+    assert again.archived() == ()
+    again.edit("mem_2", "fact two", None)
+    assert [one.content for one in again.archive(["mem_1", "mem_2"])] == ["fact 1", "fact two"]
+    assert [one.content for one in again.archived()] == ["fact 1", "fact two"]
+    assert archived(tmp_path) == ["mem_1", "mem_2"]
+
+
+def test_the_unfinished_end_of_an_archive_is_set_aside(tmp_path):
+    file = open_file(tmp_path)
+    for number in range(3):
+        file.append(memory(number, f"fact number {number}"))
+    file.archive(["mem_0"])
+    file.archive(["mem_1"])
+    path = tmp_path / "MEMORY.archive.md"
+    path.write_bytes(path.read_bytes()[:-9])
+    again = open_file(tmp_path)
+    assert [problem.where for problem in again.problems()] == ["MEMORY.archive.md:12"]
+    again.archive(["mem_2"])
+    assert archived(tmp_path) == ["mem_0", "mem_2"]
+    assert [problem.where for problem in again.problems()] == ["MEMORY.torn.md"]
+
+
+def test_memories_past_their_retention_are_removed_for_good(tmp_path):
+    file = open_file(tmp_path)
+    for number, age in enumerate([400, 380, 300]):
+        file.append(memory(number, created_at=NOW - timedelta(days=age)))
+    file.archive(["mem_0"])
+    keeping = open_file(tmp_path, retention=timedelta(days=365))
+    keeping.append(memory(3))
+    assert contents(keeping) == ["fact 2", "fact 3"]
+    assert archived(tmp_path) == []
+
+
+def test_problems_name_the_file_and_the_line(tmp_path):
+    file = open_file(tmp_path)
+    file.append(memory(1))
+    file.path.write_text(file.path.read_text() + "\n## mem_2 · tomorrow\n\nlikes tea\n")
+    file.append(memory(3))
+    assert [str(problem) for problem in file.problems()] == [
+        "MEMORY.md:13: mem_2 has no time that is ISO 8601 (it takes that of the entry before)"
+    ]
+    assert contents(file) == ["fact 1", "likes tea", "fact 3"]
+
+
+def test_a_file_that_grew_is_read_from_where_it_was_known(tmp_path, monkeypatch):
+    reader, writer = open_file(tmp_path), open_file(tmp_path)
+    writer.append(memory(0))
+    reader.load()
+    generation = reader.load().generation
+    for number in range(1, 4):
+        writer.append(memory(number))
+        assert contents(reader) == [f"fact {each}" for each in range(number + 1)]
+    assert reader.load().generation == generation
+    text = reader.path.read_text()
+    reader.path.write_text(text.replace("fact 0", "FACT 0") + "\n## mem_4 · 2026-01-01\n\nfact 4\n\n---\n")
+    assert contents(reader) == ["FACT 0", "fact 1", "fact 2", "fact 3", "fact 4"]
+    assert reader.load().generation != generation
+
+
+def test_a_person_who_saves_during_a_rewrite_is_not_overwritten(tmp_path, monkeypatch):
+    file = open_file(tmp_path)
+    file.append(memory(1))
+    edits = iter(["by hand\n"])
+    original = EntryFile.rewrite
+
+    def rewrite(self, blocks):
+        for edit in edits:
+            self.path.write_text(self.path.read_text() + edit)
+        original(self, blocks)
+
+    monkeypatch.setattr(EntryFile, "rewrite", rewrite)
+    file.edit("mem_1", "fact one", None)
+    assert contents(file) == contents(open_file(tmp_path)) == ["fact one", "by hand"]
+
+
+def test_a_full_disk_during_archiving_costs_no_memory(tmp_path, monkeypatch):
+    file = open_file(tmp_path, memories=2)
+    real = durable.replace
+
+    def full(path, data):
+        if path.name == "MEMORY.archive.md":
+            raise OSError(28, "No space left on device")
+        real(path, data)
+
+    monkeypatch.setattr(durable, "replace", full)
+    for number in range(4):
+        assert file.append(memory(number)).memory_id == f"mem_{number}"
+    assert contents(open_file(tmp_path)) == [f"fact {number}" for number in range(4)]
+    monkeypatch.setattr(durable, "replace", real)
+    file.append(memory(4))
+    assert [*archived(tmp_path), *(one.memory_id for one in file.load().memories)] == [
+        f"mem_{number}" for number in range(5)
+    ]

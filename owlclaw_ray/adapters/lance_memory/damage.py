@@ -7,9 +7,24 @@ from contextlib import contextmanager
 
 from owlclaw_ray.errors import OwlClawError
 
+_CIRCUMSTANCES = (
+    "No space left",
+    "Disk quota",
+    "File too large",
+    "Read-only file system",
+    "Permission denied",
+    "Too many open files",
+)
+"""What errors say that come from the machine, not from the index: making it anew would not help."""
+
 
 class IndexUnusableError(OwlClawError):
     """The index cannot be read or written as it is. Everything in it can be had from MEMORY.md."""
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether the index itself may be what is wrong."""
+        return not any(each in str(self.__cause__) for each in _CIRCUMSTANCES)
 
 
 @contextmanager

@@ -2,54 +2,75 @@
 
 from __future__ import annotations
 
-import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
-from owlclaw_ray.adapters.lance_memory.table import Hits, MemoryTable, Vector, fingerprint, new_session
+from owlclaw_ray.adapters.lance_memory.table import Hits, MemoryTable, Session, Vector, fingerprint
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.lexical import searchable
-from owlclaw_ray.memory.lock import FolderLock
-from owlclaw_ray.memory.markdown import Document
+from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.ports.memory import Embedder
 
 T = TypeVar("T")
 
 _EMBEDDED_TOGETHER = 8
-_WRITES_BEFORE_REOPENING = 500
-"""LanceDB keeps some memory for each write until its session is closed."""
+_ADDED_TOGETHER = {True: 64, False: 1_000}
+"""Memories of one write in the background, with vectors to be computed and without."""
 _NO_VECTORS: Mapping[MemoryId, Vector] = {}
 
 
-class MemoryIndex:
-    """Opens lazily, and sees what other processes change. Not for several threads at once.
+@dataclass(slots=True)
+class _Contents:
+    """What the table holds, as of one version of it, and how far that agrees with MEMORY.md."""
 
-    Its methods raise IndexUnusableError when neither the index nor a new one in its place can be used.
+    version: int = -1
+    rows: dict[MemoryId, int] = field(default_factory=dict)
+    """Fingerprints by id."""
+    bare: set[MemoryId] = field(default_factory=set)
+    """Rows without a vector, though the table has vectors."""
+    generation: int = -1
+    agreed: int = 0
+    """How many memories of that generation of MEMORY.md are in the table; nothing else is, unless generation is -1."""
+
+
+class MemoryIndex:
+    """Opens lazily, and sees what other processes change. For any number of threads, one at a time.
+
+    `search`, `catch_up` and `rebuild` raise IndexUnusableError when neither the index nor a new one in its place can be used.
     """
 
-    def __init__(self, folder: Path, embedder: Embedder | None, lock: FolderLock) -> None:
+    def __init__(self, folder: Path, embedder: Embedder | None, lock: FileLock, session: Session | None = None) -> None:
         self._folder = folder
         self._embedder = embedder
         self._lock = lock
-        self._session: Any = None
+        self._turn = threading.RLock()
+        self._session = session or Session()
+        self._opened_with: Any = None
         self._table: MemoryTable | None = None
-        self._version = self._embedded_version = -1
-        self._writes = 0
-        self._rows: dict[MemoryId, str] = {}
-        self._memories: Sequence[Memory] = ()
-        self._fingerprints: dict[MemoryId, tuple[Memory, str]] = {}
+        self._contents = _Contents()
+        self._has_old_versions = False
+        self._fingerprints: dict[MemoryId, tuple[Memory, int]] = {}
 
-    def add(self, memory: Memory, document: Document) -> None:
-        """Make the index hold the document, of which this memory is the newest part."""
-        vectors = self._embedded([memory])
-        self._use(lambda table: self._reconcile(table, document.memories, vectors))
+    @property
+    def complete(self) -> bool:
+        """Whether every memory of the table has its vector, as far as is known."""
+        return self._contents.version != -1 and not self._contents.bare
+
+    @property
+    def size(self) -> int:
+        """How many memories this object knows to be in the index."""
+        return len(self._contents.rows)
 
     def search(
-        self, document: Document, query: str, vector: Vector | None, tags: Sequence[str], go_on: Callable[[], bool]
+        self, document: Snapshot, query: str, vector: Vector | None, tags: Sequence[str], go_on: Callable[[], bool]
     ) -> Hits:
         """Return what the query finds in the document, which the index is made to hold first.
 
@@ -57,110 +78,221 @@ class MemoryIndex:
         """
 
         def catch_up_and_search(table: MemoryTable) -> Hits:
-            self._reconcile(table, document.memories, _NO_VECTORS)
+            before = self._known(table).version
+            self._agree(table, document)
             if vector is not None:
-                self._embed_missing(table, document.by_id, go_on)
+                self._embed_bare(table, document, go_on)
+            if self._contents.version != before and table.is_untidy(is_idle=False):
+                with self._lock:
+                    table.optimize()
             return table.search(query, vector, tags)
 
         return self._use(catch_up_and_search)
 
+    def catch_up(self, document: Callable[[], Snapshot], go_on: Callable[[], bool]) -> None:
+        """Make the index hold the document with all its vectors, batch after batch, while `go_on` says so.
+
+        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words.
+        """
+        while go_on():
+            batch = self._use(partial(self._next_batch, document=document()))
+            if not batch:
+                return
+            vectors = self._embedded(batch, go_on)
+            self._use(partial(self._put, batch=batch, vectors=vectors))
+            self.tidy(is_idle=False)
+            if self._embedder is not None and len(vectors) < len(batch):
+                return
+
+    def rebuild(self, document: Snapshot) -> int:
+        """Make the index anew, without vectors at first; return how many memories it holds."""
+        with index_errors(), self._turn, self._lock:
+            self._discard()
+            self._agree(self._opened(), document)
+            return len(self._contents.rows)
+
+    def held(self) -> frozenset[MemoryId]:
+        """Return the ids of the memories that the index holds now, whatever MEMORY.md says."""
+        return self._use(lambda table: frozenset(self._known(table).rows))
+
+    def tidy(self, *, is_idle: bool) -> bool:
+        """Merge small files and fold new memories into the index by words, if that is due.
+
+        Returns whether that, now or before, left files of old versions that `clear` removes.
+
+        Searches go on meanwhile. That it fails beside another process's write is of no consequence: the next one does it.
+        """
+        with self._turn:
+            table = self._table
+        if table is None:
+            return False
+        with suppress(IndexUnusableError), index_errors():
+            if table.is_untidy(is_idle=is_idle):
+                with self._lock.beside():
+                    table.optimize()
+                self._has_old_versions = True
+        return self._has_old_versions
+
+    def clear(self) -> None:
+        """Remove the files of versions that nobody reads any more."""
+        with self._turn:
+            table = self._table
+        self._has_old_versions = False
+        if table is not None:
+            with suppress(IndexUnusableError), index_errors(), self._lock.beside():
+                table.clear_old_versions()
+
     def _use(self, operation: Callable[[MemoryTable], T]) -> T:
         """Return what the operation gives: on the index as it is, as another process left it, or made anew."""
-        with suppress(IndexUnusableError), index_errors():
-            return operation(self._opened())
-        with index_errors(), self._lock:
-            self._close()
+        with self._turn:
             with suppress(IndexUnusableError), index_errors():
                 return operation(self._opened())
-            self._close()
-            shutil.rmtree(self._folder)
-            return operation(self._opened())
+            with index_errors(), self._lock:
+                self._close()
+                try:
+                    with index_errors():
+                        return operation(self._opened())
+                except IndexUnusableError as error:
+                    if not error.is_damage:
+                        raise
+                self._discard()
+                return operation(self._opened())
 
     def _opened(self) -> MemoryTable:
+        session = self._session.current()
+        if self._table is None or self._opened_with is not session:
+            self._table = MemoryTable.existing(self._folder, self._embedder, session)
+            self._opened_with = session
         if self._table is None:
             with self._lock:
                 self._folder.mkdir(exist_ok=True)
-                self._session = self._session or new_session()
-                self._table = MemoryTable(self._folder, self._embedder, self._session)
+                self._table = MemoryTable.made(self._folder, self._embedder, session)
         return self._table
 
     def _close(self) -> None:
-        self._session = self._table = None
-        self._version = self._embedded_version = -1
-        self._writes, self._rows = 0, {}
+        self._table = self._opened_with = None
+        self._contents = _Contents()
 
-    def _reconcile(self, table: MemoryTable, memories: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
-        version = table.version
-        if version == self._version and memories is self._memories:
-            return
-        wanted = self._wanted(memories)
-        if version != self._version:
-            self._rows = table.rows()
-        if wanted != self._rows:
+    def _discard(self) -> None:
+        self._close()
+        MemoryTable.remove(self._folder, self._embedder)
+
+    def _agree(self, table: MemoryTable, document: Snapshot) -> None:
+        """Make the table hold the document; new memories without vectors."""
+        missing, stale = self._difference(table, document)
+        if missing or stale:
             with self._lock:
-                self._apply(table, memories, wanted, vectors, version)
-                version = table.version
-            self._rows = wanted
-        self._version, self._memories = version, memories
-        if self._writes >= _WRITES_BEFORE_REOPENING:
-            self._close()
+                missing, stale = self._difference(table, document)
+                self._write(table, stale, missing, _NO_VECTORS)
+        self._agreed(document)
 
-    def _embed_missing(
-        self, table: MemoryTable, memories: Mapping[MemoryId, Memory], go_on: Callable[[], bool]
-    ) -> None:
+    def _next_batch(self, table: MemoryTable, document: Snapshot) -> Sequence[Memory]:
+        """Remove what the document has no more, and return some of what is still to be added or embedded."""
+        missing, stale = self._difference(table, document)
+        if stale:
+            with self._lock:
+                _, stale = self._difference(table, document)
+                self._write(table, stale, (), _NO_VECTORS)
+        most = _ADDED_TOGETHER[self._embedder is not None]
+        if missing:
+            return missing[:most]
+        self._agreed(document)
+        if not self._contents.bare:
+            return ()
+        return [memory for memory in document.memories if memory.memory_id in self._contents.bare][:most]
+
+    def _put(self, table: MemoryTable, batch: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
+        with self._lock:
+            contents = self._known(table)
+            new = [memory for memory in batch if memory.memory_id not in contents.rows]
+            self._write(table, (), new, vectors)
+            bare = [memory for memory in batch if memory.memory_id in contents.bare]
+            self._set_vectors(table, bare, vectors)
+            if not new and not bare:
+                contents.generation = -1
+
+    def _embed_bare(self, table: MemoryTable, document: Snapshot, go_on: Callable[[], bool]) -> None:
         """Embed what has no vector, a few at a time; each few are kept whatever happens next."""
-        version = table.version
-        if self._embedder is None or version == self._embedded_version:
-            return
-        while ids := table.without_vector(_EMBEDDED_TOGETHER):
-            batch = [memories[memory_id] for memory_id in ids if memory_id in memories]
-            vectors = self._embedded(batch) if batch and go_on() else {}
+        while self._contents.bare:
+            bare = [memory for memory in document.memories if memory.memory_id in self._contents.bare]
+            vectors = self._embedded(bare[:_EMBEDDED_TOGETHER], go_on)
             if not vectors:
                 return
             with self._lock:
-                table.set_vectors(batch, vectors)
-            self._after_write(table)
-            version = table.version
-        self._embedded_version = version
+                self._known(table)
+                self._set_vectors(table, bare[:_EMBEDDED_TOGETHER], vectors)
 
-    def _embedded(self, memories: Sequence[Memory]) -> Mapping[MemoryId, Vector]:
-        """Return the vectors, none if the embedder fails: that is no fault of the index."""
+    def _embedded(self, memories: Sequence[Memory], go_on: Callable[[], bool]) -> Mapping[MemoryId, Vector]:
+        """Return the vectors, fewer if the embedder fails or its time is over: that is no fault of the index."""
+        vectors: dict[MemoryId, Vector] = {}
+        if self._embedder is None:
+            return vectors
         with suppress(IndexUnusableError), index_errors():
-            if self._embedder is not None:
-                found = self._embedder.embed_documents([searchable(memory) for memory in memories])
-                return {memory.memory_id: vector for memory, vector in zip(memories, found, strict=True)}
-        return {}
+            for at in range(0, len(memories), _EMBEDDED_TOGETHER):
+                if not go_on():
+                    break
+                some = memories[at : at + _EMBEDDED_TOGETHER]
+                found = self._embedder.embed_documents([searchable(memory) for memory in some])
+                vectors.update((memory.memory_id, vector) for memory, vector in zip(some, found, strict=True))
+        return vectors
 
-    def _wanted(self, memories: Sequence[Memory]) -> dict[MemoryId, str]:
-        """Return the fingerprints of all memories, computing only those of new objects."""
-        known = self._fingerprints
-        self._fingerprints = {
-            memory.memory_id: (
-                memory,
-                before[1] if (before := known.get(memory.memory_id)) and before[0] is memory else fingerprint(memory),
-            )
-            for memory in memories
-        }
-        return {memory_id: value for memory_id, (_, value) in self._fingerprints.items()}
+    def _known(self, table: MemoryTable) -> _Contents:
+        """Return what the table holds now."""
+        version = table.version
+        if version != self._contents.version:
+            rows, bare = table.rows()
+            self._contents = _Contents(version, rows, bare)
+        return self._contents
 
-    def _apply(
+    def _difference(self, table: MemoryTable, document: Snapshot) -> tuple[Sequence[Memory], Sequence[MemoryId]]:
+        """Return the memories that the table lacks, and the ids that it has and should not, or not as they are."""
+        contents = self._known(table)
+        if contents.generation == document.generation:
+            new = document.memories[contents.agreed :]
+            return [memory for memory in new if contents.rows.get(memory.memory_id) != self._fingerprint(memory)], ()
+        wanted = {memory.memory_id: self._fingerprint(memory) for memory in document.memories}
+        self._fingerprints = {memory_id: self._fingerprints[memory_id] for memory_id in wanted}
+        stale = [memory_id for memory_id, value in contents.rows.items() if wanted.get(memory_id) != value]
+        missing = [one for one in document.memories if contents.rows.get(one.memory_id) != wanted[one.memory_id]]
+        return missing, stale
+
+    def _agreed(self, document: Snapshot) -> None:
+        self._contents.generation, self._contents.agreed = document.generation, len(document.memories)
+
+    def _fingerprint(self, memory: Memory) -> int:
+        known = self._fingerprints.get(memory.memory_id)
+        if known is None or known[0] is not memory:
+            known = self._fingerprints[memory.memory_id] = memory, fingerprint(memory)
+        return known[1]
+
+    def _write(
         self,
         table: MemoryTable,
-        memories: Sequence[Memory],
-        wanted: Mapping[MemoryId, str],
+        stale: Sequence[MemoryId],
+        new: Sequence[Memory],
         vectors: Mapping[MemoryId, Vector],
-        version: int,
     ) -> None:
-        """Carry out the difference; `version` is the one that the known rows are of."""
-        rows = self._rows if table.version == version else table.rows()
-        if stale := [memory_id for memory_id, value in rows.items() if wanted.get(memory_id) != value]:
+        contents = self._contents
+        if stale:
             table.delete(stale)
-        if missing := [one for one in memories if rows.get(one.memory_id) != wanted[one.memory_id]]:
-            table.add(missing, vectors)
-        self._after_write(table)
+            for memory_id in stale:
+                contents.rows.pop(memory_id, None)
+                contents.bare.discard(memory_id)
+        if new:
+            table.add([(memory, self._fingerprint(memory)) for memory in new], vectors)
+            contents.rows.update((memory.memory_id, self._fingerprint(memory)) for memory in new)
+            if self._embedder is not None:
+                contents.bare |= {memory.memory_id for memory in new if memory.memory_id not in vectors}
+        if stale or new:
+            self._session.wrote()
+            contents.version = table.version
 
-    def _after_write(self, table: MemoryTable) -> None:
-        """Tidy up. That this fails beside another process's write is of no consequence: the next one does it."""
-        self._writes += 1
-        with suppress(IndexUnusableError), index_errors():
-            table.optimize_if_due()
+    def _set_vectors(self, table: MemoryTable, memories: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
+        some = [memory for memory in memories if memory.memory_id in vectors]
+        if not some:
+            return
+        table.set_vectors([(memory, self._fingerprint(memory)) for memory in some], vectors)
+        self._session.wrote()
+        self._contents.bare -= {memory.memory_id for memory in some}
+        self._contents.rows.update((memory.memory_id, self._fingerprint(memory)) for memory in some)
+        self._contents.version = table.version

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from owlclaw_ray.adapters.lance_memory.checksums import Checksums
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.lexical import searchable
@@ -21,15 +25,21 @@ WORD_HITS = 300
 """How many memories a search by words gives; fusion needs more than the few that are returned."""
 MEANING_HITS = 1_000
 """Searching all vectors costs the same for one hit as for a thousand."""
-MOST_FRAGMENTS = 64
-_OLD_VERSIONS = timedelta(minutes=10)
+MOST_FRAGMENTS, IDLE_FRAGMENTS = 64, 8
+MOST_UNINDEXED, IDLE_UNINDEXED = 512, 64
+"""Memories that the search by words has to read one by one."""
+OLD_VERSIONS = timedelta(seconds=1)
+"""Whoever still reads an older one opens the index anew."""
+_AT_ONCE = timedelta(milliseconds=1)
+_MOST_ROUNDS = 4
+"""What has just been indexed is merged with the rest in the next round."""
 _CACHE_BYTES = 32 * 1024 * 1024
 
 
-def fingerprint(memory: Memory) -> str:
+def fingerprint(memory: Memory) -> int:
     """Return what changes when the searchable text or the tags of a memory change."""
     text = "\0".join((searchable(memory), *map(_tag_key, memory.tags)))
-    return blake2b(text.encode(), digest_size=12).hexdigest()
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,45 +53,82 @@ class Hits:
 class MemoryTable:
     """A table of memories for one agent and one embedder. Any method may raise anything when its files are damaged."""
 
-    def __init__(self, folder: Path, embedder: Embedder | None, session: Any) -> None:
-        import lancedb
+    def __init__(self, table: Any, dimension: int, checksums: Checksums) -> None:
+        self._table = table
+        self._dimension = dimension
+        self._checksums = checksums
 
-        self._dimension = embedder.dimension if embedder else 0
-        name = f"memories-{_safe(embedder.id)}-{embedder.dimension}" if embedder else "memories-words"
-        database = lancedb.connect(str(folder), read_consistency_interval=timedelta(0), session=session)
-        if name in database.list_tables().tables:
-            self._table: Any = database.open_table(name)
-        else:
-            self._table = self._create(database, name)
+    @classmethod
+    def existing(cls, folder: Path, embedder: Embedder | None, session: Any) -> MemoryTable | None:
+        """Open the table if there is one, and try whether its files are as they were written and can be searched."""
+        name = table_name(embedder)
+        if not _path(folder, embedder).exists():
+            return None
+        checksums = Checksums(_path(folder, embedder))
+        checksums.verify()
+        opened = _connected(folder, session).open_table(name)
+        table = cls(opened, embedder.dimension if embedder else 0, checksums)
+        table.probe()
+        return table
+
+    @classmethod
+    def made(cls, folder: Path, embedder: Embedder | None, session: Any) -> MemoryTable:
+        """Create the table, unless another process did so meanwhile."""
+        from lancedb.index import FTS
+
+        if (table := cls.existing(folder, embedder, session)) is not None:
+            return table
+        dimension = embedder.dimension if embedder else 0
+        created = _connected(folder, session).create_table(table_name(embedder), schema=_schema(dimension))
+        created.create_index("text", config=FTS(base_tokenizer="icu", stem=True, remove_stop_words=True))
+        table = cls(created, dimension, Checksums(_path(folder, embedder)))
+        table._checksums.update()
+        return table
+
+    @staticmethod
+    def remove(folder: Path, embedder: Embedder | None) -> None:
+        """Remove the table's files, whatever state they are in."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            Checksums(_path(folder, embedder)).remove()
+            shutil.rmtree(_path(folder, embedder))
+
+    def probe(self) -> None:
+        """Search once each way: damage shows when a table is searched, not when it is opened."""
+        vector = [1.0] * self._dimension if self._dimension else None
+        self.search("probe", vector, ())
 
     @property
     def version(self) -> int:
         """Grows with every change by any process."""
         return int(self._table.version)
 
-    def rows(self) -> dict[MemoryId, str]:
-        """Return the fingerprint of every memory in the table."""
+    def rows(self) -> tuple[dict[MemoryId, int], set[MemoryId]]:
+        """Return the fingerprint of every memory in the table, and which of them lack a vector that they should have."""
         found = self._table.search().select(["memory_id", "fingerprint"]).limit(None).to_arrow()
-        return dict(zip(found["memory_id"].to_pylist(), found["fingerprint"].to_pylist(), strict=True))
-
-    def without_vector(self, limit: int) -> list[MemoryId]:
-        """Return up to `limit` memories that are not embedded yet; the table must have vectors."""
-        found = self._table.search().where("vector IS NULL").select(["memory_id"]).limit(limit).to_arrow()
-        return [MemoryId(value) for value in found["memory_id"].to_pylist()]
+        rows = dict(zip(found["memory_id"].to_pylist(), found["fingerprint"].to_pylist(), strict=True))
+        if len(rows) != found.num_rows:
+            raise ValueError("a memory is in the table twice")
+        if not self._dimension:
+            return rows, set()
+        bare = self._table.search().where("vector IS NULL").select(["memory_id"]).limit(None).to_arrow()
+        return rows, set(bare["memory_id"].to_pylist())
 
     def delete(self, ids: Sequence[MemoryId]) -> None:
         """Remove the memories."""
         for start in range(0, len(ids), 500):
             listed = ", ".join(_sql(memory_id) for memory_id in ids[start : start + 500])
             self._table.delete(f"memory_id IN ({listed})")
+        self._checksums.update()
 
-    def add(self, memories: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
-        """Add memories that are not in the table, with the vectors that there are."""
+    def add(self, memories: Sequence[tuple[Memory, int]], vectors: Mapping[MemoryId, Vector]) -> None:
+        """Add memories that are not in the table, each with its fingerprint, and the vectors that there are."""
         self._table.add(self._arrow(memories, vectors))
+        self._checksums.update()
 
-    def set_vectors(self, memories: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
+    def set_vectors(self, memories: Sequence[tuple[Memory, int]], vectors: Mapping[MemoryId, Vector]) -> None:
         """Give memories of the table their vectors."""
         self._table.merge_insert("memory_id").when_matched_update_all().execute(self._arrow(memories, vectors))
+        self._checksums.update()
 
     def search(self, query: str, vector: Vector | None, tags: Sequence[str]) -> Hits:
         """Return what the query finds among memories with all of the tags."""
@@ -99,54 +146,105 @@ class MemoryTable:
         distances = _scores(by_meaning, tagged, "_distance", MEANING_HITS)
         return Hits(bm25, {memory_id: 1.0 - distance for memory_id, distance in distances.items()})
 
-    def optimize_if_due(self) -> None:
-        """Merge the many small files that single additions leave behind."""
-        if self._table.stats()["fragment_stats"]["num_fragments"] >= MOST_FRAGMENTS:
-            self._table.optimize(cleanup_older_than=_OLD_VERSIONS)
+    def is_untidy(self, *, is_idle: bool) -> bool:
+        """Return whether single additions left so much behind that `optimize` is due, sooner when there is time for it."""
+        fragments, unindexed = (IDLE_FRAGMENTS, IDLE_UNINDEXED) if is_idle else (MOST_FRAGMENTS, MOST_UNINDEXED)
+        if self._table.stats()["fragment_stats"]["num_fragments"] >= fragments:
+            return True
+        statistics = self._table.index_stats("text_idx")
+        return statistics is not None and bool(statistics.num_unindexed_rows >= unindexed)
 
-    def _create(self, database: Any, name: str) -> Any:
-        from lancedb.index import FTS
+    def optimize(self) -> None:
+        """Merge small files, index the words of new memories, and remove the files of old versions."""
+        self._table.optimize(cleanup_older_than=OLD_VERSIONS)
+        self._checksums.update()
 
-        table = database.create_table(name, schema=self._schema())
-        table.create_index("text", config=FTS(base_tokenizer="icu"))
-        return table
+    def clear_old_versions(self) -> None:
+        """Merge what can be merged, and leave the files of the newest version only. Readers of others open the table anew."""
+        for _ in range(_MOST_ROUNDS):
+            before = self.version
+            self._table.optimize(cleanup_older_than=_AT_ONCE)
+            if self.version == before:
+                break
+        self._checksums.update()
 
-    def _schema(self) -> Any:
-        import pyarrow as pa
-
-        columns = [
-            pa.field("memory_id", pa.string()),
-            pa.field("fingerprint", pa.string()),
-            pa.field("text", pa.string()),
-            pa.field("tags", pa.list_(pa.string())),
-        ]
-        if self._dimension:
-            columns.append(pa.field("vector", pa.list_(pa.float16(), self._dimension)))
-        return pa.schema(columns)
-
-    def _arrow(self, memories: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> Any:
+    def _arrow(self, memories: Sequence[tuple[Memory, int]], vectors: Mapping[MemoryId, Vector]) -> Any:
         import numpy as np
         import pyarrow as pa
 
-        schema = self._schema()
+        schema = _schema(self._dimension)
         columns = [
-            pa.array([memory.memory_id for memory in memories], pa.string()),
-            pa.array([fingerprint(memory) for memory in memories], pa.string()),
-            pa.array([searchable(memory) for memory in memories], pa.string()),
-            pa.array([[_tag_key(tag) for tag in memory.tags] for memory in memories], pa.list_(pa.string())),
+            pa.array([memory.memory_id for memory, _ in memories], pa.string()),
+            pa.array([value for _, value in memories], pa.int64()),
+            pa.array([searchable(memory) for memory, _ in memories], pa.string()),
+            pa.array([[_tag_key(tag) for tag in memory.tags] for memory, _ in memories], pa.list_(pa.string())),
         ]
         if self._dimension:
-            found = [vectors.get(memory.memory_id) for memory in memories]
+            found = [vectors.get(memory.memory_id) for memory, _ in memories]
             values = [None if vector is None else np.asarray(vector, np.float16) for vector in found]
             columns.append(pa.array(values, schema.field("vector").type))
         return pa.table(columns, schema=schema)
 
 
-def new_session() -> Any:
-    """Return bounds on what LanceDB may cache in this process, for all tables together."""
+def table_name(embedder: Embedder | None) -> str:
+    """Return what the table with vectors of this embedder is called."""
+    return f"memories-{_safe(embedder.id)}-{embedder.dimension}" if embedder else "memories-words"
+
+
+def _path(folder: Path, embedder: Embedder | None) -> Path:
+    return folder / f"{table_name(embedder)}.lance"
+
+
+def _connected(folder: Path, session: Any) -> Any:
     import lancedb
 
-    return lancedb.Session(index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES)
+    return lancedb.connect(str(folder), read_consistency_interval=timedelta(0), session=session)
+
+
+def _schema(dimension: int) -> Any:
+    import pyarrow as pa
+
+    columns = [
+        pa.field("memory_id", pa.string()),
+        pa.field("fingerprint", pa.int64()),
+        pa.field("text", pa.string()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+    if dimension:
+        columns.append(pa.field("vector", pa.list_(pa.float16(), dimension)))
+    return pa.schema(columns)
+
+
+class Session:
+    """What LanceDB caches for all tables that are opened with it, within bounds.
+
+    LanceDB keeps some memory for each write until its session is closed; so every `WRITES` writes there is another one, and
+    tables that were opened with the one before are to be opened again.
+    """
+
+    WRITES = 500
+
+    def __init__(self) -> None:
+        self._writes = 0
+        self._current: Any = None
+        self._turn = threading.Lock()
+
+    def current(self) -> Any:
+        """Return the session to open tables with."""
+        import lancedb
+
+        with self._turn:
+            if self._current is None or self._writes >= self.WRITES:
+                self._writes = 0
+                self._current = lancedb.Session(
+                    index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
+                )
+            return self._current
+
+    def wrote(self) -> None:
+        """Count a write."""
+        with self._turn:
+            self._writes += 1
 
 
 def _scores(query: Any, where: str, column: str, limit: int) -> dict[MemoryId, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.memory import MemoryStore
@@ -18,17 +19,18 @@ class MemoryTools:
         self._clock = clock
 
     def remember(self, arguments: Remember, caller: Caller) -> Answer:
-        """Store a memory; a repeated call returns the first."""
-        stored = self._memory.remember(
-            caller.agent,
-            Memory(
-                memory_id=MemoryId(derived_id("mem", caller.idempotency_key)),
-                content=arguments.content,
-                tags=tuple(dict.fromkeys(arguments.tags)),
-                created_at=self._clock.now(),
-                run_id=caller.run_id,
-            ),
+        """Store a memory; a repeated call returns the first, and what says the same as an earlier one that one."""
+        memory = Memory(
+            memory_id=MemoryId(derived_id("mem", caller.idempotency_key)),
+            content=arguments.content,
+            tags=tuple(dict.fromkeys(arguments.tags)),
+            created_at=self._clock.now(),
+            run_id=caller.run_id,
         )
+        try:
+            stored = self._memory.remember(caller.agent, memory)
+        except OSError as error:
+            raise StoreUnavailableError(f"MEMORY.md cannot be written: {error.strerror or error}") from error
         return Answer(
             {
                 "memory_id": stored.memory_id,

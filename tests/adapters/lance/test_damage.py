@@ -22,8 +22,10 @@ def healthy(tmp_path_factory):
     store = LanceMemory(folder, LetterEmbedder(), StoppedClock())
     for number in range(9):
         store.remember(TRADER, memory(number, f"客户 number{number}"))
-    store._place(TRADER).index._table._table.optimize()
+    store.settle()
+    store._index(TRADER)._table.optimize()
     store.remember(TRADER, memory("last", "客户 not optimized"))
+    store.settle()
     return folder
 
 
@@ -71,15 +73,18 @@ def test_a_damaged_index_is_made_again(healthy, tmp_path, how, when, kind):
 
 def test_an_index_folder_that_vanishes_is_made_again(store, tmp_path):
     store.remember(TRADER, memory("a", "likes tea"))
+    store.settle()
     shutil.rmtree(tmp_path / "agents" / TRADER.folder / "index")
     assert recalled(store, "tea") == ["likes tea"]
 
 
 def test_a_memory_that_was_stored_but_not_indexed_is_recalled(store, tmp_path, clock):
     store.remember(TRADER, memory("a", "likes tea"))
+    store.settle()
     index = tmp_path / "agents" / TRADER.folder / "index"
     shutil.copytree(index, tmp_path / "before")
     store.remember(TRADER, memory("b", "hates rain"))
+    store.settle()
     shutil.rmtree(index)
     shutil.copytree(tmp_path / "before", index)
     assert recalled(LanceMemory(tmp_path, LetterEmbedder(), clock), "rain", 1) == ["hates rain"]
@@ -107,7 +112,7 @@ texts = st.text(min_size=1, max_size=40).filter(str.strip)
 @given(contents=st.lists(texts, max_size=6), query=texts, tags=st.lists(st.text(min_size=1, max_size=9), max_size=2))
 def test_property_20_without_a_usable_index_recall_is_never_an_error(tmp_path_factory, contents, query, tags):
     store = LanceMemory(tmp_path_factory.mktemp("unusable"), None, StoppedClock())
-    folder = store._data_dir / "agents" / TRADER.folder
+    folder = store.files.folder(TRADER)
     folder.mkdir(parents=True)
     (folder / "index").write_text("a file where the folder should be")
     for number, content in enumerate(contents):

@@ -2,6 +2,7 @@ import pytest
 
 from owlclaw_ray.errors import RuntimeUnavailableError, ToolArgumentsError, ToolExecutionError, ToolTimeoutError
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.memory import durable
 from owlclaw_ray.tools.builtin import BuiltInTools, CallContext
 from tests.tools.builtin.conftest import TRADER
 
@@ -65,6 +66,16 @@ def test_a_failing_provider_is_told_to_the_model(fail, states):
     assert (error.type, error.retryable) == ("execution_failed", False)
     assert "KeyError" in error.message
     assert "账户" in error.message
+
+
+def test_a_disk_that_is_full_is_told_as_something_that_may_pass(fail, memory, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(durable, "replace", full)
+    error = fail("remember", content="likes tea")
+    assert (error.type, error.retryable) == ("execution_failed", True)
+    assert "MEMORY.md cannot be written: No space left on device" in error.message
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,10 @@ def test_remember_and_recall(call, memory):
         "tags": ["客户", "tea"],
     }
     assert call("remember", content="客户张伟喜欢绿茶", tags=["客户", "tea"]) == stored
+    again = call("remember", number=3, content="客户张伟喜欢绿茶。", tags=["order"])
+    assert again == {**stored, "tags": ["客户", "tea", "order"]}
+    stored = call("remember", number=3, content="客户张伟喜欢绿茶。", tags=["order"])
+    assert stored == again
     call("remember", number=2, content="The harbour closes at six")
     found = call("recall", query="张伟喜欢什么", limit=1)
     assert found == {

@@ -1,0 +1,126 @@
+"""Indexing after the answer: what was remembered is put into the index in batches, by a thread that ends when all is done."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from owlclaw_ray.domain.agent import AgentRef
+
+logger = logging.getLogger(__name__)
+
+_GATHERING_SECONDS = 0.25
+"""How long memories are gathered for one write to the index."""
+_MOST_GATHERED = 64
+_LINGERING_SECONDS = 1.25
+"""After so long without anything to do, what nobody reads any more is removed from indexes that were tidied."""
+_LIVING: weakref.WeakSet[BackgroundIndexing] = weakref.WeakSet()
+
+
+class Indexing(Protocol):
+    """What is done for one agent after another."""
+
+    def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> None:
+        """Make the agent's index hold all its memories, while `go_on` says so."""
+        ...
+
+    def tidy(self, agent: AgentRef) -> bool:
+        """Tidy the agent's index if that is due; return whether it was."""
+        ...
+
+    def clear(self, agent: AgentRef) -> None:
+        """Remove what tidying left behind."""
+        ...
+
+
+class BackgroundIndexing:
+    """Does the indexing of agents that are noted. What is not done when the process ends is done at the next recall."""
+
+    def __init__(self, indexing: Indexing) -> None:
+        self._indexing = indexing
+        self._changed = threading.Condition()
+        self._pending: dict[AgentRef, int] = {}
+        self._tidied: set[AgentRef] = set()
+        self._thread: threading.Thread | None = None
+        self._hurried = 0
+        self._stopped = False
+        _LIVING.add(self)
+
+    def note(self, agent: AgentRef) -> None:
+        """Index the agent's memories soon."""
+        with self._changed:
+            if self._stopped:
+                return
+            self._pending[agent] = self._pending.get(agent, 0) + 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="memory-indexing", daemon=True)
+                self._thread.start()
+            elif sum(self._pending.values()) >= _MOST_GATHERED:
+                self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Return when nothing is left to do for what was noted so far."""
+        with self._changed:
+            self._hurried += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._thread is None)
+            self._hurried -= 1
+
+    def stop(self) -> None:
+        """Leave what is not done to the next recall, and return when the thread has ended."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._thread is None, timeout=5)
+
+    def _run(self) -> None:
+        try:
+            while agent := self._next():
+                self._work(agent)
+        finally:
+            with self._changed:
+                self._thread = None
+                self._changed.notify_all()
+
+    def _next(self) -> AgentRef | None:
+        """Return whose turn it is, when enough has been gathered; None when all is done."""
+        with self._changed:
+            if not self._pending and self._tidied:
+                self._changed.wait_for(self._is_wanted, timeout=_LINGERING_SECONDS)
+            if self._stopped:
+                return None
+            if not self._pending:
+                return self._tidied.pop() if self._tidied else None
+            self._changed.wait_for(self._is_enough, timeout=_GATHERING_SECONDS)
+            return None if self._stopped else next(iter(self._pending))
+
+    def _is_wanted(self) -> bool:
+        return bool(self._pending or self._hurried or self._stopped)
+
+    def _is_enough(self) -> bool:
+        return bool(self._hurried or self._stopped or sum(self._pending.values()) >= _MOST_GATHERED)
+
+    def _work(self, agent: AgentRef) -> None:
+        with self._changed:
+            is_clearing = self._pending.pop(agent, 0) == 0
+        try:
+            if is_clearing:
+                self._indexing.clear(agent)
+                return
+            self._indexing.catch_up(agent, lambda: not self._stopped)
+            with self._changed:
+                is_idle = not self._pending and not self._stopped
+            if is_idle and self._indexing.tidy(agent):
+                self._tidied.add(agent)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it, and the next recall does the same work
+            logger.warning("the memories of %s are not indexed yet: %s", agent, error)
+
+
+@atexit.register
+def _stop_all() -> None:
+    for each in list(_LIVING):
+        each.stop()

@@ -1,0 +1,130 @@
+"""The memory files of all agents below one data folder."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
+from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory import lexical
+from owlclaw_ray.memory.archive import MemoryLimits
+from owlclaw_ray.memory.file import MemoryFile
+from owlclaw_ray.memory.fusion import rank
+from owlclaw_ray.ports.clock import Clock
+
+_OPEN_AGENTS = 64
+_OPEN_MEMORIES = 50_000
+"""What is kept of files that were read, over all agents; one agent's is always kept."""
+
+
+class MemoryFolders:
+    """Implements MemoryFiles over `data_dir/agents/<agent's folder>/`. Imports nothing heavy, so any process may use it."""
+
+    def __init__(self, data_dir: Path, clock: Clock, limits: MemoryLimits | None = None) -> None:
+        self._data_dir = data_dir
+        self._clock = clock
+        self._limits = limits or MemoryLimits()
+        self._open: OrderedDict[AgentRef, _Open] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def folder(self, agent: AgentRef) -> Path:
+        """Return where the agent's files are."""
+        return self._data_dir / "agents" / agent.folder
+
+    @contextmanager
+    def file(self, agent: AgentRef) -> Iterator[MemoryFile]:
+        """Give the agent's file to this thread alone."""
+        with self._guard:
+            opened = self._open.pop(agent, None) or _Open(MemoryFile(self.folder(agent), self._limits))
+            self._open[agent] = opened
+            opened.users += 1
+        try:
+            with opened.turn:
+                yield opened.file
+                opened.memories = opened.file.held
+        finally:
+            with self._guard:
+                opened.users -= 1
+                self._forget()
+
+    def memories(self, agent: AgentRef) -> tuple[Memory, ...]:
+        """See MemoryFiles.memories."""
+        with self.file(agent) as file:
+            return file.load().memories
+
+    def archived(self, agent: AgentRef) -> tuple[Memory, ...]:
+        """See MemoryFiles.archived."""
+        with self.file(agent) as file:
+            return file.archived()
+
+    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+        """See MemoryFiles.search_archive."""
+        among = tuple(memory for memory in self.archived(agent) if set(tags) <= set(memory.tags))
+        ranked = rank(among, lexical.search(query, among), {}, query, self._clock.now())
+        return Recall(tuple(ranked[:limit]))
+
+    def edit(
+        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+    ) -> Memory:
+        """See MemoryFiles.edit."""
+        with self.file(agent) as file:
+            return file.edit(memory_id, content, tags)
+
+    def delete(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
+        """See MemoryFiles.delete."""
+        with self.file(agent) as file:
+            return file.delete(memory_id)
+
+    def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> tuple[Memory, ...]:
+        """See MemoryFiles.archive."""
+        with self.file(agent) as file:
+            return file.archive(memory_ids)
+
+    def stats(self, agent: AgentRef) -> MemoryStats:
+        """See MemoryFiles.stats."""
+        with self.file(agent) as file:
+            memories, archived, problems = file.load().memories, file.archived(), file.problems()
+        folder = self.folder(agent)
+        times = [memory.created_at for memory in memories]
+        return MemoryStats(
+            active=len(memories),
+            archived=len(archived),
+            file_bytes=_bytes(folder / "MEMORY.md"),
+            archive_bytes=_bytes(folder / "MEMORY.archive.md"),
+            index_bytes=sum(_bytes(path) for path in (folder / "index").rglob("*")),
+            oldest=min(times, default=None),
+            newest=max(times, default=None),
+            problems=problems,
+        )
+
+    def _forget(self) -> None:
+        """Let go of what was used least recently, as far as it is more than is to be kept."""
+        held = sum(opened.memories for opened in self._open.values())
+        for agent, opened in list(self._open.items())[:-1]:
+            if len(self._open) <= _OPEN_AGENTS and held <= _OPEN_MEMORIES:
+                return
+            if not opened.users:
+                held -= opened.memories
+                del self._open[agent]
+
+
+class _Open:
+    """A file, and who uses it."""
+
+    def __init__(self, file: MemoryFile) -> None:
+        self.file = file
+        self.turn = threading.Lock()
+        self.users = 0
+        self.memories = 0
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0
