@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.logs import LogPlan
-from owlclaw_ray.adapters.embedders.gateway import EmbeddingCalls
+from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.engine.directory import Placement

@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.cluster import NAMESPACE
 from actors.logs import LogPlan
 from actors.plan import RuntimePlan, WorkerPlan
-from owlclaw_ray.adapters.embedders import EmbeddingCalls
+from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy

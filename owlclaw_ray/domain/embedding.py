@@ -10,6 +10,18 @@ from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Usage
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingCalls:
+    """How a provider's embedding model is asked. Times in seconds."""
+
+    batch: int = 64
+    """Texts in one call."""
+    timeout: float = 10.0
+    """Of one attempt; a question waits no longer in all."""
+    patience: float = 120.0
+    """Of all attempts at a batch of documents."""
+
+
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:

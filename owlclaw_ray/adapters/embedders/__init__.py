@@ -2,14 +2,13 @@
 
 from owlclaw_ray.adapters.embedders.accounted import AccountedEmbedder
 from owlclaw_ray.adapters.embedders.choice import ConfiguredEmbedders, OneEmbedder
-from owlclaw_ray.adapters.embedders.gateway import PREFIX, EmbeddingCalls, GatewayEmbedder
+from owlclaw_ray.adapters.embedders.gateway import PREFIX, GatewayEmbedder
 from owlclaw_ray.adapters.embedders.local import LocalEmbedder, installed
 
 __all__ = [
     "PREFIX",
     "AccountedEmbedder",
     "ConfiguredEmbedders",
-    "EmbeddingCalls",
     "GatewayEmbedder",
     "LocalEmbedder",
     "OneEmbedder",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from owlclaw_ray.adapters.embedders.gateway import PREFIX, EmbeddingCalls, GatewayEmbedder
+from owlclaw_ray.adapters.embedders.gateway import PREFIX, GatewayEmbedder
 from owlclaw_ray.adapters.embedders.local import NAME, LocalEmbedder, installed
-from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
+from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.ports.embedding import Embedder
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
+from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.ports.embedding import Embedded
@@ -14,18 +13,6 @@ PREFIX = "litellm:"
 LONGEST_TEXT = 8_000
 """Characters, of a text that a person wrote; what `remember` takes is shorter."""
 _PROBE = "dimension"
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingCalls:
-    """How a provider is asked. Times in seconds."""
-
-    batch: int = 64
-    """Texts in one call."""
-    timeout: float = 10.0
-    """Of one attempt; a question waits no longer in all."""
-    patience: float = 120.0
-    """Of all attempts at a batch of documents."""
 
 
 class GatewayEmbedder:

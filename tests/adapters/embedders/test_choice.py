@@ -1,6 +1,7 @@
 import pytest
 
-from owlclaw_ray.adapters.embedders import ConfiguredEmbedders, EmbeddingCalls, choice, local
+from owlclaw_ray.adapters.embedders import ConfiguredEmbedders, choice, local
+from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.errors import MissingDependencyError
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from owlclaw_ray.adapters.embedders import EmbeddingCalls, GatewayEmbedder
-from owlclaw_ray.domain.embedding import EmbeddingReply
+from owlclaw_ray.adapters.embedders import GatewayEmbedder
+from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
 
