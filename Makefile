@@ -33,7 +33,9 @@ $(VENV)/bin/python:
 
 $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml
 	@echo "installing OwlClaw into $(VENV) (a few minutes the first time) ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local-embeddings]' \
+	  || { echo "without the local embedder: memories are found by their words only"; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .; }
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from actors.garbage import collect_rarely
-from actors.gateway_link import GatewayLink
+from actors.gateway_link import GatewayLink, GatewayTokens
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.mcp_link import McpLink
@@ -100,6 +100,7 @@ class AgentActor:
             governor=governor,
             clock=clock,
             has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),
+            tokens=GatewayTokens(plan.namespace),
             settled=live.settled if plan.mcp is not None else at_once,
             family=Family(
                 store=keeper,

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import cast
 
 from actors.remote import GATEWAY, Named
+from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.engine.reply_box import BoxId, CallId, Received
 from owlclaw_ray.engine.reply_link import LinkLostError, ReplyLink
+from owlclaw_ray.engine.tokens import EstimatedTokens
+from owlclaw_ray.errors import RuntimeUnavailableError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
+_ON_THE_WAY_SECONDS = 5.0
+_COUNTING_SECONDS = 15.0
+"""Long enough for litellm to be imported first."""
+
+logger = logging.getLogger(__name__)
 
 
 class GatewayLink:
@@ -29,6 +38,35 @@ class GatewayLink:
             except LinkLostError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class GatewayTokens:
+    """Implements `TokenCounter`: the gateway counts, where the tokenizers are; while it is not there, tokens are estimated."""
+
+    def __init__(self, namespace: str) -> None:
+        self._gateway = Named(GATEWAY, namespace)
+
+    async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
+        """See TokenCounter.count_tokens."""
+        if not model.startswith("scripted:"):
+            try:
+                async with asyncio.timeout(_COUNTING_SECONDS):
+                    return cast("Sequence[int]", await self._gateway.ask_packed("count_tokens", model, tuple(texts)))
+            except (RuntimeUnavailableError, TimeoutError) as error:
+                logger.warning("tokens for %s are estimated: %s", model, str(error) or "the gateway does not answer")
+        return await EstimatedTokens().count_tokens(model, texts)
+
+
+class GatewayEmbeddings:
+    """Asks the gateway for vectors, from code that is not asynchronous: a tool worker."""
+
+    def __init__(self, namespace: str) -> None:
+        self._gateway = Named(GATEWAY, namespace)
+
+    def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
+        """See EmbeddingGateway.embed; also RuntimeUnavailableError when the gateway is not there, or does not answer."""
+        seconds = request.patience + _ON_THE_WAY_SECONDS
+        return cast("EmbeddingReply", self._gateway.ask_packed_now("embed", request, seconds=seconds))
 
 
 class _GatewayBox:

@@ -14,7 +14,9 @@ from actors.model_worker import ModelWorkers
 from actors.packing import packed
 from actors.plan import RuntimePlan
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import ModelRequest
+from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.pooled_client import PooledClient
 from owlclaw_ray.engine.reply_box import BoxId, CallId, Received, ReplyBoxes
@@ -47,6 +49,7 @@ class ModelGatewayActor:
             max_concurrent=plan.max_concurrent_models,
             jitter=random.random,
         )
+        self._embeddings = EmbeddingGateway(self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random)
         self._boxes = ReplyBoxes(models.complete, clock, RandomIds())
         self._sweeper = asyncio.create_task(self._boxes.forget_abandoned())
 
@@ -59,6 +62,16 @@ class ModelGatewayActor:
     async def receive(self, link: str, seconds: float) -> Received:
         """See FarEnd.receive."""
         return await self._boxes.of(link).receive(seconds)
+
+    @packed
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
+        """See EmbeddingGateway.embed."""
+        return await self._embeddings.embed(request)
+
+    @packed
+    async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
+        """See TokenCounter.count_tokens."""
+        return await self._litellm.count_tokens(model, texts)
 
     async def warm(self, models: Sequence[str]) -> dict[str, str]:
         """Import litellm now, beside everything else, instead of with the first call.

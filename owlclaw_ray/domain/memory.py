@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
 
@@ -28,11 +30,48 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """What a score is made of: (word_share x words + (1 - word_share) x meaning + neighbours) x freshness + newer."""
+
+    words: float
+    """How well its words fit, 0 to 1: against the best of this recall, or against a full match if none comes near one."""
+    meaning: float
+    """How near its meaning is, between the farthest and the nearest of this recall: 0 to 1."""
+    word_share: float
+    """The weight of words: less for a query in Chinese, Japanese or Korean, 1 without an embedder."""
+    neighbours: float
+    """What it gains from the memories beside it in its session."""
+    freshness: float
+    """What age leaves: 1 for a new memory, never less than 0.85."""
+    bm25: float | None
+    """The score by words as it was; None if the search by words did not find it."""
+    cosine: float | None
+    """The cosine as it was; None if the search by meaning did not find it, or there was none."""
+    newer: float = 0.0
+    """What raises it to the score of an older memory about the same matter, which fits nearly alike."""
+
+    @property
+    def score(self) -> float:
+        """The whole."""
+        relevance = self.word_share * self.words + (1 - self.word_share) * self.meaning
+        return (relevance + self.neighbours) * self.freshness + self.newer
+
+    def as_json(self) -> JsonObject:
+        """Return every part by its name, rounded for people."""
+        return {name: None if value is None else round(value, 4) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredMemory:
     """A memory that a query found. Scores compare within one recall only; the best is first."""
 
     memory: Memory
-    score: float
+    parts: ScoreParts
+
+    @property
+    def score(self) -> float:
+        """How well it fits."""
+        return self.parts.score
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +83,10 @@ class Recall:
     """Whether the index was unusable and MEMORY.md was searched word by word instead."""
     reason: str = ""
     """Why it is degraded."""
+    embedded_by: str = ""
+    """The provider's model that was asked for the query's vector, if one was."""
+    usage: Usage = field(default_factory=Usage)
+    """What that cost."""
 
 
 @dataclass(frozen=True, slots=True)

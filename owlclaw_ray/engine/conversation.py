@@ -19,7 +19,7 @@ from owlclaw_ray.domain.model import Message, Role
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.engine.approval_entries import decision_of
-from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, replied_usage
+from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, used
 from owlclaw_ray.engine.started_run import StartedRun, started_runs
 from owlclaw_ray.ids import ToolCallId
 
@@ -61,6 +61,8 @@ class Conversation:
     """The ends of all calls, in order."""
     known_calls: set[ToolCallId] = field(default_factory=set)
     usage: Usage = field(default_factory=Usage)
+    used_by_tools: Usage = field(default_factory=Usage)
+    """What of `usage` came since the last reply, from what tools asked of models."""
     model: str = ""
     scripted: bool = False
     final_text: str = ""
@@ -88,9 +90,11 @@ class Conversation:
                 self.system, self.tools = blobs[data["system"]], blobs[data["tools"]].encode()
                 self.visible = tuple(data["visible"])
                 self.messages.append(Message(Role.USER, data["user"]))
+                self._charge(used(data))
             case EntryKind.MODEL_REPLIED:
                 self.turns += 1
-                self.usage += replied_usage(data)
+                self.usage += used(data)
+                self.used_by_tools = Usage()
                 self.model, self.scripted = data["model"], self.scripted or data["scripted"]
                 self.final_text = data["text"]
                 calls = replied_calls(data)
@@ -114,8 +118,13 @@ class Conversation:
                 self.started.add(ToolCallId(data["call_id"]))
             case EntryKind.TOOL_FINISHED:
                 self._finish(data["tool"], finished_result(data), entry.at.timestamp())
+                self._charge(used(data))
             case _:
                 pass
+
+    def _charge(self, usage: Usage) -> None:
+        self.usage += usage
+        self.used_by_tools += usage
 
     def _finish(self, tool: str, result: ToolResult, at: float) -> None:
         self.results[result.call_id] = result

@@ -54,6 +54,11 @@ def model_call_record(reply: ModelReply) -> JsonObject:
     return data
 
 
+def embedding_record(model: str, purpose: str, usage: Usage) -> JsonObject:
+    """Return the data of a model_call ledger record for vectors: of a query (`recall`), or of memories (`index`)."""
+    return {"model": model, "purpose": purpose, "usage": usage_data(usage)}
+
+
 def visibility_record(
     visible: int, schemas: str, hidden: Iterable[Hidden], withheld: Mapping[str, str] = _NO_SKILLS
 ) -> JsonObject:
@@ -79,9 +84,10 @@ def replied_calls(data: JsonObject) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(ToolCallId(call["id"]), call["name"], call["arguments"]) for call in data["tool_calls"])
 
 
-def replied_usage(data: JsonObject) -> Usage:
-    """Return the usage of a model_replied entry."""
-    return Usage(**data["usage"])
+def used(data: JsonObject) -> Usage:
+    """Return what models used for what the entry says: all of a model_replied entry, seldom any of another."""
+    usage = data.get("usage")
+    return Usage() if usage is None else Usage(**usage)
 
 
 def tool_finished(call: ToolCall, tool: str, outcome: ToolOutcome) -> JsonObject:
@@ -94,6 +100,8 @@ def tool_finished(call: ToolCall, tool: str, outcome: ToolOutcome) -> JsonObject
         data["error"] = error_data(result.error)
     if result.metadata:
         data["metadata"] = result.metadata
+    if outcome.usage != Usage():
+        data["usage"] = usage_data(outcome.usage)
     if outcome.hooks:
         data["hooks"] = list(outcome.hooks)
     if outcome.arguments is not None:

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.short_term import cut_text, cut_values
-from owlclaw_ray.engine.tokens import MOST_CHARACTERS_PER_TOKEN, estimate_tokens
+from owlclaw_ray.engine.tokens import estimate_tokens, longest
 
 TOOL_RULES = """\
 - You act through tools, and only through the tools that you are given now. Decide yourself which, and whether any.
@@ -52,14 +52,7 @@ def trigger_text(trigger: Trigger, tokens: int) -> str:
     def cut(size: int) -> str:
         return _trigger_lines(trigger, cut_text(trigger.focus, size), cut_values(trigger.payload, size))
 
-    low, high = 0, tokens * MOST_CHARACTERS_PER_TOKEN
-    while low < high:
-        size = (low + high + 1) // 2
-        if estimate_tokens(cut(size)) <= tokens:
-            low = size
-        else:
-            high = size - 1
-    return cut(low)
+    return longest(cut, tokens)
 
 
 def _trigger_lines(trigger: Trigger, focus: str, payload: JsonValue) -> str:
@@ -81,12 +74,12 @@ def first_message(
     *,
     now: datetime,
     outcomes: Sequence[str],
-    memories: Sequence[JsonValue],
+    memories: Sequence[str],
 ) -> str:
-    """Return the first user message of a run."""
+    """Return the first user message of a run; `memories` are marked as data already."""
     parts = [f"You are {agent.agent_id}. It is {now.isoformat(timespec='seconds')}.", short_term]
     if memories:
-        parts.append("Memories that may matter:\n" + "\n".join(f"- {as_data(memory)}" for memory in memories))
+        parts.append("Memories that may matter:\n" + "\n".join(f"- {memory}" for memory in memories))
     if outcomes:
         parts.append("Your last runs, oldest first:\n" + "\n".join(f"- {as_data(outcome)}" for outcome in outcomes))
     return "\n\n".join(parts)

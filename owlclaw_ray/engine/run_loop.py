@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import orjson
@@ -13,25 +13,26 @@ import orjson
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits
 from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.permission import PermissionPolicy
-from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
+from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolClass
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.engine.entries import model_call_record, model_replied, visibility_record
+from owlclaw_ray.engine.entries import model_call_record, model_replied, usage_data, visibility_record
 from owlclaw_ray.engine.family import Family
+from owlclaw_ray.engine.fitting import fit
 from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
+from owlclaw_ray.engine.preloading import memory_query, shown_memories
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.short_term import ShortTermMemory
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill_body
 from owlclaw_ray.engine.started_run import StartedRun
-from owlclaw_ray.engine.tokens import estimate_tokens
+from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
 from owlclaw_ray.errors import (
@@ -45,10 +46,12 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import RequestId, RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.governing import Governor, RunRules
-from owlclaw_ray.ports.models import Models
+from owlclaw_ray.ports.models import Models, TokenCounter
 from owlclaw_ray.ports.tools import ToolInvocation, ToolRunner
 
 logger = logging.getLogger(__name__)
+
+_SHOWN_OF_MEMORY = ("content", "created_at", "tags")
 
 
 async def at_once(wanted: Collection[str]) -> None:
@@ -71,6 +74,8 @@ class RunServices:
     """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
     settled: Callable[[Collection[str]], Awaitable[None]] = at_once
     """Returns when the tools are known that come and go, above all those that a run was begun with; or after a moment."""
+    tokens: TokenCounter = field(default_factory=EstimatedTokens)
+    """Counts what goes into prompts, where it matters."""
     family: Family | None = None
     """Without it, what runs that started others learn of these comes from elsewhere."""
 
@@ -119,11 +124,8 @@ class RunLoop:
         self._task: asyncio.Task[RunResult | Approvals | Started] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking = False
-        trigger = trigger_text(run.trigger, self._limits.short_term_tokens)
         self._short_term = ShortTermMemory(
-            trigger,
-            token_limit=max(self._limits.short_term_tokens, estimate_tokens(trigger)),
-            record_limit=self._limits.short_term_records,
+            lambda tokens: trigger_text(run.trigger, tokens), record_limit=self._limits.short_term_records
         )
 
     def cancel(self) -> None:
@@ -293,8 +295,9 @@ class RunLoop:
         reply = self._with_new_call_ids(await contained(self._services.models.complete(request)))
         self._asking = False
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), model_call_record(reply))
+        spent = reply.usage + conversation.used_by_tools
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply))
-        self.rules.after_model(reply.usage, conversation.usage, conversation.turns)
+        self.rules.after_model(spent, conversation.usage, conversation.turns)
         self._short_term.add(f"you said: {reply.text}" if reply.text else f"you called {len(reply.tool_calls)} tools")
         if reply.tool_calls:
             await self._journal.commit()
@@ -341,10 +344,11 @@ class RunLoop:
         readable = [skill for skill in definition.skills if skill.name not in withheld]
         skills = select_skills(readable, run.trigger, self._limits.skill_tokens)
         system = system_prompt(definition, [(skill.name, read_skill_body(skill.path)) for skill in skills])
-        memories = await self._preload()
+        shown = await fit(self._short_term.render, self._limits.short_term_tokens, self._count_tokens)
+        memories, spent = await self._preload()
         user = first_message(
             run.agent,
-            self._short_term.render(),
+            shown,
             now=self._services.clock.now(),
             outcomes=self._state.recent_outcomes,
             memories=memories,
@@ -365,6 +369,7 @@ class RunLoop:
                 "visible": list(visible.names),
                 "skills": [skill.name for skill in skills],
                 "memories": len(memories),
+                **({} if spent == Usage() else {"usage": usage_data(spent)}),
             },
         )
         for model in definition.model.chain[1:]:
@@ -372,17 +377,23 @@ class RunLoop:
                 logger.warning("run %s of %s has no use for the fallback %s: %s", run.run_id, run.agent, model, why)
                 self._journal.audit(LedgerKind.WARNING, f"fallback-{model}", {"what": "fallback left out", "why": why})
 
-    async def _preload(self) -> list[JsonValue]:
-        """Look up what the agent remembers about this trigger (M8); a failing look-up is a warning, not a failed run."""
-        run, limit = self._run, self._definition.preload_memories
-        query = run.trigger.focus or (orjson.dumps(run.trigger.payload).decode() if run.trigger.payload else "")
-        if not limit or not query or not self._services.has_memories(run.agent):
-            return []
+    async def _count_tokens(self, texts: Sequence[str]) -> Sequence[int]:
+        return await self._services.tokens.count_tokens(self._definition.model.chain[0], texts)
+
+    async def _preload(self) -> tuple[list[str], Usage]:
+        """Look up what the agent remembers about this trigger (M8), and say what models used for it.
+
+        A failing look-up is a warning, not a failed run.
+        """
+        run, limit, tokens = self._run, self._definition.preload_memories, self._limits.memory_tokens
+        query = memory_query(run.trigger)
+        if not limit or not tokens or not query or not self._services.has_memories(run.agent):
+            return [], Usage()
         call_id = ToolCallId(derived_id("call", run.run_id, "preload"))
         invocation = ToolInvocation(
             call_id=call_id,
             tool=RECALL,
-            arguments=orjson.dumps({"query": query[:500], "limit": min(limit, 20)}).decode(),
+            arguments=orjson.dumps({"query": query, "limit": limit}).decode(),
             agent=run.agent,
             run_id=run.run_id,
             trigger=run.trigger.kind,
@@ -392,12 +403,13 @@ class RunLoop:
             idempotency_key=call_id,
         )
         outcome = await contained(self._services.tools.run(invocation))
+        self._journal.audit_all(outcome.records)
         if outcome.result.error is not None:
             warning = {"what": "preloading memories", "why": outcome.result.error.message}
             self._journal.audit(LedgerKind.WARNING, "preload", warning)
-            return []
-        found = outcome.result.content["memories"]
-        return [{"content": each["content"], "created_at": each["created_at"], "tags": each["tags"]} for each in found]
+            return [], outcome.usage
+        found = [{key: each[key] for key in _SHOWN_OF_MEMORY} for each in outcome.result.content["memories"]]
+        return await shown_memories(found, tokens, self._count_tokens), outcome.usage
 
     def _remember_calls(self, calls: tuple[ToolCall, ...]) -> None:
         for call in calls:

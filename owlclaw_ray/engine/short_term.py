@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 
 from owlclaw_ray.domain.json import JsonValue
@@ -17,12 +18,12 @@ class ShortTermMemory:
     """The trigger's text and the last records of a run, rendered within a token limit.
 
     Under pressure the newest records stay whole and the oldest are shortened first, then the trigger's text, and only
-    then the newest record itself.
+    then the newest record itself. `trigger_text` gives the trigger's text at no more than so many tokens, if it can be cut;
+    what cannot is shown whole, and does not count.
     """
 
-    def __init__(self, trigger_text: str, *, token_limit: int = 2_000, record_limit: int = 20) -> None:
+    def __init__(self, trigger_text: Callable[[int], str], *, record_limit: int = 20) -> None:
         self._trigger_text = trigger_text
-        self._token_limit = token_limit
         self._records: deque[str] = deque(maxlen=record_limit)
 
     def __len__(self) -> int:
@@ -36,13 +37,16 @@ class ShortTermMemory:
         """Forget all records, at the end of the run."""
         self._records.clear()
 
-    def render(self) -> str:
-        """Return the trigger's text and the last records, within the token limit."""
+    def render(self, tokens: int) -> str:
+        """Return the trigger's text and the last records, estimated at no more than `tokens`."""
+        trigger = self._trigger_text(tokens)
+        size = estimate_tokens(trigger)
+        limit = tokens if size <= tokens else tokens + size
         shown = list(self._records)[-SHOWN_RECORDS:]
-        parts = [self._trigger_text, *(f"- {record}" for record in shown)]
-        oldest_first = [*range(1, len(parts) - 1), 0, len(parts) - 1] if len(parts) > 1 else [0]
+        parts = [trigger, *(f"- {record}" for record in shown)]
+        oldest_first = [*range(1, len(parts) - 1), 0, len(parts) - 1] if len(parts) > 1 else []
         for index in oldest_first:
-            excess = estimate_tokens("\n".join(parts)) - self._token_limit
+            excess = estimate_tokens("\n".join(parts)) - limit
             if excess <= 0:
                 break
             parts[index] = shorten(parts[index], max(0, estimate_tokens(parts[index]) - excess))

@@ -11,10 +11,9 @@ from pathlib import Path
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory import lexical
 from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.file import MemoryFile
-from owlclaw_ray.memory.fusion import rank
+from owlclaw_ray.memory.fusion import rank_by_words
 from owlclaw_ray.ports.clock import Clock
 
 _OPEN_AGENTS = 64
@@ -65,8 +64,7 @@ class MemoryFolders:
     def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
         """See MemoryFiles.search_archive."""
         among = tuple(memory for memory in self.archived(agent) if set(tags) <= set(memory.tags))
-        ranked = rank(among, lexical.search(query, among), {}, query, self._clock.now())
-        return Recall(tuple(ranked[:limit]))
+        return Recall(tuple(rank_by_words(query, among, self._clock.now(), limit)))
 
     def edit(
         self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None

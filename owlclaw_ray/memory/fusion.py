@@ -1,8 +1,8 @@
 """The order of recalled memories: words and meaning blended, context of the same run added, age taken off.
 
-The weights were measured on labelled dialogue retrieval, English and Chinese. Reciprocal rank fusion did worse than
-words alone; raw cosines of the embedder lie too close together to be compared with anything, hence the min-max scaling.
-Age changes the order only: a memory never disappears for being old.
+The weights were measured on labelled dialogue retrieval, English and Chinese (`python -m benchmarks retrieval`). Reciprocal rank
+fusion did worse than words alone; raw cosines of the embedder lie too close together to be compared with anything, hence the
+min-max scaling. Age changes the order only: a memory never disappears for being old.
 """
 
 from __future__ import annotations
@@ -10,60 +10,158 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import pairwise
+from heapq import nlargest, nsmallest
 
-from owlclaw_ray.domain.memory import Memory, ScoredMemory
+from owlclaw_ray.domain.memory import Memory, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.lexical import is_mostly_cjk
+from owlclaw_ray.memory.lexical import is_mostly_cjk, search, telling_words
 
 WORD_SHARE = 0.6
 WORD_SHARE_CJK = 0.35
 NEIGHBOUR_SHARE = 0.3
+FULL_MATCH = 0.5
+"""The share of the highest BM25 score a query could have from which the best match by words counts in full; below it, less."""
 LASTING_SHARE = 0.85
 HALF_LIFE = timedelta(days=60)
 LEAST_SPREAD = 0.05
 """Cosines nearer together than this are alike: two memories of one fact are not pulled apart to 0 and 1."""
+SAME_MATTER = 0.4
+"""The share of the shorter one's words that two memories have in common from which they are about one matter."""
+AS_RELEVANT = 0.7
+"""How near the newer of two memories of one matter must come to the older one's score to go before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What a search found: scores by words, and cosines by meaning. An empty one leaves the whole weight to the other."""
+
+    bm25: Mapping[MemoryId, float]
+    cosine: Mapping[MemoryId, float]
+
+
+class Sessions:
+    """Which memories were stored just before and just after which, in the same session: a conversation, or a run."""
+
+    def __init__(self, memories: Sequence[Memory] = ()) -> None:
+        self._before: dict[MemoryId, MemoryId] = {}
+        self._after: dict[MemoryId, MemoryId] = {}
+        self._last: dict[str, MemoryId] = {}
+        self.extend(memories)
+
+    def extend(self, memories: Sequence[Memory]) -> None:
+        """Take in what was stored after the others."""
+        for memory in memories:
+            if session := memory.session or memory.run_id:
+                memory_id = memory.memory_id
+                if (before := self._last.get(session)) is not None:
+                    self._before[memory_id], self._after[before] = before, memory_id
+                self._last[session] = memory_id
+
+    def gains(self, relevance: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
+        """Return what memories gain from the relevance of their neighbours."""
+        gains: dict[MemoryId, float] = defaultdict(float)
+        for beside in (self._before, self._after):
+            if beside:
+                for memory_id, value in relevance.items():
+                    if value > 0 and (neighbour := beside.get(memory_id)) is not None:
+                        gains[neighbour] += NEIGHBOUR_SHARE * value
+        return gains
 
 
 def rank(
-    memories: Sequence[Memory],
-    bm25: Mapping[MemoryId, float],
-    cosine: Mapping[MemoryId, float],
-    query: str,
-    now: datetime,
+    hits: Hits, memories: Mapping[MemoryId, Memory], sessions: Sessions, query: str, *, now: datetime, limit: int
 ) -> list[ScoredMemory]:
-    """Return the memories that either search found, best first; of equal ones the newer first.
+    """Return the best `limit` of the memories that either search found, or that stand beside such a one in its session.
 
-    `memories` are those that may be returned, oldest first; neighbours are counted among them. An empty `bm25` or
-    `cosine` leaves the whole weight to the other.
+    `memories` are those that may be returned. The best is first, of equal ones the newer.
     """
-    relevance = _blend(bm25, cosine, WORD_SHARE_CJK if is_mostly_cjk(query) else WORD_SHARE)
-    near = _neighbours(memories, relevance)
-    scored = [
-        ScoredMemory(
-            memory, (relevance.get(memory.memory_id, 0.0) + near.get(memory.memory_id, 0.0)) * _decay(memory, now)
-        )
-        for memory in memories
-        if memory.memory_id in relevance or memory.memory_id in near
-    ]
-    return sorted(scored, key=lambda one: (-one.score, -one.memory.created_at.timestamp(), one.memory.memory_id))
-
-
-def _blend(bm25: Mapping[MemoryId, float], cosine: Mapping[MemoryId, float], share: float) -> dict[MemoryId, float]:
-    word_scores, meaning_scores = _by_maximum(bm25), _by_range(cosine)
-    if not cosine:
-        return word_scores
-    if not bm25:
-        return meaning_scores
-    return {
-        memory_id: share * word_scores.get(memory_id, 0.0) + (1 - share) * meaning_scores.get(memory_id, 0.0)
-        for memory_id in word_scores.keys() | meaning_scores.keys()
+    share = _word_share(hits, query)
+    words, meaning = _by_maximum(hits.bm25, _ideal(query, len(memories))), _by_range(hits.cosine)
+    relevance = {
+        memory_id: share * words.get(memory_id, 0.0) + (1 - share) * meaning.get(memory_id, 0.0)
+        for memory_id in words.keys() | meaning.keys()
     }
+    near = sessions.gains(relevance)
+    fresh = {
+        memory_id: relevance.get(memory_id, 0.0) + near.get(memory_id, 0.0)
+        for memory_id in relevance.keys() | near.keys()
+        if memory_id in memories
+    }
+    least = LASTING_SHARE * min(nlargest(limit, fresh.values()), default=0.0)
+    found = [
+        ScoredMemory(
+            memories[memory_id],
+            ScoreParts(
+                words=words.get(memory_id, 0.0),
+                meaning=meaning.get(memory_id, 0.0),
+                word_share=share,
+                neighbours=near.get(memory_id, 0.0),
+                freshness=_freshness(memories[memory_id], now),
+                bm25=hits.bm25.get(memory_id),
+                cosine=hits.cosine.get(memory_id),
+            ),
+        )
+        for memory_id, value in fresh.items()
+        if value >= least
+    ]
+    return _newer_first(nsmallest(limit, found, key=_best_first))
 
 
-def _by_maximum(scores: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
-    top = max(scores.values(), default=0.0)
+def _newer_first(ranked: list[ScoredMemory]) -> list[ScoredMemory]:
+    """Return them with the newer before the older wherever two are about one matter and fit nearly alike.
+
+    The newer one's score is raised to the older one's.
+    """
+    about = [telling_words(each.memory.content) for each in ranked]
+    raised: dict[int, float] = {}
+    for at, older in enumerate(ranked):
+        top = raised.get(at, older.score)
+        for below in range(at + 1, len(ranked)):
+            newer = ranked[below]
+            if newer.score < AS_RELEVANT * older.score:
+                break
+            if newer.memory.created_at > older.memory.created_at and _one_matter(about[at], about[below]):
+                raised[below] = max(top, raised.get(below, 0.0))
+    if not raised:
+        return ranked
+    lifted = [
+        replace(each, parts=replace(each.parts, newer=raised[at] - each.score)) if at in raised else each
+        for at, each in enumerate(ranked)
+    ]
+    return sorted(lifted, key=_best_first)
+
+
+def _one_matter(one: frozenset[str], other: frozenset[str]) -> bool:
+    return len(one & other) >= SAME_MATTER * max(min(len(one), len(other)), 1)
+
+
+def rank_by_words(query: str, memories: Sequence[Memory], now: datetime, limit: int) -> list[ScoredMemory]:
+    """Return the best `limit` of the memories that share words with the query, or stand beside such a one, without any index."""
+    by_id = {memory.memory_id: memory for memory in memories}
+    return rank(Hits(search(query, memories), {}), by_id, Sessions(memories), query, now=now, limit=limit)
+
+
+def _best_first(found: ScoredMemory) -> tuple[float, float, MemoryId]:
+    return -round(found.score, 9), -found.memory.created_at.timestamp(), found.memory.memory_id
+
+
+def _word_share(hits: Hits, query: str) -> float:
+    if not hits.cosine:
+        return 1.0
+    if not hits.bm25:
+        return 0.0
+    return WORD_SHARE_CJK if is_mostly_cjk(query) else WORD_SHARE
+
+
+def _ideal(query: str, memories: int) -> float:
+    """Return the BM25 score from which a match by words is a full one: of a memory with enough of the query's words, each rare."""
+    return FULL_MATCH * len(telling_words(query)) * math.log(1 + memories)
+
+
+def _by_maximum(scores: Mapping[MemoryId, float], ideal: float) -> dict[MemoryId, float]:
+    top = max(max(scores.values(), default=0.0), ideal)
     return {memory_id: score / top for memory_id, score in scores.items()} if top > 0 else dict.fromkeys(scores, 0.0)
 
 
@@ -73,22 +171,6 @@ def _by_range(scores: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
     return {memory_id: 1.0 - (high - score) / spread for memory_id, score in scores.items()}
 
 
-def _neighbours(memories: Sequence[Memory], relevance: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
-    """Return what each memory gains from those stored just before and after it in the same run."""
-    runs: dict[str, list[MemoryId]] = defaultdict(list)
-    for memory in memories:
-        if memory.run_id:
-            runs[memory.run_id].append(memory.memory_id)
-    gains: dict[MemoryId, float] = defaultdict(float)
-    for ids in runs.values():
-        for before, after in pairwise(ids):
-            if before in relevance:
-                gains[after] += NEIGHBOUR_SHARE * relevance[before]
-            if after in relevance:
-                gains[before] += NEIGHBOUR_SHARE * relevance[after]
-    return {memory_id: gain for memory_id, gain in gains.items() if gain > 0}
-
-
-def _decay(memory: Memory, now: datetime) -> float:
+def _freshness(memory: Memory, now: datetime) -> float:
     age = max(now - memory.created_at, timedelta(0))
     return LASTING_SHARE + (1 - LASTING_SHARE) * math.pow(0.5, age / HALF_LIFE)

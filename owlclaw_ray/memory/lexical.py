@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
@@ -14,6 +15,14 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020
 _TOKEN = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+|[^\w\s]")
 _IS_CJK = re.compile(f"[{_CJK}]")
 _SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
+_COMMON = frozenset(
+    re.findall(
+        r"\w+",
+        "a about after all also am an and any are as at be been before but by can could did do does for from had has have he her"
+        " him his how i if in into is it its may me my no not now of on or our out s she should so such that the their them then"
+        " there these they this to too up us very was we were what when where which who whom whose why will with would you your",
+    )
+)
 
 
 def words(text: str) -> list[str]:
@@ -25,6 +34,11 @@ def words(text: str) -> list[str]:
         else:
             found.append(token)
     return found
+
+
+def telling_words(text: str) -> frozenset[str]:
+    """Return the words of the text that say what it is about: no symbols, no English ones that are in every text."""
+    return frozenset(word for word in words(text) if word not in _COMMON and word[0].isalnum())
 
 
 def is_mostly_cjk(text: str) -> bool:
@@ -44,28 +58,45 @@ def search(query: str, memories: Sequence[Memory]) -> dict[MemoryId, float]:
 
     A query that is a single Chinese character finds it inside words; a text equal to the query is always found.
     """
-    wanted = set(words(query))
-    single = {word for word in wanted if len(word) == 1 and _IS_CJK.match(word)}
-    counts = {memory.memory_id: Counter(_with_characters(memory, single)) for memory in memories}
-    if not counts:
+    if not memories:
         return {}
-    average = sum(count.total() for count in counts.values()) / len(counts) or 1.0
-    rarity = {word: _rarity(sum(word in count for count in counts.values()), len(counts)) for word in wanted}
+    wanted = set(words(query))
+    texts = [(memory.memory_id, searchable(memory).casefold()) for memory in memories]
+    average = sum(len(text) for _, text in texts) / len(texts) or 1.0
+    matches = list(_matches(texts, wanted))
+    rarity = {word: _rarity(sum(word in each.counts for each in matches), len(texts)) for word in wanted}
     scores = {
-        memory_id: sum(rarity[word] * _saturated(count[word], count.total() / average) for word in wanted)
-        for memory_id, count in counts.items()
+        each.memory_id: sum(
+            rarity[word] * _saturated(count, each.length / average) for word, count in each.counts.items()
+        )
+        for each in matches
     }
     stripped = query.strip()
     for memory in memories:
         if memory.content.strip() == stripped:
-            scores[memory.memory_id] += 1.0
-    return {memory_id: score for memory_id, score in scores.items() if score > 0}
+            scores[memory.memory_id] = scores.get(memory.memory_id, 0.0) + 1.0
+    return scores
 
 
-def _with_characters(memory: Memory, single: set[str]) -> Iterable[str]:
-    text = searchable(memory)
-    found = words(text)
-    return found if not single else [*found, *(character for character in text if character in single)]
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """How often a memory has each word that is wanted, of those that it has."""
+
+    memory_id: MemoryId
+    counts: Counter[str]
+    length: int
+
+
+def _matches(texts: Sequence[tuple[MemoryId, str]], wanted: set[str]) -> Iterator[_Match]:
+    """Cut only those texts into words that can hold one that is wanted: most of thousands cannot."""
+    single = {word for word in wanted if len(word) == 1 and _IS_CJK.match(word)}
+    for memory_id, text in texts:
+        if not any(word in text for word in wanted):
+            continue
+        counts = Counter(word for word in words(text) if word in wanted)
+        counts.update({character: text.count(character) for character in single if character in text})
+        if counts:
+            yield _Match(memory_id, counts, len(text))
 
 
 def _rarity(containing: int, total: int) -> float:

@@ -1,4 +1,4 @@
-"""Long-term memory of one agent after another: its files, its index, and what turns text into vectors."""
+"""Long-term memory of one agent after another: its files and its index."""
 
 from __future__ import annotations
 
@@ -83,26 +83,4 @@ class MemoryStore(Protocol):
 
     def settle(self) -> None:
         """Return when the index holds all that was remembered through this object, or cannot."""
-        ...
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors of a fixed dimension, near in angle where the meaning is near."""
-
-    @property
-    def id(self) -> str:
-        """The model and its version: vectors of different ids do not compare."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """The length of every vector."""
-        ...
-
-    def embed_queries(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector a text, for texts that ask. Any text is accepted; a very long one may be cut."""
-        ...
-
-    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector a text, for texts that are searched."""
         ...

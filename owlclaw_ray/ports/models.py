@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 
 
@@ -42,4 +44,24 @@ class ModelClient(Protocol):
         provider said so) and ModelRefusedError for what it does not (bad key, unknown model, invalid request). A reply
         with malformed tool-call arguments is a reply: the arguments are passed on as text.
         """
+        ...
+
+
+class EmbeddingClient(Protocol):
+    """Access to embedding models: one attempt at one model."""
+
+    async def load(self) -> None:
+        """See ModelClient.load."""
+        ...
+
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
+        """Ask the model once; raises as ModelClient.complete does, also when the answer is not one vector a text."""
+        ...
+
+
+class TokenCounter(Protocol):
+    """Knows how many tokens texts are for a model."""
+
+    async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
+        """Return the number of tokens of each text: the tokenizer's, or an estimate where there is none. Never raises."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
@@ -13,6 +13,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.pickling import fast_pickle
+from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, ToolCallId
@@ -91,6 +92,8 @@ class ToolOutcome:
     duration_ms: int
     records: tuple[LedgerRecord, ...] = ()
     """Ledger records that the tool itself makes (a decision); the host commits them together with the result."""
+    usage: Usage = field(default_factory=Usage)
+    """What models used for the call: it counts as the run's own."""
     hooks: tuple[JsonObject, ...] = ()
     """What hooks did, in order: {hook, stage, verdict, …}."""
     arguments: str | None = None

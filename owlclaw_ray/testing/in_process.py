@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.metrics import gauges
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics
@@ -57,6 +58,7 @@ from owlclaw_ray.ports.agents import DefinitionView, views_of
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.embedding import Embedders
 from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpNode, McpProblem
 from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.models import ModelClient
@@ -533,6 +535,7 @@ async def in_process_runtime(
     environ: Mapping[str, str] | None = None,
     approve: Approve | None = None,
     model_limits: Sequence[ProviderLimits] = (),
+    embedders: Embedders | None = None,
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
@@ -542,6 +545,7 @@ async def in_process_runtime(
     Schedules fire when `runtime.bell.ring_all()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
     approvals expire at `runtime.expiry.tick()`, and runs that
     wait for others and were told nothing go on at `runtime.family.sweep()`.
+    Memories are found by their words only, unless there are `embedders`.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
@@ -550,7 +554,7 @@ async def in_process_runtime(
     store = await open_store(store_url or f"sqlite:///{data_dir}/owlclaw.db", writer="in-process")
     counted = CommitMetrics()
     commits = GroupCommit(store, observer=counted)
-    memory, artifacts = LanceMemory(data_dir, None, clock), ArtifactFolder(data_dir)
+    memory, artifacts = LanceMemory(data_dir, embedders or OneEmbedder(None), clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     definitions = DefinitionFolder(agents_dir, defaults or Defaults())
     reach = LoopAgents(store, commits, definitions)

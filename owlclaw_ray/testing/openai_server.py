@@ -1,4 +1,4 @@
-"""A local server that speaks OpenAI's chat completions over real HTTP and answers, or misbehaves, as it is told."""
+"""A local server that speaks OpenAI's chat completions and embeddings over real HTTP and answers, or misbehaves, as it is told."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Vectors:
+    """Embeddings, the last one first: these, or, without any, one of two numbers for each text."""
+
+    vectors: Sequence[Sequence[float]] = ()
+    tokens_each: int = 4
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An error status with a body in OpenAI's form."""
 
@@ -64,7 +72,7 @@ class Drop:
     after_text: str = ""
 
 
-Behaviour: TypeAlias = Answer | Failure | Raw | Hang | Drop
+Behaviour: TypeAlias = Answer | Vectors | Failure | Raw | Hang | Drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +177,8 @@ class OpenAIServer:
                 writer.write(_event("[DONE]") + b"0\r\n\r\n")
             case Answer():
                 writer.write(_response(200, _json(_completion(behaviour, str(request.body.get("model", ""))))))
+            case Vectors():
+                writer.write(_response(200, _json(_embeddings(behaviour, request.body))))
             case Failure(status, message, headers):
                 error = {"error": {"message": message, "type": "error", "param": None, "code": None}}
                 writer.write(_response(status, _json(error), headers))
@@ -181,7 +191,7 @@ class OpenAIServer:
                 if after_text:
                     writer.write(_stream_head() + _event(json.dumps(_chunk("", {"content": after_text}))))
         await writer.drain()
-        return isinstance(behaviour, Answer | Failure | Raw)
+        return isinstance(behaviour, Answer | Vectors | Failure | Raw)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> RecordedRequest | None:
@@ -242,6 +252,15 @@ def _completion(answer: Answer, model: str) -> JsonObject:
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
         "usage": _usage(answer),
     }
+
+
+def _embeddings(behaviour: Vectors, body: JsonObject) -> JsonObject:
+    texts = body["input"]
+    vectors = behaviour.vectors or [[float(len(text)), 1.0] for text in texts]
+    data = [{"object": "embedding", "index": at, "embedding": list(vector)} for at, vector in enumerate(vectors)]
+    tokens = behaviour.tokens_each * len(texts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data[::-1], "model": body["model"], "usage": usage}
 
 
 def _chunk(model: str, delta: JsonObject, finish_reason: str | None = None) -> JsonObject:

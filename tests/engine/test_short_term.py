@@ -9,15 +9,15 @@ TEXTS = st.one_of(st.text(max_size=4_000), st.text(alphabet="市场波动较大�
 
 
 def test_it_shows_the_trigger_and_the_last_five_records():
-    memory = ShortTermMemory("Trigger: api")
+    memory = ShortTermMemory(lambda tokens: "Trigger: api")
     for number in range(8):
         memory.add(f"record {number}")
 
-    assert memory.render() == "Trigger: api\n" + "\n".join(f"- record {number}" for number in range(3, 8))
+    assert memory.render(2_000) == "Trigger: api\n" + "\n".join(f"- record {number}" for number in range(3, 8))
 
 
 def test_it_keeps_at_most_its_limit_of_records():
-    memory = ShortTermMemory("Trigger: api", record_limit=20)
+    memory = ShortTermMemory(lambda tokens: "Trigger: api", record_limit=20)
     for number in range(50):
         memory.add(str(number))
 
@@ -25,11 +25,11 @@ def test_it_keeps_at_most_its_limit_of_records():
 
 
 def test_the_newest_record_stays_whole_and_the_oldest_is_shortened_first():
-    memory = ShortTermMemory("Trigger: api", token_limit=300)
+    memory = ShortTermMemory(lambda tokens: "Trigger: api")
     memory.add("old " * 500)
     memory.add("newest record")
 
-    shown = memory.render()
+    shown = memory.render(300)
 
     assert "newest record" in shown
     assert "characters cut" in shown
@@ -37,22 +37,34 @@ def test_the_newest_record_stays_whole_and_the_oldest_is_shortened_first():
 
 
 def test_clearing_forgets_every_record():
-    memory = ShortTermMemory("Trigger: api")
+    memory = ShortTermMemory(lambda tokens: "Trigger: api")
     memory.add("something")
     memory.clear()
 
-    assert memory.render() == "Trigger: api"
+    assert memory.render(2_000) == "Trigger: api"
 
 
 @pytest.mark.property
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, st.lists(TEXTS, max_size=7), st.integers(50, 2_000))
 def test_property_04_and_05_rendering_never_exceeds_the_token_limit(trigger, records, limit):
-    memory = ShortTermMemory(trigger, token_limit=limit)
+    memory = ShortTermMemory(lambda tokens: shorten(trigger, tokens))
     for record in records:
         memory.add(record)
 
-    assert estimate_tokens(memory.render()) <= limit
+    assert estimate_tokens(memory.render(limit)) <= limit
+
+
+def test_a_trigger_that_cannot_be_cut_is_shown_whole():
+    memory = ShortTermMemory(lambda tokens: "assignment " * 900)
+    memory.add("older " * 90)
+    memory.add("newest record")
+
+    shown = memory.render(100)
+
+    assert shown.startswith("assignment " * 900)
+    assert shown.endswith("- newest record")
+    assert "characters cut" in shown
 
 
 @settings(max_examples=150, deadline=None)

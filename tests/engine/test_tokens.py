@@ -4,13 +4,14 @@ from hypothesis import strategies as st
 from owlclaw_ray.engine.tokens import estimate_tokens
 
 
-def test_a_chinese_character_is_a_token_and_four_ascii_characters_are_one():
+def test_four_small_letters_are_a_token_and_a_chinese_character_is_one_and_a_half():
     assert estimate_tokens("") == 0
     assert estimate_tokens("word") == 1
     assert estimate_tokens("words") == 2
-    assert estimate_tokens("观察主机") == 4
-    assert estimate_tokens("观察 load") == 4
-    assert estimate_tokens("文" * 100_000) == 100_000
+    assert estimate_tokens("{42}") == 3
+    assert estimate_tokens("观察主机") == 6
+    assert estimate_tokens("观察 load") == 5
+    assert estimate_tokens("文" * 100_000) == 150_000
 
 
 @given(st.text(), st.text())

@@ -9,28 +9,41 @@ from hypothesis import strategies as st
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import lexical
-from owlclaw_ray.memory.fusion import rank
+from owlclaw_ray.memory.fusion import Hits, Sessions, rank
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def memory(name, content="", days=0, run_id=""):
-    return Memory(MemoryId(name), content, (), NOW - timedelta(days=days), run_id)
+def memory(name, content="", days=0, session=""):
+    return Memory(MemoryId(name), content, (), NOW - timedelta(days=days), session=session)
+
+
+def ranked(memories, bm25, cosine=(), query="which tea", limit=20):
+    by_id = {one.memory_id: one for one in memories}
+    return rank(Hits(dict(bm25), dict(cosine)), by_id, Sessions(memories), query, now=NOW, limit=limit)
 
 
 def order(memories, bm25, cosine=(), query="which tea"):
-    return [one.memory.memory_id for one in rank(memories, dict(bm25), dict(cosine), query, NOW)]
+    return [one.memory.memory_id for one in ranked(memories, bm25, cosine, query)]
 
 
 def test_words_and_meaning_are_blended():
-    found = rank([memory("a"), memory("b")], {"a": 4.0, "b": 2.0}, {"a": 0.78, "b": 0.84}, "which tea", NOW)
+    found = ranked([memory("a"), memory("b")], {"a": 4.0, "b": 2.0}, {"a": 0.78, "b": 0.84})
     assert [(one.memory.memory_id, pytest.approx(one.score)) for one in found] == [("b", 0.7), ("a", 0.6)]
 
 
 def test_meaning_weighs_more_for_a_chinese_query():
-    scores = {"a": 4.0, "b": 1.0}, {"a": 0.78, "b": 0.84}
+    scores = {"a": 9.0, "b": 1.0}, {"a": 0.78, "b": 0.84}
     assert order([memory("a"), memory("b")], *scores, query="what does the customer like") == ["a", "b"]
     assert order([memory("a"), memory("b")], *scores, query="客户喜欢什么茶 VIP") == ["b", "a"]
+
+
+def test_words_weigh_less_when_even_the_best_match_has_few_of_them():
+    memories = [memory(name) for name in "abcdefgh"]
+    cosine = {"a": 0.78, "b": 0.84}
+    query = "harbour pilots strike notice"
+    assert order(memories, {"a": 6.0}, cosine, query) == ["a", "b"]
+    assert order(memories, {"a": 1.0}, cosine, query) == ["b", "a"]
 
 
 def test_memories_of_nearly_the_same_meaning_are_told_apart_by_age():
@@ -38,26 +51,80 @@ def test_memories_of_nearly_the_same_meaning_are_told_apart_by_age():
     assert order(memories, {"old": 1.0, "new": 1.0}, {"old": 0.861, "new": 0.858}) == ["new", "old"]
 
 
-def test_neighbours_of_the_same_run_are_pulled_up_and_others_are_not():
-    memories = [memory("a", run_id="r1"), memory("b", run_id="r1"), memory("c", run_id="r2"), memory("d")]
-    found = {one.memory.memory_id: one.score for one in rank(memories, {"a": 1.0, "c": 0.5, "d": 0.5}, {}, "tea", NOW)}
+def test_neighbours_of_the_same_session_are_pulled_up_and_others_are_not():
+    memories = [memory("a", session="s1"), memory("b", session="s1"), memory("c", session="s2"), memory("d")]
+    found = {one.memory.memory_id: one.score for one in ranked(memories, {"a": 1.0, "c": 0.5, "d": 0.5})}
     assert found == {"a": 1.0, "b": pytest.approx(0.3), "c": 0.5, "d": 0.5}
+
+
+def test_memories_of_one_run_are_a_session_unless_they_have_another():
+    one, other = memory("a"), memory("b")
+    runs = [replace(one, run_id="r1"), replace(other, run_id="r1")]
+    assert order(runs, {"a": 1.0}) == ["a", "b"]
+    assert order([replace(runs[0], session="s"), runs[1]], {"a": 1.0}) == ["a"]
+
+
+def test_neighbours_stand_beside_each_other_whatever_was_stored_between():
+    memories = [memory("a", session="s"), memory("x"), memory("b", session="s"), memory("c", session="s")]
+    assert order(memories, {"a": 1.0}) == ["a", "b"]
 
 
 def test_of_two_equal_facts_the_newer_is_first_but_age_hides_nothing():
     memories = [memory("old", days=3_650), memory("new", days=1)]
-    found = rank(memories, {"old": 1.0, "new": 1.0}, {}, "tea", NOW)
+    found = ranked(memories, {"old": 1.0, "new": 1.0})
     assert [one.memory.memory_id for one in found] == ["new", "old"]
     assert found[1].score == pytest.approx(0.85)
 
 
+def test_of_two_memories_about_one_matter_the_newer_is_first_although_the_older_fits_a_little_better():
+    old, new = "Ines lives in Lisbon", "Ines moved from Lisbon to Coimbra and lives there now"
+    found = ranked([memory("old", old, days=40), memory("new", new, days=30)], {"old": 3.0, "new": 2.4})
+    assert [one.memory.memory_id for one in found] == ["new", "old"]
+    assert found[0].score == pytest.approx(found[1].score)
+    assert found[0].parts.newer == pytest.approx(found[1].score - 0.8 * found[0].parts.freshness)
+
+
+@pytest.mark.parametrize(
+    ("content", "bm25"), [("The tug has a broken winch", 2.4), ("Bea lives in Lisbon", 1.2)], ids=["other", "unfit"]
+)
+def test_a_newer_memory_about_another_matter_or_that_fits_much_worse_stays_below(content, bm25):
+    memories = [memory("old", "Ines lives in Lisbon", days=40), memory("new", content, days=30)]
+    assert order(memories, {"old": 3.0, "new": bm25}) == ["old", "new"]
+
+
+def test_of_three_about_one_matter_the_newest_is_first():
+    memories = [memory(str(days), f"the order limit is {days} euros", days=days) for days in (30, 20, 10)]
+    assert order(memories, {"30": 3.0, "20": 2.8, "10": 2.6}) == ["10", "20", "30"]
+
+
 def test_a_memory_from_the_future_is_as_good_as_a_new_one():
-    assert rank([memory("a", days=-5)], {"a": 1.0}, {}, "tea", NOW)[0].score == 1.0
+    assert ranked([memory("a", days=-5)], {"a": 1.0})[0].score == 1.0
 
 
 def test_a_search_that_found_nothing_leaves_the_order_to_the_other():
     assert order([memory("a"), memory("b")], {}, {"a": 0.8, "b": 0.9}) == ["b", "a"]
     assert order([memory("a"), memory("b")], {}) == []
+
+
+def test_only_memories_that_may_be_returned_are():
+    memories = [memory("a", session="s"), memory("b", session="s")]
+    found = rank(Hits({"a": 1.0}, {}), {"a": memories[0]}, Sessions(memories), "tea", now=NOW, limit=5)
+    assert [one.memory.memory_id for one in found] == ["a"]
+
+
+def test_every_part_of_a_score_is_told():
+    memories = [memory("a", days=60, session="s"), memory("b", session="s")]
+    parts = ranked(memories, {"a": 9.0}, {"a": 0.8, "b": 0.9})[0].parts.as_json()
+    assert parts == {
+        "words": 1.0,
+        "meaning": 0.0,
+        "word_share": 0.6,
+        "neighbours": 0.12,
+        "freshness": 0.925,
+        "bm25": 9.0,
+        "cosine": 0.8,
+        "newer": 0.0,
+    }
 
 
 def test_words_are_folded_and_chinese_is_cut_into_pairs():
@@ -91,16 +158,38 @@ ages = st.lists(st.integers(0, 4_000), min_size=10, max_size=10)
 
 @pytest.mark.property
 @settings(max_examples=200, deadline=None)
-@given(bm25=scores, cosine=cosines, ages=ages, query=st.sampled_from(["which tea", "客户喜欢什么茶"]))
-def test_property_07_what_is_found_is_ordered_by_relevance_and_age_and_age_hides_nothing(bm25, cosine, ages, query):
-    memories = sorted((memory(str(at), days=days) for at, days in enumerate(ages)), key=lambda one: one.created_at)
+@given(
+    bm25=scores,
+    cosine=cosines,
+    ages=ages,
+    query=st.sampled_from(["which tea", "客户喜欢什么茶"]),
+    limit=st.integers(1, 10),
+)
+def test_property_07_what_is_found_is_ordered_by_relevance_and_age_and_age_hides_nothing(
+    bm25, cosine, ages, query, limit
+):
+    memories = [memory(str(at), f"word{at}", days=days) for at, days in enumerate(ages)]
 
-    found = rank(memories, bm25, cosine, query, NOW)
+    found = ranked(memories, bm25, cosine, query)
 
-    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    assert all(better.score >= worse.score - 1e-9 for better, worse in pairwise(found))
     assert {one.memory.memory_id for one in found} == bm25.keys() | cosine.keys()
-    fresh = rank([replace(one, created_at=NOW) for one in memories], bm25, cosine, query, NOW)
+    assert [each.memory for each in ranked(memories, bm25, cosine, query, limit)] == [
+        each.memory for each in found[:limit]
+    ]
+    fresh = ranked([replace(one, created_at=NOW) for one in memories], bm25, cosine, query)
     relevance = {one.memory.memory_id: one.score for one in fresh}
     for better, worse in pairwise(found):
         newer = better.memory.created_at >= worse.memory.created_at
-        assert newer or relevance[better.memory.memory_id] >= relevance[worse.memory.memory_id]
+        assert newer or relevance[better.memory.memory_id] >= relevance[worse.memory.memory_id] - 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(bm25=scores, cosine=cosines, ages=ages, contents=st.lists(st.sampled_from(["a b", "b c", "a"]), min_size=10))
+def test_a_newer_memory_of_the_same_matter_never_leaves_the_order_of_scores(bm25, cosine, ages, contents):
+    memories = [memory(str(at), contents[at], days=days) for at, days in enumerate(ages)]
+
+    found = ranked(memories, bm25, cosine)
+
+    assert all(better.score >= worse.score - 1e-9 for better, worse in pairwise(found))
+    assert {one.memory.memory_id for one in found} == bm25.keys() | cosine.keys()

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
-from owlclaw_ray.adapters.lance_memory.table import Hits, MemoryTable, Session, Vector, fingerprint
+from owlclaw_ray.adapters.lance_memory.table import MemoryTable, Session, Vector, fingerprint
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.file import Snapshot
+from owlclaw_ray.memory.fusion import Hits
 from owlclaw_ray.memory.lexical import searchable
 from owlclaw_ray.memory.lock import FileLock
-from owlclaw_ray.ports.memory import Embedder
+from owlclaw_ray.ports.embedding import Embedder
 
 T = TypeVar("T")
 
-_EMBEDDED_TOGETHER = 8
+_EMBEDDED_WHILE_WAITED_FOR = 16
 _ADDED_TOGETHER = {True: 64, False: 1_000}
 """Memories of one write in the background, with vectors to be computed and without."""
 _NO_VECTORS: Mapping[MemoryId, Vector] = {}
@@ -61,8 +62,8 @@ class MemoryIndex:
 
     @property
     def complete(self) -> bool:
-        """Whether every memory of the table has its vector, as far as is known."""
-        return self._contents.version != -1 and not self._contents.bare
+        """Whether the table has held all memories, and each of them has its vector, as far as is known."""
+        return self._contents.generation != -1 and not self._contents.bare
 
     @property
     def size(self) -> int:
@@ -74,18 +75,20 @@ class MemoryIndex:
     ) -> Hits:
         """Return what the query finds in the document, which the index is made to hold first.
 
-        With a vector, memories that were never embedded are embedded before, while `go_on` says so.
+        A few memories that were never embedded are embedded before, while `go_on` says so; many are left to `catch_up`, and as
+        long as most have no vector the search is by words only.
         """
 
         def catch_up_and_search(table: MemoryTable) -> Hits:
             before = self._known(table).version
             self._agree(table, document)
-            if vector is not None:
+            if vector is not None and len(self._contents.bare) <= _EMBEDDED_WHILE_WAITED_FOR:
                 self._embed_bare(table, document, go_on)
             if self._contents.version != before and table.is_untidy(is_idle=False):
                 with self._lock:
                     table.optimize()
-            return table.search(query, vector, tags)
+            few = 2 * len(self._contents.bare) > len(self._contents.rows)
+            return table.search(query, None if few else vector, tags)
 
         return self._use(catch_up_and_search)
 
@@ -215,12 +218,12 @@ class MemoryIndex:
         """Embed what has no vector, a few at a time; each few are kept whatever happens next."""
         while self._contents.bare:
             bare = [memory for memory in document.memories if memory.memory_id in self._contents.bare]
-            vectors = self._embedded(bare[:_EMBEDDED_TOGETHER], go_on)
+            vectors = self._embedded(bare[: _ADDED_TOGETHER[True]], go_on)
             if not vectors:
                 return
             with self._lock:
                 self._known(table)
-                self._set_vectors(table, bare[:_EMBEDDED_TOGETHER], vectors)
+                self._set_vectors(table, bare, vectors)
 
     def _embedded(self, memories: Sequence[Memory], go_on: Callable[[], bool]) -> Mapping[MemoryId, Vector]:
         """Return the vectors, fewer if the embedder fails or its time is over: that is no fault of the index."""
@@ -228,11 +231,12 @@ class MemoryIndex:
         if self._embedder is None:
             return vectors
         with suppress(IndexUnusableError), index_errors():
-            for at in range(0, len(memories), _EMBEDDED_TOGETHER):
+            size = self._embedder.batch_size
+            for at in range(0, len(memories), size):
                 if not go_on():
                     break
-                some = memories[at : at + _EMBEDDED_TOGETHER]
-                found = self._embedder.embed_documents([searchable(memory) for memory in some])
+                some = memories[at : at + size]
+                found = self._embedder.embed_documents([searchable(memory) for memory in some]).vectors
                 vectors.update((memory.memory_id, vector) for memory, vector in zip(some, found, strict=True))
         return vectors
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+from owlclaw_ray.adapters.embedders.accounted import AccountedEmbedder
 from owlclaw_ray.adapters.lance_memory.background import BackgroundIndexing
-from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
 from owlclaw_ray.adapters.lance_memory.index import MemoryIndex
-from owlclaw_ray.adapters.lance_memory.table import Hits, Session, Vector
+from owlclaw_ray.adapters.lance_memory.query_vectors import QueryVectors
+from owlclaw_ray.adapters.lance_memory.succession import Succession
+from owlclaw_ray.adapters.lance_memory.table import Session
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, Recall
+from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.errors import OwlClawError, ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import lexical
 from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.folders import MemoryFolders
-from owlclaw_ray.memory.fusion import rank
+from owlclaw_ray.memory.fusion import Hits, rank
 from owlclaw_ray.memory.lock import FileLock
+from owlclaw_ray.memory.query_cache import MOST_KEPT, QueryCache
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.memory import Embedder
+from owlclaw_ray.ports.embedding import Embedded, Embedder, Embedders
 
 _OPEN_AGENTS = 64
 _OPEN_MEMORIES = 50_000
@@ -30,20 +37,52 @@ _CATCHING_UP_SECONDS = 2.0
 """How long one recall may go on embedding what was never embedded: entries that people wrote, all after a new model."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What this process keeps for one agent."""
+
+    succession: Succession
+    cache: QueryCache
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """One recall at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What an index found, what is wrong with it (nothing: empty), and what the query's vector cost."""
+
+    hits: Hits
+    problem: str
+    embedded_by: str
+    usage: Usage
+
+
+def _nobody_is_told(agent: AgentRef, embedded: Embedded) -> None:
+    del agent, embedded
+
+
 class LanceMemory:
     """MemoryStore over `data_dir/agents/<agent's folder>/`: MEMORY.md is the truth, `index/` a LanceDB made from it.
 
-    Without an embedder recall is by words only. For any number of threads and processes. LanceDB is imported at the first use
-    of an index, not before; indexing goes on in a thread after `remember` has answered.
+    Without a target among the embedders recall is by words only. For any number of threads and processes. LanceDB is imported
+    at the first use of an index, not before; indexing goes on in a thread after `remember` has answered. `spent` hears what
+    a provider's model was asked for then; what a recall costs is in its answer.
     """
 
     def __init__(
-        self, data_dir: Path, embedder: Embedder | None, clock: Clock, limits: MemoryLimits | None = None
+        self,
+        data_dir: Path,
+        embedders: Embedders,
+        clock: Clock,
+        limits: MemoryLimits | None = None,
+        spent: Callable[[AgentRef, Embedded], None] = _nobody_is_told,
     ) -> None:
         self.files = MemoryFolders(data_dir, clock, limits)
-        self._embedder = embedder
+        self._embedders = embedders
+        self._spent = spent
         self._clock = clock
-        self._indexes: OrderedDict[AgentRef, MemoryIndex] = OrderedDict()
+        self._vectors = QueryVectors()
+        self._places: OrderedDict[AgentRef, _Place] = OrderedDict()
         self._guard = threading.Lock()
         self._session = Session()
         self._background = BackgroundIndexing(self)
@@ -59,19 +98,33 @@ class LanceMemory:
         """Return the memories that fit best; see MemoryStore. Raises OSError if MEMORY.md is there and unreadable."""
         with self.files.file(agent) as file:
             document = file.load()
-        among = document.memories
-        if tags:
-            among = tuple(memory for memory in among if set(tags) <= set(memory.tags))
-        if not among:
+        if not document.memories:
             return Recall(())
-        index = self._index(agent)
-        hits, problem = self._search(index, document, query, tags)
-        if not problem and not index.complete:
-            self._background.note(agent)
+        place = self._place(agent)
+        with place.turn:
+            place.cache.enter(document)
+            known = place.cache.get(query, tags, limit)
+            if known is not None:
+                return known
+            recall = self._found(place, document, query, limit, tags)
+            if not place.succession.heir.index.complete:
+                self._background.note(agent)
+            elif not recall.degraded:
+                place.cache.put(query, tags, recall)
+            return replace(recall, memories=recall.memories[:limit])
+
+    def _found(self, place: _Place, document: Snapshot, query: str, limit: int, tags: Sequence[str]) -> Recall:
+        among: Mapping[MemoryId, Memory] = place.cache.by_id
+        if tags:
+            among = {key: memory for key, memory in among.items() if set(tags) <= set(memory.tags)}
+            if not among:
+                return Recall(())
+        search = self._search(place, document, query, tags)
+        hits = search.hits
         if not hits.bm25 and not hits.cosine:
-            hits = Hits(lexical.search(query, among), {})
-        ranked = rank(among, hits.bm25, hits.cosine, query, self._clock.now())
-        return Recall(tuple(ranked[:limit]), degraded=bool(problem), reason=problem)
+            hits = Hits(lexical.search(query, tuple(among.values())), {})
+        ranked = rank(hits, among, place.cache.sessions, query, now=self._clock.now(), limit=max(limit, MOST_KEPT))
+        return Recall(tuple(ranked), bool(search.problem), search.problem, search.embedded_by, search.usage)
 
     def memories(self, agent: AgentRef) -> tuple[Memory, ...]:
         """Return what MEMORY.md holds now."""
@@ -81,7 +134,9 @@ class LanceMemory:
         """See MemoryStore.reindex."""
         with self.files.file(agent) as file:
             document = file.load()
-        number = self._index(agent).rebuild(document)
+        place = self._place(agent)
+        with place.turn:
+            number = place.succession.restart().rebuild(document)
         self._background.note(agent)
         return number
 
@@ -111,36 +166,40 @@ class LanceMemory:
         self._index(agent).clear()
 
     def _index(self, agent: AgentRef) -> MemoryIndex:
+        return self._place(agent).succession.heir.index
+
+    def _place(self, agent: AgentRef) -> _Place:
         with self._guard:
-            index = self._indexes.pop(agent, None)
-            if index is None:
-                folder = self.files.folder(agent)
-                lock = FileLock(folder / ".index.lock")
-                index = MemoryIndex(folder / "index", self._embedder, lock, self._session)
-            self._indexes[agent] = index
-            while len(self._indexes) > 1 and self._is_too_much_open():
-                self._indexes.popitem(last=False)
-            return index
+            place = self._places.pop(agent, None)
+            if place is None:
+                succession = Succession(
+                    self.files.folder(agent) / "index", self._embedders, partial(self._made_index, agent)
+                )
+                place = _Place(succession, QueryCache(self._clock))
+            self._places[agent] = place
+            while len(self._places) > 1 and self._is_too_much_open():
+                self._places.popitem(last=False)
+            return place
 
     def _is_too_much_open(self) -> bool:
-        known = sum(index.size for index in self._indexes.values())
-        return len(self._indexes) > _OPEN_AGENTS or known > _OPEN_MEMORIES
+        known = sum(place.succession.size for place in self._places.values())
+        return len(self._places) > _OPEN_AGENTS or known > _OPEN_MEMORIES
 
-    def _search(self, index: MemoryIndex, document: Snapshot, query: str, tags: Sequence[str]) -> tuple[Hits, str]:
-        """Return what the index found, and what is wrong with it (nothing: empty)."""
-        vector: Vector | None = None
-        problem = ""
-        if self._embedder is not None:
-            try:
-                with index_errors():
-                    vector = self._embedder.embed_queries([query])[0]
-            except IndexUnusableError as error:
-                problem = f"the embedder {self._embedder.id} failed, words only: {error.__cause__}"
+    def _made_index(self, agent: AgentRef, folder: Path, embedder: Embedder | None) -> MemoryIndex:
+        accounted = None if embedder is None else AccountedEmbedder(embedder, partial(self._spent, agent))
+        return MemoryIndex(folder, accounted, FileLock(folder.parent / ".index.lock"), self._session)
+
+    def _search(self, place: _Place, document: Snapshot, query: str, tags: Sequence[str]) -> _Search:
+        serving = place.succession.serving()
+        embedded, problem = self._vectors.of(query, serving.embedder)
+        vector = embedded.vectors[0] if embedded.vectors else None
         started = self._clock.monotonic()
         try:
-            hits = index.search(
+            hits = serving.index.search(
                 document, query, vector, tags, lambda: self._clock.monotonic() - started < _CATCHING_UP_SECONDS
             )
-        except IndexUnusableError as error:
-            return Hits({}, {}), str(error)
-        return hits, problem
+        except ToolTimeoutError:
+            raise
+        except OwlClawError as error:
+            return _Search(Hits({}, {}), str(error), embedded.model, embedded.usage)
+        return _Search(hits, problem, embedded.model, embedded.usage)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from owlclaw_ray.adapters.lance_memory.checksums import Checksums
+from owlclaw_ray.adapters.lance_memory.naming import WORDS, encode
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.fusion import Hits
 from owlclaw_ray.memory.lexical import searchable
-from owlclaw_ray.ports.memory import Embedder
+from owlclaw_ray.ports.embedding import Embedder
 
 Vector = Sequence[float]
 
@@ -40,14 +40,6 @@ def fingerprint(memory: Memory) -> int:
     """Return what changes when the searchable text or the tags of a memory change."""
     text = "\0".join((searchable(memory), *map(_tag_key, memory.tags)))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Hits:
-    """What a search found: scores by words, and cosines by meaning (none without an embedder)."""
-
-    bm25: dict[MemoryId, float]
-    cosine: dict[MemoryId, float]
 
 
 class MemoryTable:
@@ -132,6 +124,7 @@ class MemoryTable:
 
     def search(self, query: str, vector: Vector | None, tags: Sequence[str]) -> Hits:
         """Return what the query finds among memories with all of the tags."""
+        import numpy as np
         from lancedb.query import MatchQuery
 
         tagged = " AND ".join(f"array_contains(tags, '{_tag_key(tag)}')" for tag in tags)
@@ -140,9 +133,9 @@ class MemoryTable:
         bm25 = _scores(by_words, tagged, "_score", WORD_HITS)
         if vector is None or not self._dimension:
             return Hits(bm25, {})
-        by_meaning = self._table.search(vector, query_type="vector", vector_column_name="vector").distance_type(
-            "cosine"
-        )
+        by_meaning = self._table.search(
+            np.asarray(vector, np.float32), query_type="vector", vector_column_name="vector"
+        ).distance_type("cosine")
         distances = _scores(by_meaning, tagged, "_distance", MEANING_HITS)
         return Hits(bm25, {memory_id: 1.0 - distance for memory_id, distance in distances.items()})
 
@@ -188,7 +181,7 @@ class MemoryTable:
 
 def table_name(embedder: Embedder | None) -> str:
     """Return what the table with vectors of this embedder is called."""
-    return f"memories-{_safe(embedder.id)}-{embedder.dimension}" if embedder else "memories-words"
+    return encode(embedder.id, embedder.dimension) if embedder else WORDS
 
 
 def _path(folder: Path, embedder: Embedder | None) -> Path:
@@ -264,7 +257,3 @@ def _tag_key(tag: str) -> str:
 
 def _sql(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _safe(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)

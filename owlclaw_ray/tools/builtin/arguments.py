@@ -102,6 +102,7 @@ class Recall(Arguments):
     tags: list[Tag] = Field(
         default=[], max_length=10, description="Only memories that carry all of these tags; none: any memory."
     )
+    explain: bool = Field(default=False, description="Also say what each score is made of.")
 
 
 class QueryState(Arguments):

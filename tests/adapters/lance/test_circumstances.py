@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.testing.clock import ManualClock
 from tests.adapters.lance.conftest import NOW, TRADER, LetterEmbedder, memory, recalled
@@ -66,12 +67,12 @@ def full_disk(size):
 
 @pytest.mark.parametrize("embedder", [None, LetterEmbedder()], ids=["words", "vectors"])
 def test_in_a_read_only_folder_memories_are_found_and_new_ones_refused(open_folder, embedder):
-    writer = LanceMemory(open_folder, embedder, ManualClock(NOW))
+    writer = LanceMemory(open_folder, OneEmbedder(embedder), ManualClock(NOW))
     writer.remember(TRADER, memory("a", "the harbour closes at six"))
     writer.settle()
     folder = writer.files.folder(TRADER)
     with read_only(open_folder):
-        store = LanceMemory(open_folder, embedder, ManualClock(NOW))
+        store = LanceMemory(open_folder, OneEmbedder(embedder), ManualClock(NOW))
         assert recalled(store, "harbour") == ["the harbour closes at six"]
         with pytest.raises(PermissionError):
             store.remember(TRADER, memory("b", "likes tea"))
@@ -121,7 +122,7 @@ def test_flipped_bytes_in_the_index_cost_no_answer(store, files, tmp_path, clock
         for _ in range(8):
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         path.write_bytes(data)
-        again = LanceMemory(tmp_path, store._embedder, clock)
+        again = LanceMemory(tmp_path, store._embedders, clock)
         found = again.recall(TRADER, "when does the harbour close", 5)
         assert "the harbour closes at six" in [one.memory.content for one in found.memories], (number, path)
         assert again.indexed(TRADER) == {"mem_a", "mem_b"}
@@ -130,15 +131,15 @@ def test_flipped_bytes_in_the_index_cost_no_answer(store, files, tmp_path, clock
 
 def test_one_flipped_bit_in_a_vector_makes_the_index_anew(tmp_path, clock):
     embedder = LetterEmbedder()
-    store = LanceMemory(tmp_path, embedder, clock)
+    store = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
     store.remember(TRADER, memory("a", "the harbour closes at six"))
     store.settle()
     (path,) = (store.files.folder(TRADER) / "index").rglob("data/*.lance")
     data = bytearray(path.read_bytes())
-    vector = np.asarray(embedder.embed_queries(["the harbour closes at six"])[0], np.float16).tobytes()
+    vector = np.asarray(embedder.embed_queries(["the harbour closes at six"]).vectors[0], np.float16).tobytes()
     data[data.index(vector) + 1] ^= 0x20
     path.write_bytes(data)
-    again = LanceMemory(tmp_path, embedder, clock)
+    again = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
     assert recalled(again, "harbour") == ["the harbour closes at six"]
     again.settle()
     assert not path.exists()

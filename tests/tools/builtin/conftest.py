@@ -2,6 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import ScheduleStatus
@@ -91,7 +92,7 @@ def states():
 
 @pytest.fixture
 def memory(tmp_path, clock):
-    return LanceMemory(tmp_path, None, clock)
+    return LanceMemory(tmp_path, OneEmbedder(None), clock)
 
 
 @pytest.fixture

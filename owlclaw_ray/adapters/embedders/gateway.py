@@ -1,0 +1,84 @@
+"""Embeddings of a provider's model, which the ModelGateway asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
+from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.errors import ModelUnavailableError
+from owlclaw_ray.ports.embedding import Embedded
+
+PREFIX = "litellm:"
+LONGEST_TEXT = 8_000
+"""Characters, of a text that a person wrote; what `remember` takes is shorter."""
+_PROBE = "dimension"
+
+
+class GatewayEmbedder:
+    """One model. `ask` reaches the gateway; what it raises means no vectors now.
+
+    The dimension is what the model's first vector has, unless it is known: then vectors of another length are an error.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        ask: Callable[[EmbeddingRequest], EmbeddingReply],
+        calls: EmbeddingCalls,
+        dimension: int | None = None,
+    ) -> None:
+        self._model, self._ask, self._calls, self._dimension = model, ask, calls, dimension
+        self._owed = Usage()
+        """What was spent and nobody was told yet."""
+
+    @property
+    def id(self) -> str:
+        """The setting that names it."""
+        return PREFIX + self._model
+
+    @property
+    def dimension(self) -> int:
+        """Asks the model if it has not answered yet; what that costs is told with the next vectors."""
+        if self._dimension is None:
+            probe = self.embed_queries([_PROBE])
+            self._owed += probe.usage
+            return len(probe.vectors[0])
+        return self._dimension
+
+    @property
+    def batch_size(self) -> int:
+        """The most texts that go out in one call."""
+        return self._calls.batch
+
+    def embed_queries(self, texts: Sequence[str]) -> Embedded:
+        """See Embedder; a query is short, and somebody waits for it."""
+        return self._embed(texts, self._calls.timeout)
+
+    def embed_documents(self, texts: Sequence[str]) -> Embedded:
+        """See Embedder; in as many calls as the batch size makes necessary."""
+        return self._embed(texts, self._calls.patience)
+
+    def _embed(self, texts: Sequence[str], patience: float) -> Embedded:
+        vectors: list[Sequence[float]] = []
+        usage, self._owed = self._owed, Usage()
+        for start in range(0, len(texts), self._calls.batch):
+            batch = tuple(_acceptable(text) for text in texts[start : start + self._calls.batch])
+            reply = self._ask(EmbeddingRequest(self._model, batch, self._calls.timeout, patience))
+            usage += reply.usage
+            vectors += reply.vectors
+        for vector in vectors:
+            self._check(len(vector))
+        return Embedded(vectors, usage, self._model)
+
+    def _check(self, length: int) -> None:
+        if self._dimension is None:
+            self._dimension = length
+        if length != self._dimension:
+            message = f"{self._model} gave a vector of {length} numbers, where it had {self._dimension} before"
+            raise ModelUnavailableError(f"{message}: it is another model now; rebuild the index")
+
+
+def _acceptable(text: str) -> str:
+    """Return a text that no provider refuses: not empty, not endless."""
+    return text[:LONGEST_TEXT].strip() or "-"

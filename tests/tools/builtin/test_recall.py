@@ -1,0 +1,79 @@
+import pytest
+
+from owlclaw_ray.adapters.embedders import OneEmbedder
+from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.tools.builtin import BuiltInTools
+from tests.tools.builtin.conftest import TRADER, invocation
+
+
+class Provider:
+    """A provider's model that gives every text the same vector."""
+
+    id, dimension, batch_size = "litellm:openai/x", 4, 64
+
+    def embed_queries(self, texts):
+        return Embedded([[1.0, 0.0, 0.0, 0.0]] * len(texts), Usage(len(texts), cost=0.25), "openai/x")
+
+    def embed_documents(self, texts):
+        return self.embed_queries(texts)
+
+
+def recall(tools, number=9, **arguments):
+    return tools.call("recall", arguments, invocation("recall", number))
+
+
+def test_explained_memories_say_what_their_scores_are_made_of(call):
+    call("remember", content="客户张伟喜欢绿茶")
+
+    (plain,) = call("recall", query="绿茶")["memories"]
+    (explained,) = call("recall", query="绿茶", explain=True)["memories"]
+
+    parts = explained.pop("explanation")
+    assert explained == plain
+    assert parts["bm25"] > 0
+    assert parts["cosine"] is None
+    relevance = parts["word_share"] * parts["words"] + (1 - parts["word_share"]) * parts["meaning"]
+    whole = (relevance + parts["neighbours"]) * parts["freshness"] + parts["newer"]
+    assert whole == pytest.approx(plain["score"], abs=1e-3)
+
+
+def test_a_recall_without_its_index_is_an_answer_and_a_record(call, tools, memory):
+    call("remember", content="the harbour closes at six")
+    memory.settle()
+    folder = memory.files.folder(TRADER)
+    (folder / "index").rename(folder / "gone")
+    (folder / "index").write_text("a file where the folder should be")
+
+    outcome = recall(tools, query="harbour")
+
+    assert outcome.result.content["degraded"] is True
+    assert outcome.result.content["count"] == 1
+    (record,) = outcome.records
+    assert (record.kind, record.agent_id, record.run_id) == (LedgerKind.WARNING, "trader", "run_1")
+    assert record.data["what"] == "recall without its index"
+    assert "the memory index is unusable" in record.data["why"]
+    assert recall(tools, query="harbour").records[0].record_id == record.record_id
+    assert recall(tools, number=10, query="harbour").records[0].record_id != record.record_id
+
+
+def test_what_the_vector_of_a_question_costs_is_used_and_recorded(tmp_path, schedules, states, clock):
+    memory = LanceMemory(tmp_path, OneEmbedder(Provider()), clock)
+    tools = BuiltInTools(schedules=schedules, memory=memory, states=states, clock=clock)
+    tools.call("remember", {"content": "tea is sold out"}, invocation("remember"))
+    memory.settle()
+
+    first, again = recall(tools, query="tea"), recall(tools, query="tea")
+
+    assert first.usage == Usage(1, cost=0.25)
+    (record,) = first.records
+    assert record.kind is LedgerKind.MODEL_CALL
+    assert record.data == {
+        "model": "openai/x",
+        "purpose": "recall",
+        "usage": {"prompt_tokens": 1, "completion_tokens": 0, "cached_tokens": 0, "cost": 0.25},
+    }
+    assert (again.usage, again.records) == (Usage(), ())
+    assert again.result.content == first.result.content
