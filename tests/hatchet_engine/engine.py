@@ -37,11 +37,11 @@ class HatchetEngine:
         self._now = now
 
     def __enter__(self) -> Self:
-        self.token = token_for("http://127.0.0.1", "127.0.0.1")
-        self.rest = RestSide(self.records, TENANT, self.token)
-        self.gate = Gate(self.token)
+        self.rest = RestSide(self.records, TENANT)
+        self.gate = Gate()
         self.grpc = GrpcSide(self.records, self.gate, TENANT)
         self.come_back()
+        self.token = self.rest.token = self.gate.token = token_for(self.api_url, self.grpc_address)
         return self
 
     def __exit__(

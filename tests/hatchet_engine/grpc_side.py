@@ -24,15 +24,15 @@ _VERSION = "v0.104.0"
 class Gate:
     """Lets calls in that have the token, unless they are to fail."""
 
-    def __init__(self, token: str) -> None:
-        self._authorization = f"bearer {token}"
+    def __init__(self) -> None:
+        self.token = ""
         self.failures: dict[str, deque[grpc.StatusCode]] = {}
         self.calls: list[str] = []
 
     def enter(self, method: str, context: grpc.ServicerContext) -> None:
         """End the call unless it may go on."""
         self.calls.append(method)
-        if ("authorization", self._authorization) not in context.invocation_metadata():
+        if ("authorization", f"bearer {self.token}") not in context.invocation_metadata():
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "invalid auth token")
         if self.failures.get(method):
             context.abort(self.failures[method].popleft(), "told to fail")

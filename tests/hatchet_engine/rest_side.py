@@ -57,8 +57,8 @@ class RecordedCall:
 class RestSide:
     """The listening server, a thread for each connection."""
 
-    def __init__(self, records: Records, tenant: str, token: str) -> None:
-        self.records, self.tenant, self.authorization = records, tenant, f"Bearer {token}"
+    def __init__(self, records: Records, tenant: str) -> None:
+        self.records, self.tenant, self.token = records, tenant, ""
         self.faults: deque[Misbehaviour] = deque()
         """For the next requests, in order."""
         self.fault: Misbehaviour | None = None
@@ -144,7 +144,7 @@ class _Conversation(BaseHTTPRequestHandler):
             case Refusal(status, after_the_effect=False):
                 self._refuse(status, "told to fail")
                 return
-        if self.headers.get("authorization") != side.authorization:
+        if self.headers.get("authorization") != f"Bearer {side.token}":
             self._refuse(403, "Forbidden")
             return
         status, answer = self._do(call)

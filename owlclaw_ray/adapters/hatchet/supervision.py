@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +20,8 @@ from owlclaw_ray.adapters.hatchet.options import HatchetOptions
 from owlclaw_ray.ports.clock import Clock
 
 _COMMAND = (sys.executable, "-m", "owlclaw_ray.adapters.hatchet.worker")
+_STDERR = 2
+"""The SDK logs to standard output."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +60,12 @@ class WorkerSupervisor:
         clock: Clock,
         *,
         patience: Patience | None = None,
+        command: Sequence[str] = _COMMAND,
         look: Callable[[int], Awaitable[Sign]] | None = None,
     ) -> None:
-        """`look` asks the worker whose health is at that port."""
+        """`command` is the worker's, without the port of its health; `look` asks the worker whose health is at a port."""
         self._options, self._clock, self._patience = options, clock, patience or Patience()
-        self._look = look or look_at
+        self._command, self._look = command, look or look_at
         self._task: asyncio.Task[None] | None = None
         self.process: Process | None = None
         self.health_port = 0
@@ -106,7 +109,7 @@ class WorkerSupervisor:
     async def _launch(self) -> Process:
         self.health_port = _free_port()
         process = await asyncio.create_subprocess_exec(
-            *_COMMAND, str(self.health_port), stdin=PIPE, stdout=sys.stderr, start_new_session=True
+            *self._command, str(self.health_port), stdin=PIPE, stdout=_STDERR, start_new_session=True
         )
         assert process.stdin is not None
         process.stdin.write(self._options.as_json() + b"\n")

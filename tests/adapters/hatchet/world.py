@@ -25,16 +25,16 @@ START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def options_for(engine: HatchetEngine, **changes) -> HatchetOptions:
-    return HatchetOptions(
-        token=engine.token,
-        tenant_id=TENANT,
-        api_url=engine.api_url,
-        grpc_address=engine.grpc_address,
-        tls=Tls("none"),
-        namespace=changes.pop("namespace", ""),
-        runtime_url=changes.pop("runtime_url", "http://127.0.0.1:1"),
-        **changes,
-    )
+    ours = {
+        "token": engine.token,
+        "tenant_id": TENANT,
+        "api_url": engine.api_url,
+        "grpc_address": engine.grpc_address,
+        "tls": Tls("none"),
+        "namespace": "",
+        "runtime_url": "http://127.0.0.1:1",
+    }
+    return HatchetOptions(**{**ours, **changes})
 
 
 def know_workflow(engine: HatchetEngine, name: str = RING) -> None:
