@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.logs import LogPlan
+from owlclaw_ray.adapters.hatchet.options import HatchetOptions
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tracing import TracingOptions
+from owlclaw_ray.engine.alarm_sync import SyncPace
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
@@ -39,6 +41,14 @@ class WorkerPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class HatchetPlan:
+    """The engine that rings for schedules."""
+
+    options: HatchetOptions
+    pace: SyncPace
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimePlan:
     """What the runtime is made of."""
 
@@ -62,6 +72,8 @@ class RuntimePlan:
     """None: there are no MCP servers. The worker's plan says whether there are, too."""
     artifact_days: float = 0.0
     """How long results that were too large for a model are kept; 0: for ever."""
+    hatchet: HatchetPlan | None = None
+    """None: schedules are fired without an engine."""
     model_limits: tuple[ProviderLimits, ...] = ()
     """What models take as tools, before what is known of them."""
     tracing: TracingOptions | None = None

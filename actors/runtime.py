@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         timetable=StoreTimetable(
             store=keeper, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
         ),
+        ring=partial(Named(SCHEDULER, plan.namespace).ask, "ring"),
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),
     )

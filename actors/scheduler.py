@@ -4,18 +4,20 @@ approvals that nobody decided and artifacts that are too old.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from actors.agent import RemoteDefinitions
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
-from actors.plan import RuntimePlan
+from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, Named
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.engine.alarm_sync import EngineAlarmClock
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.artifact_expiry import ArtifactExpiry
 from owlclaw_ray.engine.family import Family
@@ -24,8 +26,15 @@ from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.identity.folder import DefinitionFolder
-from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.schedules import AlarmClock
+from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.schedules import Alarm, AlarmClock, Bell
+from owlclaw_ray.ports.store import ScheduleStore
+
+if TYPE_CHECKING:
+    from owlclaw_ray.adapters.hatchet.supervision import WorkerSupervisor
+
+Ring = Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]]
 
 _LOOK_EVERY = 5.0
 _MINUTE = 60.0
@@ -50,12 +59,12 @@ class SchedulerActor:
             clock=clock,
             catch_up=timedelta(seconds=plan.catch_up_seconds),
         )
-        scheduler: AlarmClock = Scheduler(bell=firings, store=store, clock=clock)
+        self._ring, alarm_clock = _alarm_clock(plan.hatchet, firings, store, clock)
         heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
-        self._working: list[AlarmClock | Periodic] = [
-            scheduler,
+        self._working: list[AlarmClock | Periodic | WorkerSupervisor] = [
+            *alarm_clock,
             Periodic("making heartbeats", heartbeats.tick, clock, _MINUTE),
             Periodic("ending approvals that are over", expiry.tick, clock, _LOOK_EVERY),
             Periodic("looking at runs that wait for others", family.sweep, clock, _LOOK_EVERY),
@@ -70,6 +79,10 @@ class SchedulerActor:
         """Return as soon as it runs."""
         return True
 
+    async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
+        """See Bell.ring."""
+        return await self._ring(schedule_ids)
+
     async def stop(self) -> None:
         """See AlarmClock.stop, Periodic.stop."""
         for each in self._working:
@@ -80,3 +93,17 @@ class SchedulerActor:
 
     async def _cancel(self, agent: AgentRef, run_id: RunId) -> None:
         await self._directory.ask("cancel", agent, run_id)
+
+
+def _alarm_clock(
+    plan: HatchetPlan | None, bell: Bell, store: ScheduleStore, clock: Clock
+) -> tuple[Ring, Sequence[AlarmClock | WorkerSupervisor]]:
+    """Return what rings for schedules from outside, and what has to be started for it."""
+    if plan is None:
+        return bell.ring, [Scheduler(bell=bell, store=store, clock=clock)]
+    from owlclaw_ray.adapters.hatchet.alarms import HatchetAlarms
+    from owlclaw_ray.adapters.hatchet.supervision import WorkerSupervisor
+
+    engine = HatchetAlarms(plan.options)
+    alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
+    return alarm_clock.ring, [alarm_clock, WorkerSupervisor(plan.options, clock)]

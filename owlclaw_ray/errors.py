@@ -17,6 +17,7 @@ OwlClawError
 │   ├── QueueFullError        the agent has as many queued runs as it may
 │   ├── StoreUnavailableError
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
+│   ├── AlarmEngineUnavailableError  the engine that keeps alarms (Hatchet) cannot be reached, or refuses
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
 └── TerminalError             it was tried, it failed, repeating it is pointless or unsafe
     ├── ModelRefusedError     bad key, unknown model, invalid request
@@ -201,6 +202,10 @@ class ModelUnavailableError(RetryableError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (str(self), self.retry_after))
+
+
+class AlarmEngineUnavailableError(RetryableError):
+    """The engine that keeps alarms cannot be reached, or refuses. Schedules fire without it."""
 
 
 class RuntimeUnavailableError(RetryableError):

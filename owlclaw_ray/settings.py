@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.governance import SharedBudgetFile, twice_named
+from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.permissions import PermissionSettings
@@ -46,6 +47,7 @@ _STORE_DRIVERS = {
     "postgresql": "postgresql+asyncpg",
 }
 _MAX_FILE_BYTES = 1024 * 1024
+_TLS_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file")
 NonEmpty = Annotated[str, Field(min_length=1)]
 
 
@@ -59,6 +61,12 @@ class HttpSettings(_Section):
     host: NonEmpty = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_535)] = 8700
     body_limit_bytes: Count = 1024 * 1024
+
+    @property
+    def url(self) -> str:
+        """Where programs on this machine reach it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
 
     @field_validator("host")
     @classmethod
@@ -301,6 +309,7 @@ class FileSettings(_Section):
     models: ModelSettings = Field(default_factory=ModelSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     schedules: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    hatchet: HatchetSettings = Field(default_factory=HatchetSettings)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     ledger: LedgerSettings = Field(default_factory=LedgerSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
@@ -433,8 +442,12 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
         raise ConfigurationError(environment.problems)
     settings = _resolved(written, folder)
     place = lambda path: environment.where(path) or document.where(path)  # noqa: E731 (one use each, beside it)
-    missing = [*_missing_folders(settings, place), *_missing_variables(settings, environ, place)]
-    missing += settings.tracing.problems(environ)
+    missing = [
+        *_missing_folders(settings, place),
+        *_missing_files(settings, place),
+        *_missing_variables(settings, environ, place),
+        *settings.tracing.problems(environ),
+    ]
     if missing:
         raise ConfigurationError(missing)
     return settings
@@ -467,7 +480,15 @@ def _resolved(written: FileSettings, folder: Path) -> Settings:
             "store_url": _store_url(written.store_url or f"sqlite:///{data_dir}/owlclaw.db", folder),
             "ray": ray,
             "tools": _resolved_tools(written.tools, folder),
+            "hatchet": _resolved_files(written.hatchet, folder),
         }
+    )
+
+
+def _resolved_files(hatchet: HatchetSettings, folder: Path) -> HatchetSettings:
+    files = {name: getattr(hatchet, name) for name in _TLS_FILES}
+    return hatchet.model_copy(
+        update={name: folder / path.expanduser() for name, path in files.items() if path is not None}
     )
 
 
@@ -500,6 +521,13 @@ def _missing_folders(settings: Settings, where: Callable[[tuple[str, ...]], str]
     elif tools.code.enabled and project is not None and project.resolve().is_relative_to(settings.data_dir.resolve()):
         what = f"{project} is in the data folder, which agents never see"
         yield Problem(where(("tools", "code", "project")), what, "name a folder outside of data_dir")
+
+
+def _missing_files(settings: Settings, where: Callable[[tuple[str, ...]], str]) -> Iterator[Problem]:
+    for name in _TLS_FILES:
+        path = getattr(settings.hatchet, name)
+        if path is not None and not path.is_file():
+            yield Problem(where(("hatchet", name)), f"{path} is no file", "name a file in PEM format")
 
 
 def _missing_variables(

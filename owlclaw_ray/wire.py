@@ -293,6 +293,13 @@ class Backfill(TypedDict):
     refused: int
 
 
+class Ring(TypedDict):
+    """When to ring for a schedule again (`at`): null if never, as far as is known."""
+
+    schedule_id: str
+    at: str | None
+
+
 class ApprovalDecision(TypedDict):
     """What was decided. `arguments`: those that the approver put in the place of the request's, if any."""
 

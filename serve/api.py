@@ -63,7 +63,7 @@ def build_api(
         triggers,
         Runs(runtime, keep_alive_seconds),
         Agents(runtime),
-        Schedules(runtime.timetable),
+        Schedules(runtime.timetable, runtime.ring),
         Approvals(runtime),
         Ledger(runtime),
         Mcp(runtime),

@@ -123,6 +123,7 @@ TICKS: wire.Ticks = {
     "next_before": None,
 }
 BACKFILL: wire.Backfill = {"queued": ["run_01kaexample", "run_01kbexample"], "known": 3, "refused": 0}
+RING: wire.Ring = {"schedule_id": "sch_01kaexample", "at": "2026-11-04T09:30:00.000Z"}
 APPROVAL: wire.Approval = {
     "approval_id": "apr_19c0",
     "status": "pending",
@@ -215,6 +216,7 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Schedules": {"value": SCHEDULES},
     "Ticks": {"value": TICKS},
     "Backfill": {"value": BACKFILL},
+    "Ring": {"value": RING},
     "Approval": {"value": APPROVAL},
     "Approvals": {"value": APPROVALS},
     "McpServers": {"value": MCP_SERVERS},

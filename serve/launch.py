@@ -126,7 +126,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         )
         cluster.wait_for_agents()
         stopping = _stop_on_signals()
-        url = f"http://{http.host}:{http.port}"
+        url = http.url
         PidFile(os.getpid(), url, SystemClock().now()).write(settings.data_dir)
         announce(f"ready in {time.monotonic() - started:.1f} s: {url} (API document: {url}/docs)")
         _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from actors.cluster import NAMESPACE
 from actors.logs import LogPlan
-from actors.plan import RuntimePlan, WorkerPlan
+from actors.plan import HatchetPlan, RuntimePlan, WorkerPlan
+from owlclaw_ray.adapters.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.tracing import TracingOptions
+from owlclaw_ray.engine.alarm_sync import SyncPace
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.settings import Settings
@@ -55,6 +57,29 @@ def plan_of(
         model_workers_max=models.workers_max,
         mcp=settings.mcp_options,
         artifact_days=settings.artifacts.retention_days,
+        hatchet=_hatchet(settings),
         model_limits=tuple(each.limits() for each in models.limits),
         tracing=tracing,
     )
+
+
+def _hatchet(settings: Settings) -> HatchetPlan | None:
+    hatchet = settings.hatchet
+    if hatchet.token is None:
+        return None
+    claims = hatchet.claims
+    ca, cert, key = (
+        None if path is None else str(path)
+        for path in (hatchet.tls_ca_file, hatchet.tls_cert_file, hatchet.tls_key_file)
+    )
+    options = HatchetOptions(
+        token=hatchet.token.get_secret_value(),
+        tenant_id=claims["sub"],
+        api_url=(hatchet.api_url or claims["server_url"]).rstrip("/"),
+        grpc_address=hatchet.grpc_address or claims["grpc_broadcast_address"],
+        tls=Tls(hatchet.tls, ca, cert, key, hatchet.tls_server_name),
+        namespace=hatchet.namespace,
+        runtime_url=settings.http.url,
+    )
+    pace = SyncPace(hatchet.reconcile_seconds, hatchet.grace_seconds, hatchet.horizon_seconds, hatchet.alarms_max)
+    return HatchetPlan(options, pace)

@@ -23,6 +23,7 @@ from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
+from owlclaw_ray.ports.schedules import Alarm
 from owlclaw_ray.ports.store import LedgerPlace
 
 PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\..+$"
@@ -202,6 +203,11 @@ def ticks_body(ticks: Sequence[Tick], limit: int) -> wire.Ticks:
 def backfill_body(backfill: Backfill) -> wire.Backfill:
     """Return what a backfill did."""
     return {"queued": list(backfill.queued), "known": backfill.known, "refused": backfill.refused}
+
+
+def ring_body(alarm: Alarm) -> wire.Ring:
+    """Return when to ring again."""
+    return {"schedule_id": alarm.schedule_id, "at": moment_or_none(alarm.at)}
 
 
 def approval_body(approval: Approval) -> wire.Approval:

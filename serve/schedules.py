@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated
 
@@ -13,10 +14,10 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.ports.schedules import Timetable
+from owlclaw_ray.ports.schedules import Alarm, Timetable
 from serve import openapi
 from serve.agents import AgentPath
-from serve.representations import backfill_body, json_response, schedule_body, schedules_body, ticks_body
+from serve.representations import backfill_body, json_response, ring_body, schedule_body, schedules_body, ticks_body
 from serve.schedule_request import parse_backfill, parse_schedule
 from serve.tenancy import agent_of, tenant_of
 from serve.trigger_request import parse_idempotency_key
@@ -30,14 +31,17 @@ BACKFILL_DESCRIPTION = """Queue a run for each due time from `since` to `until`,
 
 However often it is asked, no due time gets a second run."""
 PAUSE_DESCRIPTION = "Its times pass without runs from now on. They are accounted for as skipped when it goes on."
+RING_DESCRIPTION = """What alarm clocks outside of the runtime call.
+
+Whether it is due is what the store says: to ring too early, too late, twice, or for one that is cancelled or unknown does no harm."""
 CANCEL_DESCRIPTION = "It never fires again. Its queued runs are cancelled, and a running one is asked to end."
 
 
 class Schedules:
     """The resource of schedules."""
 
-    def __init__(self, timetable: Timetable) -> None:
-        self._timetable = timetable
+    def __init__(self, timetable: Timetable, ring: Callable[[ScheduleId], Awaitable[Alarm]]) -> None:
+        self._timetable, self._ring = timetable, ring
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -100,6 +104,15 @@ class Schedules:
                     **openapi.problems(404, 409, 422, 500, 503),
                 },
             )
+        router.add_api_route(
+            "/schedules/{schedule_id}/ring",
+            self.ring,
+            methods=["POST"],
+            summary="Fire a schedule if it is due",
+            description=RING_DESCRIPTION,
+            response_model=None,
+            responses={200: openapi.answer("When to ring again", wire.Ring), **openapi.problems(422, 500, 503)},
+        )
         router.add_api_route(
             "/schedules/{schedule_id}/backfill",
             self.backfill,
@@ -181,6 +194,10 @@ class Schedules:
         since, until = parse_backfill(await request.body())
         done = await self._timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
         return json_response(backfill_body(done))
+
+    async def ring(self, schedule_id: SchedulePath) -> Response:
+        """Fire it if it is due."""
+        return json_response(ring_body(await self._ring(ScheduleId(schedule_id))))
 
     async def _page(self, where: ScheduleFilter) -> Response:
         return json_response(schedules_body(await self._timetable.schedules(where), where.limit))

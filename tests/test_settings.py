@@ -17,6 +17,7 @@ from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import FileSettings, load_settings
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
+from tests.hatchet_engine.engine import token_for
 
 
 def load(folder, text="", **environ):
@@ -512,3 +513,74 @@ def test_mistakes_in_budgets_are_told_with_their_lines(tmp_path):
     assert problems_of(tmp_path, same) == [
         "owlclaw.yaml:1: budgets: has two budgets named 'a': give one of them another name"
     ]
+
+
+HATCHET_TOKEN = token_for("https://hatchet.example.org", "engine.example.org:7077")
+
+
+def test_a_token_turns_hatchet_on_and_says_where_it_is(tmp_path):
+    assert load(tmp_path).hatchet.token is None
+
+    found = load(tmp_path, "hatchet: {tls: none, namespace: blue}\n", OWLCLAW_HATCHET__TOKEN=HATCHET_TOKEN).hatchet
+
+    assert found.token.get_secret_value() == HATCHET_TOKEN
+    assert found.claims["server_url"] == "https://hatchet.example.org"
+    assert (found.namespace, found.reconcile_seconds, found.grace_seconds) == ("blue", 30, 3)
+    assert HATCHET_TOKEN not in repr(found) + str(found)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "secret-1234567890",
+        HATCHET_TOKEN.rpartition(".")[0],
+        "eyJ9.%%%.secret-1234567890",
+        token_for("https://hatchet.example.org", "engine:7077", tenant="nobody"),
+        token_for("nowhere", "engine:7077"),
+        token_for("https://hatchet.example.org", ""),
+    ],
+)
+def test_a_bad_token_is_an_error_that_names_its_key_and_shows_nothing_of_it(tmp_path, token):
+    (written,) = problems_of(tmp_path, f"hatchet: {{token: {token!r}}}\n")
+    (variable,) = problems_of(tmp_path, "", OWLCLAW_HATCHET__TOKEN=token)
+
+    assert written.startswith("owlclaw.yaml:1: hatchet.token: ")
+    assert variable.startswith("OWLCLAW_HATCHET__TOKEN: ")
+    assert all(part not in written + variable for part in token.split(".") if part)
+
+
+def test_a_number_as_a_token_is_not_shown_either(tmp_path):
+    (problem,) = problems_of(tmp_path, "hatchet: {token: 1234567890}\n")
+    assert "hatchet.token" in problem
+    assert "1234567890" not in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "fix"),
+    [
+        ("api_url: engine", "hatchet.api_url", "http://127.0.0.1:8888"),
+        ("api_url: 'http://h:99999'", "hatchet.api_url", "http://127.0.0.1:8888"),
+        ("grpc_address: 'http://engine:7077'", "hatchet.grpc_address", "127.0.0.1:7077"),
+        ("grpc_address: 'engine:70000'", "hatchet.grpc_address", "127.0.0.1:7077"),
+        ("namespace: A:B", "hatchet.namespace", "small letters"),
+        ("tls: maybe", "hatchet.tls", "'none', 'tls' or 'mtls'"),
+        ("tls: mtls", "hatchet", "hatchet.tls_ca_file"),
+        ("tls_cert_file: cert.pem", "hatchet", "hatchet.tls"),
+        ("{tls: none, tls_server_name: x}", "hatchet", "hatchet.tls"),
+        ("tls_ca_file: ca.pem", "hatchet.tls_ca_file", "PEM"),
+        ("reconcile_seconds: 61", "hatchet.reconcile_seconds", "60"),
+        ("tokn: x", "hatchet.tokn", "did you mean token?"),
+    ],
+)
+def test_bad_settings_of_hatchet_name_the_key_and_what_would_be_right(tmp_path, text, key, fix):
+    section = text if text.startswith("{") else f"{{{text}}}"
+    (problem,) = problems_of(tmp_path, f"hatchet: {section}\n")
+    assert f" {key}: " in problem
+    assert fix in problem
+
+
+def test_certificates_are_found_beside_the_settings(tmp_path):
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).touch()
+    text = "hatchet: {tls: mtls, tls_ca_file: ca.pem, tls_cert_file: cert.pem, tls_key_file: key.pem}\n"
+    assert load(tmp_path, text).hatchet.tls_key_file == tmp_path / "key.pem"

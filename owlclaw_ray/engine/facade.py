@@ -28,14 +28,14 @@ from owlclaw_ray.errors import (
     ToolArgumentsError,
     UnknownAgentError,
 )
-from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, TenantId
+from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.mcp import McpNode, McpServerView
 from owlclaw_ray.ports.metrics import MetricFamily, Metrics
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
-from owlclaw_ray.ports.schedules import Timetable
+from owlclaw_ray.ports.schedules import Alarm, Timetable
 from owlclaw_ray.ports.store import (
     AgentBusy,
     AgentRecord,
@@ -116,9 +116,10 @@ class RuntimeFacade:
         ids: IdSource,
         metrics: Metrics,
         timetable: Timetable,
+        ring: Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]],
         mcp: McpNode | None = None,
     ) -> None:
-        self.timetable = timetable
+        self.timetable, self._ring = timetable, ring
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
         self._artifacts, self._argument_problems = artifacts, argument_problems
@@ -272,6 +273,11 @@ class RuntimeFacade:
     async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
         """See Runtime.verify_ledger."""
         return await verified_ledger(self._store, tenant)
+
+    async def ring(self, schedule_id: ScheduleId) -> Alarm:
+        """See Runtime.ring."""
+        (alarm,) = await self._ring([schedule_id])
+        return alarm
 
     async def mcp_servers(self) -> Sequence[McpServerView]:
         """See Runtime.mcp_servers."""

@@ -14,10 +14,10 @@ from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
-from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, TenantId
+from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.metrics import MetricFamily
-from owlclaw_ray.ports.schedules import Timetable
+from owlclaw_ray.ports.schedules import Alarm, Timetable
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
@@ -76,6 +76,13 @@ class Runtime(Protocol):
     @property
     def timetable(self) -> Timetable:
         """The schedules."""
+        ...
+
+    async def ring(self, schedule_id: ScheduleId) -> Alarm:
+        """Fire the schedule if it is due, as Bell.ring does; return when to ring for it again.
+
+        Raises StoreUnavailableError, RuntimeUnavailableError.
+        """
         ...
 
     async def submit(

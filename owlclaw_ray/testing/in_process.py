@@ -452,6 +452,14 @@ def assemble(
         clock=clock,
     )
     dispatcher = LocalDispatcher(directory)
+    bell = Firings(
+        store=grouped,
+        wake=dispatcher.wake,
+        cancel=dispatcher.cancel,
+        next_fire=next_fire,
+        definitions=definitions,
+        clock=clock,
+    )
     runtime = InProcessRuntime(
         store=grouped,
         watch=RunWatch(store, commits.watchers),
@@ -468,18 +476,12 @@ def assemble(
         timetable=StoreTimetable(
             store=grouped, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
         ),
+        ring=bell.ring,
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
     runtime.heartbeats = Heartbeats(grouped, definitions, clock)
-    runtime.bell = Firings(
-        store=grouped,
-        wake=dispatcher.wake,
-        cancel=dispatcher.cancel,
-        next_fire=next_fire,
-        definitions=definitions,
-        clock=clock,
-    )
+    runtime.bell = bell
     return runtime
 
 

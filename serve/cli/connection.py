@@ -44,5 +44,4 @@ def _url_of(folder: Path) -> str:
     running = pid_file.read(settings.data_dir)
     if running is not None and running.process() is not None:
         return running.url
-    host = settings.http.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.http.port}"
+    return settings.http.url

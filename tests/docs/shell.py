@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import typer
+import yaml
 
 from benchmarks import memory_kills
 from benchmarks.chaos.__main__ import arguments_parser
@@ -62,6 +63,19 @@ def check_make(targets):
     """Assert that the Makefile has the targets."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert all(re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE) for target in targets), targets
+
+
+def check_compose(arguments):
+    """Assert that docker-compose.yml has the services that are started, or in which something is executed."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    match arguments:
+        case ["up", "-d", *names]:
+            assert set(names) <= services.keys()
+        case ["exec", name, program, *_]:
+            assert name in services
+            assert program.startswith("/")
+        case _:
+            raise AssertionError(arguments)
 
 
 def check_pip(arguments):

@@ -105,6 +105,8 @@ def test_commands_are_taken_by_the_real_command_line(snippet, server, tmp_path):
             case ["curl", *arguments]:
                 response = shell.send(arguments, server, run_id, schedule_id)
                 assert response.is_success, response.text
+            case ["docker", "compose", *arguments]:
+                shell.check_compose(arguments)
             case ["pip", "install", *arguments]:
                 shell.check_pip(arguments)
             case _:

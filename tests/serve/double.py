@@ -20,6 +20,7 @@ from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
+from owlclaw_ray.engine.firing import Firings
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import (
     AgentBusyError,
@@ -39,6 +40,7 @@ from owlclaw_ray.ids import (
     RandomIds,
     RecordId,
     RunId,
+    ScheduleId,
     TenantId,
     ToolCallId,
 )
@@ -46,6 +48,7 @@ from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.mcp import LeftOut, McpServerView, McpState
 from owlclaw_ray.ports.metrics import MetricFamily, Sample
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
+from owlclaw_ray.ports.schedules import Alarm
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
@@ -117,6 +120,14 @@ class MemoryRuntime:
             clock=clock,
             ids=self._ids,
         )
+        self.firings = Firings(
+            store=self.schedules,
+            wake=self.signals.wake,
+            cancel=self.signals.cancel,
+            next_fire=next_fire,
+            definitions=DefinitionsOfDouble(),
+            clock=clock,
+        )
         self._stored = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.full_at: int | None = None
         """The limit of every queue, if they are full."""
@@ -125,6 +136,10 @@ class MemoryRuntime:
         self.breaks: tuple[ChainBreak, ...] = ()
         """What is wrong with the ledger."""
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
+
+    async def ring(self, schedule_id: ScheduleId) -> Alarm:
+        (alarm,) = await self.firings.ring([schedule_id])
+        return alarm
 
     async def submit(
         self,

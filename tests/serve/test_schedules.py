@@ -210,3 +210,27 @@ async def test_nobody_has_schedules_who_is_no_agent(http: httpx.AsyncClient):
     assert (await http.get("/v1/schedules?agent=nobody")).status_code == 404
     assert (await http.post("/v1/agents/broken/schedules", json=body)).status_code == 409
     assert (await http.get("/v1/agents/broken/schedules")).status_code == 200
+
+
+async def test_ringing_fires_what_is_due_once_and_says_when_to_ring_again(
+    http: httpx.AsyncClient, runtime: MemoryRuntime
+):
+    agent = AgentRef.parse("assistant")
+    due = Schedule(
+        ScheduleId("sch_due"),
+        agent,
+        ScheduleKind.INTERVAL,
+        "x",
+        YESTERDAY,
+        YESTERDAY + timedelta(seconds=86_400),
+        interval_seconds=86_400,
+    )
+    await runtime.schedules.apply([CreateSchedule(due, 9)])
+
+    answers = [(await http.post("/v1/schedules/sch_due/ring")).json() for _ in range(2)]
+    unknown = await http.post("/v1/schedules/sch_nobody/ring")
+
+    assert answers[0] == answers[1]
+    assert answers[0]["at"] > YESTERDAY.isoformat()
+    assert [tick.run_id is not None for tick in await runtime.schedules.ticks(due.schedule_id)].count(True) == 1
+    assert (unknown.status_code, unknown.json()) == (200, {"schedule_id": "sch_nobody", "at": None})
