@@ -6,6 +6,7 @@ Its process stays lean: no litellm, no LanceDB, no SQLAlchemy, no user code.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -61,8 +62,18 @@ class RemoteDefinitions:
         question = self._questions.get(name)
         if question is None:
             question = self._questions[name] = asyncio.create_task(self._ask(name, known))
-            question.add_done_callback(lambda _: self._questions.pop(name))
+            question.add_done_callback(lambda done: self._answered(name, done))
         return await asyncio.shield(question)
+
+    def forget(self, name: str) -> None:
+        """Ask for the definition again before it is used again: what is known, and what is being asked, is out of date."""
+        self._questions.pop(name, None)
+        if name in self._known:
+            self._known[name] = (self._known[name][0], -math.inf)
+
+    def _answered(self, name: str, question: asyncio.Task[AgentDefinition]) -> None:
+        if self._questions.get(name) is question:
+            del self._questions[name]
 
     async def _ask(self, name: str, known: AgentDefinition | None) -> AgentDefinition:
         asked = self._clock.monotonic()
@@ -76,7 +87,8 @@ class RemoteDefinitions:
                 await self._clock.sleep(_PAUSE)
                 continue
             current = cast("AgentDefinition", changed or known)
-            self._known[name] = (current, asked)
+            if self._questions.get(name) is asyncio.current_task():
+                self._known[name] = (current, asked)
             return current
 
 
@@ -109,9 +121,10 @@ class AgentActor:
                 clock=clock,
             ),
         )
+        self._definitions = RemoteDefinitions(plan.namespace, clock)
         self._host = AgentHost(
             store=DurableStore(keeper, clock),
-            definitions=RemoteDefinitions(plan.namespace, clock),
+            definitions=self._definitions,
             services=services,
             ids=RandomIds(),
         )
@@ -140,6 +153,10 @@ class AgentActor:
     async def status(self, most: int) -> HostStatus:
         """See AgentHost.status."""
         return replace(self._host.status(most), memory=used_memory())
+
+    async def forget_definition(self, name: str) -> None:
+        """See RemoteDefinitions.forget."""
+        self._definitions.forget(name)
 
     async def hosted(self) -> tuple[AgentRef, ...]:
         """See AgentHost.hosted."""

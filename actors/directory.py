@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from actors.hosts import ActorHost, RootedPool
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.plan import RuntimePlan
+from actors.remote import ask
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.engine.directory import Directory
@@ -24,6 +26,7 @@ from owlclaw_ray.ports.agents import DefinitionView, views_of
 _PATIENCE_IN_HEARTBEATS = 3
 _PAUSE = 0.5
 _FRESH_SECONDS = 1.0
+_TELL_SECONDS = 3.0
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +36,11 @@ class DirectoryActor:
 
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.identity.folder import DefinitionFolder
+        from owlclaw_ray.skills.machine import Machine
 
         configure(plan.worker.log)
-        self._definitions = DefinitionFolder(Path(plan.agents_dir), plan.defaults)
+        machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
+        self._definitions = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
         self._clock = SystemClock()
         self._isolations: dict[str, tuple[Isolation, float]] = {}
         self._directory = Directory(
@@ -76,6 +81,24 @@ class DirectoryActor:
         """Return the present definition, or None if it is the known version; raises what is wrong with it."""
         definition = await self._definitions.get(name)
         return None if definition.version == known_version else definition
+
+    async def reload(self, name: str) -> None:
+        """Read the definition's files anew and have all hosts ask for it before their next runs; raises what is wrong with it.
+
+        A host that does not answer is dead, or asks by itself within a second.
+        """
+        await self._started
+        await self._definitions.reload(name)
+        await asyncio.gather(*(self._tell_of_reload(host_id, name) for host_id in self._directory.hosts()))
+
+    async def _tell_of_reload(self, host_id: str, name: str) -> None:
+        actor = await self.handle(host_id)
+        try:
+            async with asyncio.timeout(_TELL_SECONDS):
+                if actor is not None:
+                    await ask(actor, "forget_definition", name)
+        except (RuntimeUnavailableError, TimeoutError) as error:
+            logger.warning("host %s was not told that %s is another: %s", host_id, name, error)
 
     async def definitions(self) -> Sequence[DefinitionView]:
         """Return all definitions as agents see them, by name."""

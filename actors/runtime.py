@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Health
+from owlclaw_ray.skills.machine import Machine
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.cron import next_fire
 
@@ -124,8 +126,9 @@ class HostWaker:
 class RecentDefinitions:
     """Implements `NamedDefinitions`: looks at a definition's files at most once a second, because every trigger asks."""
 
-    def __init__(self, folder: DefinitionFolder, clock: Clock) -> None:
+    def __init__(self, folder: DefinitionFolder, clock: Clock, namespace: str) -> None:
         self._folder, self._clock = folder, clock
+        self._directory = Named(DIRECTORY, namespace)
         self._known: dict[str, tuple[AgentDefinition, float]] = {}
 
     def names(self) -> Sequence[str]:
@@ -142,6 +145,12 @@ class RecentDefinitions:
         definition = self._folder.load(name)
         self._known[name] = (definition, now)
         return definition
+
+    async def reload(self, name: str) -> None:
+        """See NamedDefinitions.reload."""
+        self._known.pop(name, None)
+        await self._folder.reload(name)
+        await self._directory.ask("reload", name)
 
 
 class PartsHealth:
@@ -171,7 +180,9 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     """Return the runtime that a running root with this plan offers."""
     keeper, dispatcher = KeeperClient(plan.namespace), DirectoryDispatcher(plan.namespace)
     clock, ids = SystemClock(), RandomIds()
-    definitions = RecentDefinitions(DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
+    machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
+    folder = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
+    definitions = RecentDefinitions(folder, clock, plan.namespace)
     return RuntimeFacade(
         store=keeper,
         watch=keeper,

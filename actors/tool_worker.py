@@ -219,7 +219,8 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         clock=clock,
     )
     sources: tuple[ToolAdapter, ...] = (events, *_agent_tools(plan, clock), *app.sources())
-    tools = tools_of(builtins, sources, plan.host_tools, os.environ, artifacts, live=live)  # noqa: TID251 - programs get what is allowed
+    environ, agents_dir = os.environ, Path(plan.agents_dir)  # noqa: TID251 - programs get what is allowed of it
+    tools = tools_of(builtins, sources, plan.host_tools, environ, artifacts, agents_dir=agents_dir, live=live)
     executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)
     return _Worker(plan, executor, memory, beginnings, silent)
 

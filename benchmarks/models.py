@@ -199,7 +199,6 @@ def _gateway(workers: int) -> Iterator[GatewayLink]:
 
     plan = RuntimePlan(
         worker=WorkerPlan("", "", "", "none", "bench"),
-        agents_dir="",
         store_url="",
         defaults=Defaults(),
         placement=Placement(),

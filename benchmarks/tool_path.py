@@ -27,7 +27,8 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
-from owlclaw_ray.domain.governance import Governance, Hours, Risk, ToolLimit
+from owlclaw_ray.domain.governance import Governance, Risk, ToolLimit
+from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Run, RunStatus

@@ -47,6 +47,8 @@ class Problem:
     where: str
     what: str
     fix: str = ""
+    rule: str = ""
+    """The name of the rule that is broken, where rules have names."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" + (f" ({self.fix})" if self.fix else "")

@@ -27,6 +27,7 @@ from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.tracing import TracingSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
 from owlclaw_ray.errors import ConfigurationError, Problem
@@ -35,7 +36,6 @@ from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
-from owlclaw_ray.tools.environment import name_problem
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpOptions, McpServer, ToolRule
 

@@ -38,6 +38,7 @@ BreakKind: TypeAlias = Literal["changed", "removed", "inserted", "moved"]
 ApprovalStatus: TypeAlias = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
 DecisionKind: TypeAlias = Literal["allow_once", "allow_for_session", "deny"]
 BusyPolicy: TypeAlias = Literal["enqueue", "reject", "coalesce", "interrupt"]
+RiskLevel: TypeAlias = Literal["low", "medium", "high", "critical"]
 ScheduleKind: TypeAlias = Literal["once", "interval", "cron", "heartbeat"]
 ScheduleStatus: TypeAlias = Literal["active", "paused", "done", "cancelled"]
 OverlapPolicy: TypeAlias = Literal["buffer_one", "skip", "enqueue", "cancel_previous"]
@@ -178,6 +179,29 @@ class Agents(TypedDict):
     """Every definition's agent, and every agent with a key that ever had a trigger."""
 
     agents: list[Agent]
+
+
+class Skill(TypedDict):
+    """A skill of an agent's definition. `problem`: why it cannot be read on the server's machine, empty if it can; `constraints`:
+    when and how often its capability may be used, in words.
+    """
+
+    name: str
+    description: str
+    tokens: int
+    focus: list[str]
+    trigger: list[str]
+    task_type: str
+    risk_level: RiskLevel
+    requires_confirmation: bool
+    constraints: list[str]
+    problem: str
+
+
+class Skills(TypedDict):
+    """The skills of an agent's definition, by name."""
+
+    skills: list[Skill]
 
 
 class Memory(TypedDict):

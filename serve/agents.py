@@ -12,7 +12,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.ports.runtime import Runtime
 from serve import openapi
-from serve.representations import agent_body, artifact_body, json_response, memory_body
+from serve.representations import agent_body, artifact_body, json_response, memory_body, skill_body
 from serve.tenancy import agent_of, tenant_of
 
 AgentPath = Annotated[str, Path(description="`definition` or `definition:key`.", examples=["assistant", "trader:AAPL"])]
@@ -20,6 +20,11 @@ AgentPath = Annotated[str, Path(description="`definition` or `definition:key`.",
 ArtifactPath = Annotated[
     str, Path(max_length=64, description="The `artifact_id` of a result.", examples=["art_0123456789abcdef0123456789"])
 ]
+
+RELOAD_DESCRIPTION = """Read SOUL.md, IDENTITY.md, agent.yaml and the skills, for all agents of the definition.
+
+Every run that begins after the answer uses what they say; one that is under way keeps what it began with. Changed files are
+noticed without this, within a second or two; this also looks again for what skills ask of the machine."""
 
 
 class Agents:
@@ -47,6 +52,22 @@ class Agents:
                 200: openapi.answer("The agent", wire.Agent),
                 **openapi.problems(404, 422, 500, 503),
             },
+        )
+        router.add_api_route(
+            "/{agent}/skills",
+            self.skills,
+            summary="The skills of an agent's definition",
+            response_model=None,
+            responses={200: openapi.answer("Skills", wire.Skills), **openapi.problems(404, 409, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/{agent}/reload",
+            self.reload,
+            methods=["POST"],
+            summary="Read the files of an agent's definition anew",
+            description=RELOAD_DESCRIPTION,
+            response_model=None,
+            responses={200: openapi.answer("The agent", wire.Agent), **openapi.problems(404, 409, 422, 500, 503)},
         )
         router.add_api_route(
             "/{agent}/memories",
@@ -85,6 +106,15 @@ class Agents:
     async def one(self, request: Request, agent: AgentPath) -> Response:
         """Return the agent, with the problem of its definition if it has one."""
         return json_response(agent_body(await self._runtime.agent(agent_of(request, agent))))
+
+    async def skills(self, request: Request, agent: AgentPath) -> Response:
+        """Return the skills, those too that cannot be read on this machine."""
+        found = await self._runtime.skills(agent_of(request, agent))
+        return json_response({"skills": [skill_body(each) for each in found]})
+
+    async def reload(self, request: Request, agent: AgentPath) -> Response:
+        """Read identity, agent.yaml and skills, and return the agent."""
+        return json_response(agent_body(await self._runtime.reload(agent_of(request, agent))))
 
     async def memories(self, request: Request, agent: AgentPath) -> Response:
         """Return the agent's active memories."""

@@ -59,6 +59,22 @@ AGENT: wire.Agent = {
     "created_at": "2026-11-03T09:00:00.000Z",
 }
 AGENTS: wire.Agents = {"agents": [AGENT]}
+SKILLS: wire.Skills = {
+    "skills": [
+        {
+            "name": "restock",
+            "description": "When to order goods, and how many.",
+            "tokens": 180,
+            "focus": ["stock"],
+            "trigger": ["schedule_cron"],
+            "task_type": "",
+            "risk_level": "low",
+            "requires_confirmation": False,
+            "constraints": ["2 calls in 24 hours"],
+            "problem": "",
+        }
+    ]
+}
 MEMORIES: wire.Memories = {
     "memories": [
         {
@@ -210,6 +226,7 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Runs": {"value": RUNS},
     "Agent": {"value": AGENT},
     "Agents": {"value": AGENTS},
+    "Skills": {"value": SKILLS},
     "Memories": {"value": MEMORIES},
     "Artifacts": {"value": ARTIFACTS},
     "Schedule": {"value": SCHEDULE},

@@ -26,6 +26,7 @@ def plan_of(
             data_dir=str(settings.data_dir),
             embedder=settings.memory.embedder,
             namespace=NAMESPACE,
+            agents_dir=str(settings.agents_dir),
             embedding=EmbeddingCalls(
                 batch=settings.memory.embedding_batch, timeout=settings.memory.embedding_timeout_seconds
             ),
@@ -34,7 +35,6 @@ def plan_of(
             host_tools=settings.host_tools,
             has_mcp=settings.mcp_options is not None,
         ),
-        agents_dir=str(settings.agents_dir),
         store_url=settings.store_url,
         defaults=settings.defaults,
         placement=Placement(

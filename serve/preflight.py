@@ -51,12 +51,13 @@ class Preparation:
 def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     """Load and check settings, application and definitions; raises ConfigurationError with what is wrong."""
     from owlclaw_ray.identity.folder import DefinitionFolder
+    from owlclaw_ray.skills.machine import Machine
     from owlclaw_ray.tools.composition import declared_tools
 
     settings = load_settings(folder, environ)
     app = application(settings.app, settings.folder)
     tools = declared_tools(app.sources(), settings.host_tools, app.registry.hooks)
-    source = DefinitionFolder(settings.agents_dir, settings.defaults)
+    source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
     definitions, broken = [], []
     for name in source.names():
         try:

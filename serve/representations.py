@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import orjson
 from starlette.responses import Response
@@ -19,6 +20,7 @@ from owlclaw_ray.domain.lineage import Role
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
+from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ports.mcp import McpServerView
@@ -128,6 +130,22 @@ def agent_body(view: AgentView) -> wire.Agent:
         "queued_runs": record.queued_runs if record else 0,
         "running_run": record.running_run if record else None,
         "created_at": moment(record.created_at) if record else None,
+    }
+
+
+def skill_body(skill: Skill) -> wire.Skill:
+    """Return what is known of a skill without reading it."""
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "tokens": skill.tokens,
+        "focus": list(skill.focus),
+        "trigger": list(skill.triggers),
+        "task_type": skill.task_type,
+        "risk_level": cast("wire.RiskLevel", skill.risk_level),
+        "requires_confirmation": skill.requires_confirmation,
+        "constraints": skill.constraints(),
+        "problem": skill.unmet,
     }
 
 

@@ -162,6 +162,16 @@ class Client:
         answer: wire.Agent = await self._call("GET", f"/v1/agents/{_part(agent)}")
         return answer
 
+    async def skills(self, agent: str) -> list[wire.Skill]:
+        """Return the skills of the agent's definition, by name."""
+        answer: wire.Skills = await self._call("GET", f"/v1/agents/{_part(agent)}/skills")
+        return answer["skills"]
+
+    async def reload(self, agent: str) -> wire.Agent:
+        """Have the files of the agent's definition read anew, for every run that begins after this; raises DefinitionError."""
+        answer: wire.Agent = await self._call("POST", f"/v1/agents/{_part(agent)}/reload")
+        return answer
+
     async def memories(self, agent: str) -> list[wire.Memory]:
         """Return what the agent remembers, oldest first."""
         answer: wire.Memories = await self._call("GET", f"/v1/agents/{_part(agent)}/memories")

@@ -87,6 +87,8 @@ class SyncClient:
     cancel = _Blocking(Client.cancel)
     agents = _Blocking(Client.agents)
     agent = _Blocking(Client.agent)
+    skills = _Blocking(Client.skills)
+    reload = _Blocking(Client.reload)
     memories = _Blocking(Client.memories)
     artifacts = _Blocking(Client.artifacts)
     artifact = _Blocking(Client.artifact)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
-from owlclaw_ray.domain.governance import DAYS, BreakerRule, Governance, Hours, Risk, ToolLimit
+from owlclaw_ray.domain.governance import BreakerRule, Governance, Risk, ToolLimit
+from owlclaw_ray.domain.hours import DAYS, Hours
 
 _MINUTES_OF_A_DAY = 1_440
 _NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
@@ -45,10 +46,9 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class HoursFile(_Section):
-    """When tools may be used."""
+class TimesFile(_Section):
+    """A time of day on days of the week."""
 
-    tools: Patterns
     start: TimeOfDay = Field(alias="from")
     end: TimeOfDay = Field(alias="to")
     """Before `from`: on the next day."""
@@ -64,14 +64,24 @@ class HoursFile(_Section):
     )
 
     @model_validator(mode="after")
-    def _some_time(self) -> HoursFile:
+    def _some_time(self) -> Self:
         if self.start in {self.end, _MINUTES_OF_A_DAY}:
             raise ValueError("has no time between from and to; for a whole day write from: '00:00' and to: '24:00'")
         return self
 
+    def of(self, tools: tuple[str, ...]) -> Hours:
+        """Return the rule for these tools."""
+        return Hours(tools, self.start, self.end, self.zone, tuple(sorted(map(DAYS.index, self.days))))
+
+
+class HoursFile(TimesFile):
+    """When tools may be used."""
+
+    tools: Patterns
+
     def hours(self) -> Hours:
         """Return the rule."""
-        return Hours(self.tools, self.start, self.end, self.zone, tuple(sorted(map(DAYS.index, self.days))))
+        return self.of(self.tools)
 
 
 class BreakerFile(_Section):
@@ -139,6 +149,12 @@ class SharedBudgetFile(BudgetFile):
     scope: BudgetScope = BudgetScope.TENANT
 
 
+_TRADING_HOURS: dict[str, Any] = {
+    "from": "09:30",
+    "to": "15:00",
+    "zone": "Asia/Shanghai",
+    "days": ("mon", "tue", "wed", "thu", "fri"),
+}
 _RESERVES = {BudgetUnit.TOKENS: 4_096, BudgetUnit.MONEY: NANO // 20, BudgetUnit.CALLS: 1}
 
 
@@ -157,6 +173,8 @@ class GovernanceFile(_Section):
     risk: dict[_NonEmpty, Risk] = Field(default_factory=dict)
     """By patterns of tools."""
     hours: tuple[HoursFile, ...] = ()
+    trading_hours: TimesFile = TimesFile(**_TRADING_HOURS)
+    """What `trading_hours_only` of a skill means."""
     breaker: BreakerFile = Field(default_factory=BreakerFile)
     budgets: tuple[BudgetFile, ...] = ()
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
 from owlclaw_ray.domain.budget import Budget
+from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import ToolDefinition
 
 RISK_TAG, ROLE_TAG, CONFIRM_TAG = "risk:", "role:", "confirm"
 """Tags of a tool: how dangerous it is, who may use it (any of them), and that a person has to have confirmed it."""
-
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY = 86_400.0
 
 
 class Risk(Enum):
@@ -30,25 +30,6 @@ class Risk(Enum):
     def needs_confirmation(self) -> bool:
         """Whether a person has to confirm calls of the tool, or the tool as a whole."""
         return self in {Risk.HIGH, Risk.CRITICAL}
-
-
-@dataclass(frozen=True, slots=True)
-class Hours:
-    """When tools may be used: from one time of day up to another, on some days, by the clocks of a zone."""
-
-    tools: tuple[str, ...]
-    """Patterns of canonical names, as in a shell: `shop.*`."""
-    start: int
-    """Minutes after midnight."""
-    end: int
-    """Minutes after midnight, up to 1,440. Before `start`: on the next day."""
-    zone: str = "UTC"
-    days: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)
-    """Days on which it begins, Monday being 0."""
-
-    def __str__(self) -> str:
-        days = "" if len(self.days) == len(DAYS) else f" {','.join(DAYS[day] for day in self.days)}"
-        return f"{_time(self.start)}-{_time(self.end)}{days} {self.zone}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +82,7 @@ class Governance:
     tool_limits: tuple[ToolLimit, ...] = ()
     budgets: tuple[Budget, ...] = ()
     skills: tuple[Skill, ...] = ()
-    """Those that say something of the risk of their capabilities, or that these need a confirmation."""
+    """Those that say something of their capabilities: their risk, that they need a confirmation, when and how often they may be used."""
     _limit_of: dict[str, ToolLimit | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Answers of `limit_of`, so that a call costs the same however many limits there are."""
 
@@ -138,12 +119,24 @@ class Governance:
         return f"its risk is {risk.value}" if risk.needs_confirmation else "it requires confirmation"
 
     def limit_of(self, tool: str) -> ToolLimit | None:
-        """Return the limit that holds for a tool that there is: the one of its own name, else the first whose pattern matches."""
+        """Return the limit that holds for a tool that there is: the one of its own name, else the first whose pattern matches, with
+        what its skill says.
+        """
         if tool not in self._limit_of:
             matching = [limit for limit in self.tool_limits if fnmatchcase(tool, limit.tools)]
             own = next((limit for limit in matching if limit.tools == tool), None)
-            self._limit_of[tool] = own or next(iter(matching), None)
+            self._limit_of[tool] = self._with_skill(tool, own or next(iter(matching), None))
         return self._limit_of[tool]
+
+    def _with_skill(self, tool: str, written: ToolLimit | None) -> ToolLimit | None:
+        """Return the limit with the pace that the tool's skill sets; what agent.yaml says of the pace goes before it."""
+        skill = next((each for each in self.skills if each.paced and each.is_about(tool)), None)
+        if skill is None or (written is not None and written.paced):
+            return written
+        limit = written or ToolLimit(tool)
+        if skill.daily_calls is not None:
+            limit = replace(limit, calls=skill.daily_calls, seconds=_DAY)
+        return replace(limit, cooldown=skill.cooldown)
 
 
 @fast_pickle
@@ -211,7 +204,3 @@ class Visibility:
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Return whether one of the patterns, as in a shell, is the name's."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _time(minutes: int) -> str:
-    return f"{minutes // 60:02}:{minutes % 60:02}"

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import orjson
-
 from owlclaw_ray.domain.approval import ApprovalDecision
 from owlclaw_ray.domain.governance import CallOutcome
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -20,6 +18,7 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.engine.approval_entries import decision_of
 from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, used
+from owlclaw_ray.engine.sanitise import as_reply
 from owlclaw_ray.engine.started_run import StartedRun, started_runs
 from owlclaw_ray.ids import ToolCallId
 
@@ -35,6 +34,10 @@ class Conversation:
     system: str = ""
     tools: bytes = b"[]"
     visible: tuple[str, ...] = ()
+    withheld_skills: tuple[tuple[str, str], ...] = ()
+    """Skills that the run must not read, each with the reason."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables for the programs of its tools."""
     messages: list[Message] = field(default_factory=list)
     """Complete turns only: the results of a turn join together, in the model's order, when the last of them is there."""
     calls: dict[ToolCallId, ToolCall] = field(default_factory=dict)
@@ -89,6 +92,8 @@ class Conversation:
             case EntryKind.PROMPT_BUILT:
                 self.system, self.tools = blobs[data["system"]], blobs[data["tools"]].encode()
                 self.visible = tuple(data["visible"])
+                self.withheld_skills = tuple(data.get("withheld", {}).items())
+                self.environment = tuple(data.get("environment", {}).items())
                 self.messages.append(Message(Role.USER, data["user"]))
                 self._charge(used(data))
             case EntryKind.MODEL_REPLIED:
@@ -139,7 +144,5 @@ class Conversation:
 
 
 def content_for_model(result: ToolResult) -> str:
-    """Return the text that the model gets for a result: a text as it is, everything else as JSON."""
-    if result.error is not None:
-        return orjson.dumps({"error": error_data(result.error)}).decode()
-    return result.content if isinstance(result.content, str) else orjson.dumps(result.content).decode()
+    """Return the text that the model gets for a result: a text as it is, everything else as JSON, either marked if it is suspicious."""
+    return as_reply(result.content if result.error is None else {"error": error_data(result.error)})

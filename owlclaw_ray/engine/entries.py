@@ -8,11 +8,13 @@ from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.run import RunResult, Usage
+from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
+from owlclaw_ray.engine.skill_selection import Withheld
 from owlclaw_ray.ids import ToolCallId
 from owlclaw_ray.ports.tools import ToolOutcome
 
-_NO_SKILLS: Mapping[str, str] = {}
+_NO_SKILLS: Mapping[str, Withheld] = {}
 
 
 def usage_data(usage: Usage) -> JsonObject:
@@ -60,7 +62,7 @@ def embedding_record(model: str, purpose: str, usage: Usage) -> JsonObject:
 
 
 def visibility_record(
-    visible: int, schemas: str, hidden: Iterable[Hidden], withheld: Mapping[str, str] = _NO_SKILLS
+    visible: int, schemas: str, hidden: Iterable[Hidden], withheld: Mapping[str, Withheld] = _NO_SKILLS
 ) -> JsonObject:
     """Return the data of a visibility ledger record, which stays short however many tools are visible.
 
@@ -73,10 +75,23 @@ def visibility_record(
     }
     if withheld:
         data["skills"] = [
-            {"skills": [name for name, why in withheld.items() if why == reason], "by": "risk", "reason": reason}
-            for reason in dict.fromkeys(withheld.values())
+            {"skills": [name for name, each in withheld.items() if each == why], "by": why.by, "reason": why.reason}
+            for why in dict.fromkeys(withheld.values())
         ]
     return data
+
+
+def prompt_skills(skills: Iterable[Skill], withheld: Mapping[str, Withheld]) -> JsonObject:
+    """Return what of a definition's skills holds for the calls of a run: which it must not read, and its programs' variables.
+
+    Where two skills set a variable, the first one's by name counts.
+    """
+    environment: dict[str, str] = {}
+    for skill in skills:
+        if skill.environment and skill.name not in withheld:
+            environment = dict(skill.environment) | environment
+    found = {"withheld": {name: why.reason for name, why in withheld.items()}, "environment": environment}
+    return {name: value for name, value in found.items() if value}
 
 
 def replied_calls(data: JsonObject) -> tuple[ToolCall, ...]:

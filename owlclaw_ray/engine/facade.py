@@ -15,6 +15,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.errors import (
@@ -75,6 +76,13 @@ class NamedDefinitions(Definitions, Protocol):
 
     def names(self) -> Sequence[str]:
         """Return the names of all definitions, sorted."""
+        ...
+
+    async def reload(self, name: str) -> None:
+        """Have the definition read anew, whatever its files look like, by everybody who remembers it.
+
+        Raises UnknownAgentError, DefinitionError.
+        """
         ...
 
 
@@ -208,6 +216,17 @@ class RuntimeFacade:
     async def agent(self, agent: AgentRef) -> AgentView:
         """See Runtime.agent."""
         self._require_known(agent)
+        return await self._view(agent, await self._store.agent(agent))
+
+    async def skills(self, agent: AgentRef) -> Sequence[Skill]:
+        """See Runtime.skills."""
+        self._require_known(agent)
+        return (await self._definitions.get(agent.definition)).skills
+
+    async def reload(self, agent: AgentRef) -> AgentView:
+        """See Runtime.reload."""
+        self._require_known(agent)
+        await self._definitions.reload(agent.definition)
         return await self._view(agent, await self._store.agent(agent))
 
     async def memories(self, agent: AgentRef) -> Sequence[Memory]:

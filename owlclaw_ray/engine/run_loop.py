@@ -17,11 +17,12 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus, Usage
+from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
 from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolClass
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.engine.entries import model_call_record, model_replied, usage_data, visibility_record
+from owlclaw_ray.engine.entries import model_call_record, model_replied, prompt_skills, usage_data, visibility_record
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.fitting import fit
 from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
@@ -30,7 +31,7 @@ from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.short_term import ShortTermMemory
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
-from owlclaw_ray.engine.skill_text import read_skill_body
+from owlclaw_ray.engine.skill_text import read_skill
 from owlclaw_ray.engine.started_run import StartedRun
 from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
@@ -340,10 +341,11 @@ class RunLoop:
     async def _build_prompt(self) -> None:
         definition, run = self._definition, self._run
         decided = await self.rules.decide(self._services.catalog.names)
-        withheld = withheld_skills(definition, decided.visible)
-        readable = [skill for skill in definition.skills if skill.name not in withheld]
-        skills = select_skills(readable, run.trigger, self._limits.skill_tokens)
-        system = system_prompt(definition, [(skill.name, read_skill_body(skill.path)) for skill in skills])
+        withheld = withheld_skills(definition, decided.visible, self._services.clock.now())
+        selected = select_skills(definition.skills, run.trigger, self._limits.skill_tokens, withheld)
+        skills = self._read(selected)
+        others = [each.name for each in definition.skills if each.name not in skills and each.name not in withheld]
+        system = system_prompt(definition, tuple(skills.items()), others if LOAD_SKILL in decided.visible else ())
         shown = await fit(self._short_term.render, self._limits.short_term_tokens, self._count_tokens)
         memories, spent = await self._preload()
         user = first_message(
@@ -367,8 +369,9 @@ class RunLoop:
                 "model": definition.model.chain[0],
                 "scripted": definition.model.chain[0].startswith("scripted:"),
                 "visible": list(visible.names),
-                "skills": [skill.name for skill in skills],
+                "skills": list(skills),
                 "memories": len(memories),
+                **prompt_skills(definition.skills, withheld),
                 **({} if spent == Usage() else {"usage": usage_data(spent)}),
             },
         )
@@ -376,6 +379,20 @@ class RunLoop:
             if why := self._services.catalog.problem(model, visible):
                 logger.warning("run %s of %s has no use for the fallback %s: %s", run.run_id, run.agent, model, why)
                 self._journal.audit(LedgerKind.WARNING, f"fallback-{model}", {"what": "fallback left out", "why": why})
+
+    def _read(self, selected: Sequence[Skill]) -> dict[str, str]:
+        """Return the texts of these skills by name; one that cannot be read any more is a warning, not a failed run."""
+        texts = {}
+        for skill in selected:
+            try:
+                texts[skill.name] = read_skill(skill)
+            except (OSError, UnicodeDecodeError) as error:
+                logger.warning(
+                    "run %s of %s goes without the skill %s: %s", self._run.run_id, self._run.agent, skill.name, error
+                )
+                warning = {"what": f"skill {skill.name} left out", "why": f"it cannot be read any more: {error}"}
+                self._journal.audit(LedgerKind.WARNING, f"skill-{skill.name}", warning)
+        return texts
 
     async def _count_tokens(self, texts: Sequence[str]) -> Sequence[int]:
         return await self._services.tokens.count_tokens(self._definition.model.chain[0], texts)

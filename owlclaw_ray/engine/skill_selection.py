@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 import orjson
 
@@ -14,63 +17,151 @@ from owlclaw_ray.domain.trigger import Trigger
 
 _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff]+")
+_SAYS_NOTHING = frozenset(
+    re.findall(
+        r"\w+",
+        "a about after all an and any are as at be been before but by can do does for from had has have how i if in into is it its "
+        "me my no not of on once one only or our out over should so some such than that the their them then there these they this "
+        "to under up use used was we were what when where which while who why will with would you your",
+    )
+)
+_KNOWN_INDEXES = 1_000
 
 
-def withheld_skills(definition: AgentDefinition, visible: Iterable[str]) -> dict[str, str]:
-    """Return the skills that a run with these tools must not read, each with the reason.
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Why a run must not read a skill."""
 
-    Where people can be asked they are asked about calls, and every skill may be read. Elsewhere a skill that needs a
-    confirmation has it if it is confirmed itself, or if the capability that it is about is visible.
+    by: str
+    """`prerequisites`, `hours` or `risk`."""
+    reason: str
+
+
+def withheld_skills(definition: AgentDefinition, visible: Iterable[str], now: datetime) -> dict[str, Withheld]:
+    """Return the skills that a run with these tools must not read now, each with the reason.
+
+    Those whose prerequisites are not met, those outside their hours, and, where nobody can be asked, those that need a
+    confirmation which neither they themselves have nor the capability that they are about.
     """
+    nobody = definition.permissions.approver is Approver.NOBODY
+    guarded = [each for each in definition.skills if nobody or each.unmet or each.hours or each.tools]
+    tools = frozenset(visible) if guarded else frozenset[str]()
+    found = {each.name: _objection(each, definition, tools, now) for each in guarded}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def _objection(skill: Skill, definition: AgentDefinition, tools: frozenset[str], now: datetime) -> Withheld | None:
+    absent = ", ".join(tool for tool in skill.tools if tool not in tools)
+    if skill.unmet or absent:
+        return Withheld("prerequisites", skill.unmet or f"the run does not have {absent}")
+    closed = next((each for each in skill.hours if not each.contains(now)), None)
+    if closed is not None:
+        return Withheld("hours", f"it is outside {closed}")
     if definition.permissions.approver is not Approver.NOBODY:
-        return {}
-    objections = [
-        (skill, why) for skill in definition.skills if (why := definition.governance.unconfirmed_skill(skill))
-    ]
-    tools = tuple(visible) if objections else ()
-    return {
-        skill.name: f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)"
-        for skill, why in objections
-        if not any(map(skill.is_about, tools))
-    }
+        return None
+    why = definition.governance.unconfirmed_skill(skill)
+    if not why or any(map(skill.is_about, tools)):
+        return None
+    return Withheld("risk", f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)")
 
 
-def select_skills(skills: Iterable[Skill], trigger: Trigger, limit_tokens: int) -> tuple[Skill, ...]:
+def select_skills(
+    skills: Sequence[Skill], trigger: Trigger, limit_tokens: int, withheld: Container[str] = ()
+) -> tuple[Skill, ...]:
     """Return the most relevant skills that fit into the limit together, each whole, ordered by name.
 
     Relevance decides who gets in; the order by name keeps the system message the same for the same selection. A skill that
-    no longer fits leaves its room to less relevant, shorter ones. The order of `skills` does not matter.
+    no longer fits leaves its room to less relevant, shorter ones. What has nothing to do with the trigger is read only when no
+    skill has. The order of `skills` does not matter; those whose names are `withheld` do not count.
     """
-    words = _words(_text_of(trigger))
-    ranked = sorted(skills, key=lambda skill: (_rank(skill, trigger, words), skill.name, skill.path))
-    return tuple(sorted(_fitting(ranked, limit_tokens), key=lambda skill: (skill.name, skill.path)))
+    index = _index_of(tuple(skills))
+    ranks = index.ranks(trigger)
+    ranked = sorted(ranks, key=lambda at: (ranks[at], index.keys[at]))
+    chosen = _fitting((index.skills[at] for at in ranked), limit_tokens, withheld)
+    if not chosen:
+        others = (index.skills[at] for at in index.by_name if at not in ranks)
+        chosen = _fitting(others, limit_tokens, withheld)
+    return tuple(sorted(chosen, key=lambda skill: (skill.name, skill.path)))
 
 
-def _fitting(ranked: Sequence[Skill], limit: int) -> Iterable[Skill]:
+def _fitting(ranked: Iterable[Skill], limit: int, withheld: Container[str]) -> list[Skill]:
+    chosen = []
     for skill in ranked:
-        if skill.tokens <= limit:
+        if skill.tokens <= limit and skill.name not in withheld:
             limit -= skill.tokens
-            yield skill
+            chosen.append(skill)
+    return chosen
 
 
-def _rank(skill: Skill, trigger: Trigger, words: frozenset[str]) -> tuple[int, int, float]:
-    about = _words(" ".join((skill.name, skill.description, skill.task_type, *skill.focus)))
-    overlap = len(words & about) / len(about) if about else 0.0
-    return -_focus_match(skill, trigger.focus), -int(trigger.kind.value in skill.triggers), -overlap
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What is known of some skills before there is a trigger, so that a run costs the same however many there are."""
+
+    skills: tuple[Skill, ...]
+    keys: tuple[tuple[str, str], ...]
+    by_name: tuple[int, ...]
+    names: tuple[tuple[int, str], ...]
+    foci: tuple[tuple[int, str], ...]
+    by_trigger: Mapping[str, tuple[int, ...]]
+    by_word: Mapping[str, tuple[int, ...]]
+    words: tuple[int, ...]
+    """How many words each is about."""
+
+    def ranks(self, trigger: Trigger) -> dict[int, tuple[int, int, float]]:
+        """Return the rank, the lowest first, of each skill that has something to do with the trigger."""
+        named = self._named(trigger.focus)
+        timed = frozenset(self.by_trigger.get(trigger.kind.value, ()))
+        common = Counter(at for word in _words(_text_of(trigger)) for at in self.by_word.get(word, ()))
+        related = {at: shared / self.words[at] for at, shared in common.items()}
+        return {at: (-named.get(at, 0), -int(at in timed), -related.get(at, 0.0)) for at in {*named, *timed, *related}}
+
+    def _named(self, focus: str) -> dict[int, int]:
+        """Return the skills that a focus names (2), or whose declared foci it matches (1)."""
+        asked = focus.casefold().strip()
+        if not asked:
+            return {}
+        declared = {at: 1 for at, each in self.foci if each in asked or asked in each}
+        return declared | {at: 2 for at, name in self.names if name in asked and _contains_name(asked, name)}
 
 
-def _focus_match(skill: Skill, focus: str) -> int:
-    asked = focus.casefold().strip()
-    if not asked:
-        return 0
-    if _contains_name(asked, skill.name):
-        return 2
-    declared = (each.casefold().strip() for each in skill.focus)
-    return int(any(each and (each in asked or asked in each) for each in declared))
+_INDEXES: dict[int, _Index] = {}
+"""By the identity of the skills, which a definition keeps as long as its files do not change: to compare skills takes longer."""
+
+
+def _index_of(skills: tuple[Skill, ...]) -> _Index:
+    found = _INDEXES.get(id(skills))
+    if found is None or found.skills is not skills:
+        if len(_INDEXES) >= _KNOWN_INDEXES:
+            _INDEXES.clear()
+        found = _INDEXES[id(skills)] = _made_index(skills)
+    return found
+
+
+def _made_index(skills: tuple[Skill, ...]) -> _Index:
+    about = [_words(" ".join((each.name, each.description, each.task_type, *each.focus))) for each in skills]
+    by_trigger: dict[str, list[int]] = {}
+    by_word: dict[str, list[int]] = {}
+    for at, skill in enumerate(skills):
+        for kind in skill.triggers:
+            by_trigger.setdefault(kind, []).append(at)
+        for word in about[at]:
+            by_word.setdefault(word, []).append(at)
+    foci = [(at, each.casefold().strip()) for at, skill in enumerate(skills) for each in skill.focus]
+    keys = tuple((each.name, each.path) for each in skills)
+    return _Index(
+        skills,
+        keys,
+        tuple(sorted(range(len(skills)), key=keys.__getitem__)),
+        tuple((at, each.name.casefold()) for at, each in enumerate(skills)),
+        tuple((at, each) for at, each in foci if each),
+        {kind: tuple(found) for kind, found in by_trigger.items()},
+        {word: tuple(found) for word, found in by_word.items()},
+        tuple(map(len, about)),
+    )
 
 
 def _contains_name(asked: str, name: str) -> bool:
-    return re.search(rf"(?<![a-z0-9-]){re.escape(name.casefold())}(?![a-z0-9-])", asked) is not None
+    return re.search(rf"(?<![a-z0-9-]){re.escape(name)}(?![a-z0-9-])", asked) is not None
 
 
 def _text_of(trigger: Trigger) -> str:
@@ -79,10 +170,10 @@ def _text_of(trigger: Trigger) -> str:
 
 
 def _words(text: str) -> frozenset[str]:
-    """Return the words of a text; of CJK runs, which have no spaces, every pair of neighbours and single characters."""
+    """Return the words of a text that say something; of CJK runs, which have no spaces, every pair of neighbours and single characters."""
     found: set[str] = set()
     for word in _WORD.findall(text.casefold()):
         found.update(_CJK.sub(" ", word).split())
         for run in _CJK.findall(word):
             found.update(run[index : index + 2] for index in range(max(1, len(run) - 1)))
-    return frozenset(found)
+    return frozenset(found - _SAYS_NOTHING)

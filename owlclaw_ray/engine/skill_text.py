@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from owlclaw_ray.engine.sanitise import sanitise
+from owlclaw_ray.domain.skill import Skill
+from owlclaw_ray.engine.sanitise import neutralise, sanitise
 
+SKILL_FILE, REFERENCES = "SKILL.md", "references"
 _FENCE = "---"
 
 
@@ -30,6 +33,22 @@ def split_skill(text: str) -> SkillText:
     return SkillText(None, "\n".join(lines).strip())
 
 
-def read_skill_body(path: str) -> str:
-    """Return the text of a SKILL.md without its frontmatter, as the model reads it. Raises OSError or UnicodeDecodeError."""
-    return split_skill(Path(path).read_bytes().decode("utf-8")).body
+def skill_text(body: str, notes: str) -> str:
+    """Return what a model reads of a skill with this body."""
+    return "\n\n".join(part for part in (neutralise(body), notes) if part)
+
+
+def read_skill(skill: Skill) -> str:
+    """Return the text of a skill, as the model reads it. Raises OSError or UnicodeDecodeError.
+
+    A file that has not changed is not read again.
+    """
+    path = Path(skill.path)
+    status = path.stat()
+    return _text_at(path, status.st_mtime_ns, status.st_size, skill.notes)
+
+
+@lru_cache(maxsize=256)
+def _text_at(path: Path, modified_ns: int, size: int, notes: str) -> str:
+    del modified_ns, size
+    return skill_text(split_skill(path.read_bytes().decode("utf-8")).body, notes)

@@ -22,6 +22,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.lineage import child_run_id
 from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.skill import LOAD_SKILL
 from owlclaw_ray.domain.tool import Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
 from owlclaw_ray.domain.tracing import call_span
 from owlclaw_ray.engine.catalog import VisibleTools, shortened
@@ -264,6 +265,7 @@ class ToolDispatch:
     def _invocation(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> ToolInvocation:
         limit = self.rules.limit_of(tool.name)
         own = limit.timeout if limit is not None else None
+        conversation = self.journal.conversation
         return ToolInvocation(
             call_id=call.call_id,
             tool=tool.name,
@@ -281,6 +283,8 @@ class ToolDispatch:
             lineage=self.run.trigger.lineage,
             deadline=self.run.deadline,
             traceparent=str(call_span(self.run, call.call_id)),
+            environment=conversation.environment,
+            withheld_skills=conversation.withheld_skills if tool.name == LOAD_SKILL else (),
         )
 
     def _idempotency_key(self, call: ToolCall) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.errors import DefinitionError, UnknownAgentError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.loading import load_definition, source_files
+from owlclaw_ray.skills.machine import Machine
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _Fingerprint: TypeAlias = tuple[tuple[str, int, int, int], ...]
@@ -36,9 +38,8 @@ class DefinitionFolder:
     what was returned before stays as it was.
     """
 
-    def __init__(self, agents_dir: Path, defaults: Defaults) -> None:
-        self._agents_dir = agents_dir
-        self._defaults = defaults
+    def __init__(self, agents_dir: Path, defaults: Defaults, machine: Machine | None = None) -> None:
+        self._agents_dir, self._defaults, self._machine = agents_dir, defaults, machine
         self._cache: dict[str, _Cached] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -64,23 +65,25 @@ class DefinitionFolder:
             raise DefinitionError(cached.result.problems)
         return cached.result
 
-    def forget(self, name: str) -> None:
-        """Read the definition's files at the next `get` even if they look unchanged."""
+    async def reload(self, name: str) -> None:
+        """Read the definition's files even if they look unchanged; raises UnknownAgentError or DefinitionError."""
         self._cache.pop(name, None)
+        self.load(name)
 
     def _read(self, folder: Path) -> AgentDefinition | DefinitionError:
         try:
-            return load_definition(folder, self._defaults)
+            return load_definition(folder, self._defaults, self._machine)
         except DefinitionError as error:
             return error
 
 
 def _fingerprint(folder: Path) -> _Fingerprint:
     found = []
-    for path in source_files(folder):
+    for name in source_files(folder):
+        path = f"{folder}/{name}"
         try:
-            stat = path.stat()
+            status = os.stat(path)  # noqa: PTH116 - whoever asks for a definition waits for a look at each of its files
         except OSError:
             continue
-        found.append((str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
     return tuple(found)

@@ -14,14 +14,22 @@ from owlclaw_ray.configuration.yaml_document import read_yaml
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.governance import Governance, Risk
 from owlclaw_ray.domain.skill import Skill
-from owlclaw_ray.engine.sanitise import sanitise
+from owlclaw_ray.engine.sanitise import neutralise
+from owlclaw_ray.engine.skill_text import SKILL_FILE
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.sections import CAPABILITIES, CONSTRAINTS, section
-from owlclaw_ray.skills.loading import SKILL_FILE, load_skills
+from owlclaw_ray.skills.loading import (
+    CAPABILITIES_FOLDER,
+    Surroundings,
+    injections,
+    load_skills,
+    skill_folders,
+)
+from owlclaw_ray.skills.machine import Machine
 
-SOUL, IDENTITY, AGENT, CAPABILITIES_FOLDER = "SOUL.md", "IDENTITY.md", "agent.yaml", "capabilities"
+SOUL, IDENTITY, AGENT = "SOUL.md", "IDENTITY.md", "agent.yaml"
 MAX_BYTES = 10 * 1024
 _CONTENT = {
     SOUL: "write there who the agent is: its role and its principles",
@@ -30,14 +38,16 @@ _CONTENT = {
 }
 
 
-def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
+def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = None) -> AgentDefinition:
     """Read the definition in a folder. Raises DefinitionError with every problem, each naming its file.
 
-    Broken skills are warnings of the definition; they raise nothing.
+    Broken skills, those whose prerequisites the machine does not meet, and what looks like an attempt to inject instructions are
+    warnings of the definition; they raise nothing.
     """
     problems: list[Problem] = []
-    soul = _text(folder / SOUL, problems)
-    identity = _text(folder / IDENTITY, problems)
+    warnings: list[str] = []
+    soul = _text(folder / SOUL, problems, warnings)
+    identity = _text(folder / IDENTITY, problems, warnings)
     capabilities = section(identity, CAPABILITIES) if identity else ""
     if identity and not capabilities:
         what = (
@@ -50,10 +60,16 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
     problems += _taken_names(folder, settings, defaults)
     if problems:
         raise DefinitionError(problems)
-    skills, warnings = load_skills(folder / CAPABILITIES_FOLDER, f"{folder.name}/{CAPABILITIES_FOLDER}")
+    trading_hours = settings.governance.trading_hours.of(())
+    skills, of_skills = load_skills(
+        folder / CAPABILITIES_FOLDER,
+        f"{folder.name}/{CAPABILITIES_FOLDER}",
+        Surroundings(machine or Machine(), trading_hours),
+    )
+    warnings += of_skills
     return AgentDefinition(
         name=folder.name,
-        version=_version(folder, defaults),
+        version=_version(folder, defaults, warnings),
         folder=str(folder),
         soul=soul,
         capabilities=capabilities or "",
@@ -67,15 +83,20 @@ def load_definition(folder: Path, defaults: Defaults) -> AgentDefinition:
         preload_memories=settings.preload_memories,
         governance=_governance(settings, defaults, skills),
         heartbeat=None if settings.heartbeat is None else settings.heartbeat.heartbeat(),
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
 
 
 def _governance(settings: AgentFile, defaults: Defaults, skills: Iterable[Skill]) -> Governance:
     """Return the definition's rules, with the budgets that all definitions have, and what skills say of their capabilities."""
     own = settings.governance.governance(settings.tools.limits)
-    careful = tuple(each for each in skills if each.risk_level != Risk.LOW.value or each.requires_confirmation)
-    return replace(own, budgets=(*own.budgets, *defaults.budgets), skills=careful)
+    return replace(own, budgets=(*own.budgets, *defaults.budgets), skills=tuple(filter(_says_something, skills)))
+
+
+def _says_something(skill: Skill) -> bool:
+    """Return whether the skill says something of its capability that the runtime has to see to."""
+    risky = skill.risk_level != Risk.LOW.value or skill.requires_confirmation
+    return risky or skill.paced or bool(skill.hours)
 
 
 def _taken_names(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:
@@ -92,23 +113,25 @@ def _taken_names(folder: Path, settings: AgentFile, defaults: Defaults) -> list[
     ]
 
 
-def source_files(folder: Path) -> list[Path]:
-    """Return the files that a definition is made of, in a stable order, whether or not they exist."""
-    skills = sorted((folder / CAPABILITIES_FOLDER).glob(f"*/{SKILL_FILE}"))
-    return [folder / SOUL, folder / IDENTITY, folder / AGENT, *skills]
+def source_files(folder: Path) -> list[str]:
+    """Return the files that a definition is made of, below its folder, in a stable order, whether or not they exist."""
+    names = skill_folders(folder / CAPABILITIES_FOLDER)
+    return [SOUL, IDENTITY, AGENT, *(f"{CAPABILITIES_FOLDER}/{name}/{SKILL_FILE}" for name in names)]
 
 
-def _text(path: Path, problems: list[Problem]) -> str:
+def _text(path: Path, problems: list[Problem], warnings: list[str]) -> str:
     """Return a required text, cleaned; empty, with a problem noted, if it cannot be used."""
     content = _bytes(path, problems, required=True)
     try:
-        text = sanitise((content or b"").decode("utf-8")).strip()
+        written = (content or b"").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         problems.append(Problem(f"{_shown(path)}:{line}", "is not UTF-8", "save it as UTF-8"))
         return ""
+    text = neutralise(written).strip()
     if content is not None and not text:
         problems.append(Problem(_shown(path), "is empty", _CONTENT[path.name]))
+    warnings += map(str, injections(written, _shown(path)))
     return text
 
 
@@ -148,12 +171,13 @@ def _shown(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _version(folder: Path, defaults: Defaults) -> str:
-    digest = hashlib.sha256(repr(defaults).encode())
-    for path in source_files(folder):
+def _version(folder: Path, defaults: Defaults, warnings: list[str]) -> str:
+    """Return the hash of all that the definition was made of; warnings tell what the machine does not have."""
+    digest = hashlib.sha256(repr((defaults, warnings)).encode())
+    for name in source_files(folder):
+        path = folder / name
         content = path.read_bytes() if path.is_file() else b""
-        name = path.relative_to(folder).as_posix().encode()
-        for part in (name, content):
+        for part in (name.encode(), content):
             digest.update(len(part).to_bytes(8))
             digest.update(part)
     return digest.hexdigest()[:16]

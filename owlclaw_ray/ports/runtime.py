@@ -13,6 +13,7 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
@@ -125,6 +126,17 @@ class Runtime(Protocol):
 
     async def agent(self, agent: AgentRef) -> AgentView:
         """Return one agent; raises UnknownAgentError."""
+        ...
+
+    async def skills(self, agent: AgentRef) -> Sequence[Skill]:
+        """Return the skills of the agent's definition, by name; raises UnknownAgentError, DefinitionError."""
+        ...
+
+    async def reload(self, agent: AgentRef) -> AgentView:
+        """Read all files of the agent's definition anew; every run that begins after this returned uses what they say.
+
+        Raises UnknownAgentError, DefinitionError (runs fail with it until the files are mended), RuntimeUnavailableError.
+        """
         ...
 
     async def memories(self, agent: AgentRef) -> Sequence[Memory]:

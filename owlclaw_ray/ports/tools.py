@@ -67,6 +67,10 @@ class ToolInvocation:
     """What the approved call acts on. Acting on anything else is not approved; the empty text stands for what a person wrote."""
     traceparent: str = ""
     """The call's span (W3C Trace Context), for the services that the tool asks."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables for the programs of the call, from the skills of its run."""
+    withheld_skills: tuple[tuple[str, str], ...] = ()
+    """Skills that the run must not read, each with the reason; only for the call that reads skills."""
 
 
 @fast_pickle

@@ -77,6 +77,7 @@ from owlclaw_ray.ports.store import (
     TooManySchedules,
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.skills.machine import Machine
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
 from owlclaw_ray.tools.arguments import argument_problems
@@ -558,7 +559,7 @@ async def in_process_runtime(
     commits = GroupCommit(store, observer=counted)
     memory, artifacts = LanceMemory(data_dir, embedders or OneEmbedder(None), clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
-    definitions = DefinitionFolder(agents_dir, defaults or Defaults())
+    definitions = DefinitionFolder(agents_dir, defaults or Defaults(), Machine(environ))
     reach = LoopAgents(store, commits, definitions)
     agents, options = reach.agents(clock), host_tools.agents
     others = () if options is None else (AgentTools(agents, agents, options, clock),)
@@ -573,7 +574,9 @@ async def in_process_runtime(
     events = EventTools(
         sources=app.registry.event_sources, query=reach.query, rows=read_rows, environ=environ, clock=clock
     )
-    sources = tools_of(builtins, (events, *others, *app.sources()), host_tools, environ, artifacts, live=calls)
+    sources = tools_of(
+        builtins, (events, *others, *app.sources()), host_tools, environ, artifacts, agents_dir=agents_dir, live=calls
+    )
     services = RunServices(
         models=gateway,
         tools=LocalTools(LocalExecutor(sources, clock, artifacts, app.registry.hooks)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.ports.artifacts import ArtifactStore
@@ -12,6 +13,7 @@ from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.host import Broken, HostTools, host_sources
 from owlclaw_ray.tools.internal.artifacts import ArtifactTools
+from owlclaw_ray.tools.internal.skills import SkillTools
 from owlclaw_ray.tools.sources import ToolSources, definitions_of
 
 _NO_HOST_TOOLS = HostTools()
@@ -25,6 +27,7 @@ def tools_of(
     environ: Mapping[str, str],
     artifacts: ArtifactStore,
     *,
+    agents_dir: Path,
     live: LiveTools | None = None,
 ) -> ToolSources:
     """Return all tools that can be used now, ready to run; raises ConfigurationError as `definitions_of`.
@@ -34,6 +37,7 @@ def tools_of(
     fixed: tuple[ToolAdapter, ...] = (
         built_ins,
         ArtifactTools(artifacts),
+        SkillTools(agents_dir),
         *application,
         *host_sources(host, environ, Broken.LEAVE_OUT),
     )
@@ -52,6 +56,7 @@ def declared_tools(
     sources: tuple[ToolSource, ...] = (
         BuiltInTools,
         ArtifactTools,
+        SkillTools,
         *others,
         *application,
         *host_sources(host, {}, Broken.REFUSE),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TenantId, ToolCallId
@@ -24,6 +25,8 @@ class ToolContext:
     """Whether a person allowed this call, or its target for the session."""
     traceparent: str = ""
     """The call's span: send it as the header `traceparent`, and what a service does for the call is part of the run's trace."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the agent's skills set for its programs; the process itself does not have them."""
 
     @classmethod
     def of(cls, invocation: ToolInvocation) -> ToolContext:
@@ -37,4 +40,5 @@ class ToolContext:
             trigger=invocation.trigger,
             approved=invocation.stage.approved,
             traceparent=invocation.traceparent,
+            environment=dict(invocation.environment),
         )

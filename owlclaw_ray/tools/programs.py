@@ -14,9 +14,10 @@ GRACE_SECONDS = 5.0
 _STDERR_CHARACTERS = 500
 
 
-def traced(environment: Mapping[str, str], invocation: ToolInvocation) -> Mapping[str, str]:
-    """Return the environment with the call's span, under the name that OpenTelemetry gives it for programs."""
-    return {**environment, "TRACEPARENT": invocation.traceparent} if invocation.traceparent else environment
+def environment_of(invocation: ToolInvocation, common: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables of a call's programs: the common ones, its skills', and its span as OpenTelemetry names it."""
+    traced = {"TRACEPARENT": invocation.traceparent} if invocation.traceparent else {}
+    return {**common, **dict(invocation.environment), **traced}
 
 
 def less_grace(timeout: float) -> float:

@@ -1,4 +1,4 @@
-"""`owlclaw agents` and `memory`: what agents are and have."""
+"""`owlclaw agents`, `reload` and `memory`: what agents are and have."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
     cli.command()(agents)
+    cli.command()(reload)
     cli.command()(memory)
 
 
@@ -37,6 +38,14 @@ def agents(
         return
     rows = [(each["agent"], _model(each), str(each["runs"]), _state(each)) for each in found]
     table(("AGENT", "MODEL", "RUNS", "STATE"), rows, empty="there are no agents; make one with: owlclaw init")
+
+
+def reload(
+    agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False
+) -> None:
+    """Have the running server read an agent's definition anew: identity, settings and skills."""
+    with connect(url, folder) as client:
+        _show(client.reload(agent), as_json=as_json)
 
 
 def memory(

@@ -40,7 +40,7 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
     yield from _application(settings, tools)
     yield from _mcp_servers(settings, environ)
     definitions: list[AgentDefinition] = []
-    yield from _definitions(settings, definitions)
+    yield from _definitions(settings, environ, definitions)
     yield from _models(definitions)
     yield from _unsuitable(settings, definitions, tools)
     yield _embedder(settings)
@@ -108,11 +108,12 @@ def _program(command: Command, environ: Mapping[str, str]) -> str | None:
     return shutil.which(str(Path(command.folder, name)) if "/" in name else name, path=path)
 
 
-def _definitions(settings: Settings, usable: list[AgentDefinition]) -> Iterator[Finding]:
+def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[AgentDefinition]) -> Iterator[Finding]:
     """Yield what is found, and add the definitions that can be used to `usable`."""
     from owlclaw_ray.identity.folder import DefinitionFolder
+    from owlclaw_ray.skills.machine import Machine
 
-    source = DefinitionFolder(settings.agents_dir, settings.defaults)
+    source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
     if not source.names():
         yield fail("agents", f"there is no definition in {settings.agents_dir}", "make one with: owlclaw init")
     for name in source.names():

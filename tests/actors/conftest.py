@@ -189,11 +189,17 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
         code=CodeOptions(project=str(folder / "work"), hidden=(str(folder / "data"),)), agents=AgentOptions()
     )
     worker = WorkerPlan(
-        "trial_app:app", str(folder), str(folder / "data"), "none", NAMESPACE, host_tools=code_tools, has_mcp=True
+        "trial_app:app",
+        str(folder),
+        str(folder / "data"),
+        "none",
+        NAMESPACE,
+        str(folder / "agents"),
+        host_tools=code_tools,
+        has_mcp=True,
     )
     plan = RuntimePlan(
         worker=worker,
-        agents_dir=str(folder / "agents"),
         store_url=f"sqlite:///{folder}/data/owlclaw.db",
         defaults=Defaults(),
         placement=Placement(warm=1, most=6, idle=5.0, heartbeat=0.5, sweep=1.0),

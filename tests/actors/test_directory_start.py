@@ -34,8 +34,7 @@ class Store:
 @pytest.fixture
 def plan(tmp_path):
     return RuntimePlan(
-        worker=WorkerPlan("", str(tmp_path), str(tmp_path), "none", "trial"),
-        agents_dir=str(tmp_path),
+        worker=WorkerPlan("", str(tmp_path), str(tmp_path), "none", "trial", agents_dir=str(tmp_path)),
         store_url="sqlite://",
         defaults=Defaults(),
         placement=Placement(warm=0),

@@ -25,8 +25,7 @@ async def keeper(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.keeper.configure", lambda _: None)
     monkeypatch.setattr("actors.keeper.writer_name", lambda: "keeper")
     plan = RuntimePlan(
-        worker=WorkerPlan("", "", str(tmp_path), "none", "test"),
-        agents_dir=str(tmp_path),
+        worker=WorkerPlan("", "", str(tmp_path), "none", "test", agents_dir=str(tmp_path)),
         store_url=f"sqlite:///{tmp_path}/owlclaw.db",
         defaults=Defaults(),
         placement=Placement(),

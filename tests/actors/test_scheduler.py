@@ -59,8 +59,7 @@ def scheduler(tmp_path, monkeypatch):
     def make(days):
         return SchedulerActor(
             RuntimePlan(
-                worker=WorkerPlan("", "", str(tmp_path), "none", "test"),
-                agents_dir=str(tmp_path),
+                worker=WorkerPlan("", "", str(tmp_path), "none", "test", agents_dir=str(tmp_path)),
                 store_url="",
                 defaults=Defaults(),
                 placement=Placement(),

@@ -18,8 +18,8 @@ from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, Govern
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
-from owlclaw_ray.domain.governance import DAYS
 from owlclaw_ray.domain.heartbeat import BeatSkipped, EventSourceKind, Heartbeat
+from owlclaw_ray.domain.hours import DAYS
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
@@ -32,7 +32,7 @@ from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.duplicates import SHORTEST
 from owlclaw_ray.memory.file import MERGED_IDS
 from owlclaw_ray.ports.store import BreakKind
-from owlclaw_ray.skills.frontmatter import Extension
+from owlclaw_ray.skills.frontmatter import Constraints, Extension, Prerequisites
 from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
 from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
@@ -135,6 +135,19 @@ def test_every_key_of_a_skill_is_documented():
     assert set(keys) == set(Extension.model_fields)
     triggers = next(meaning for cell, meaning in rows if cell == "`trigger`")
     assert re.findall(r"`(\w+)`", triggers) == [kind.value for kind in TriggerKind]
+
+
+@pytest.mark.parametrize(("title", "model"), [("prerequisite", Prerequisites), ("constraint", Constraints)])
+def test_every_prerequisite_and_constraint_of_a_skill_is_documented(title, model):
+    documented = [code(cell) for cell, _ in table("docs/agents.md", title) if cell.startswith("`")]
+    assert documented == list(model.model_fields)
+
+
+def test_every_subcommand_is_documented_with_its_command():
+    commands = typer.main.get_command(build_cli()).commands
+    for command, meaning in table("docs/operations.md", "command"):
+        own = getattr(commands[code(command).removeprefix("owlclaw ")], "commands", {})
+        assert set(own) <= set(re.findall(r"`([\w-]+)`", meaning))
 
 
 def test_every_route_is_documented(api):

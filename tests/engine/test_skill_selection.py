@@ -1,4 +1,5 @@
 import random
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -6,10 +7,11 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentDefinition, ModelChoice
 from owlclaw_ray.domain.governance import Governance
+from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
+from owlclaw_ray.engine.skill_selection import Withheld, select_skills, withheld_skills
 
 
 def skill(name, tokens=100, description="", **fields):
@@ -21,6 +23,9 @@ def names(skills, trigger, limit):
 
 
 API = Trigger(TriggerKind.API)
+UNRELATED = skill("zzzzzz", 0)
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+"""A Friday."""
 
 
 def test_all_skills_that_fit_are_read_in_the_order_of_their_names():
@@ -95,8 +100,10 @@ def test_property_10_selected_skills_stay_within_the_token_limit(skills, focus, 
     selected = select_skills(skills, trigger, limit)
     assert sum(each.tokens for each in selected) <= limit
     assert set(selected) <= set(skills)
-    left_out = set(skills) - set(selected)
-    assert all(each.tokens > limit - sum(other.tokens for other in selected) for each in left_out)
+    room = limit - sum(each.tokens for each in selected)
+    related = [each for each in skills if select_skills((each, UNRELATED), trigger, 10**9) == (each,)]
+    left_out = set(related or skills) - set(selected)
+    assert all(each.tokens > room for each in left_out) or not set(related) & set(selected)
     shuffled = list(skills)
     seed.shuffle(shuffled)
     assert select_skills(shuffled, trigger, limit) == selected
@@ -112,9 +119,51 @@ def governed(governance, *skills, approver=Approver.NOBODY):
 def test_a_skill_without_the_confirmation_that_it_needs_is_withheld_unless_its_capability_is_visible():
     risky, plain = skill("restock-all", risk_level="high"), skill("look")
 
-    assert withheld_skills(governed(Governance(), risky, plain), ["shop.look"]) == {
-        "restock-all": "its risk is high, and nobody confirmed it (governance.confirmed in agent.yaml)"
+    assert withheld_skills(governed(Governance(), risky, plain), ["shop.look"], NOW) == {
+        "restock-all": Withheld(
+            "risk", "its risk is high, and nobody confirmed it (governance.confirmed in agent.yaml)"
+        )
     }
-    assert withheld_skills(governed(Governance(), risky, plain), ["shop.restock_all"]) == {}
-    assert withheld_skills(governed(Governance(confirmed=("restock-all",)), risky), []) == {}
-    assert withheld_skills(governed(Governance(), risky, approver=Approver.PEOPLE), []) == {}
+    assert withheld_skills(governed(Governance(), risky, plain), ["shop.restock_all"], NOW) == {}
+    assert withheld_skills(governed(Governance(confirmed=("restock-all",)), risky), [], NOW) == {}
+    assert withheld_skills(governed(Governance(), risky, approver=Approver.PEOPLE), [], NOW) == {}
+
+
+def test_skills_whose_prerequisites_are_not_met_are_withheld_whoever_can_be_asked():
+    unmet, needy, plain = skill("a", unmet="there is no program rg"), skill("b", tools=("shop.buy", "look")), skill("c")
+    definition = governed(Governance(), unmet, needy, plain, approver=Approver.PEOPLE)
+
+    assert withheld_skills(definition, ["look"], NOW) == {
+        "a": Withheld("prerequisites", "there is no program rg"),
+        "b": Withheld("prerequisites", "the run does not have shop.buy"),
+    }
+    assert withheld_skills(definition, ["look", "shop.buy"], NOW).keys() == {"a"}
+
+
+def test_skills_are_withheld_outside_their_hours():
+    trading = skill("trade", hours=(Hours((), 570, 900, "UTC", (0, 1, 2, 3, 4)),))
+    definition = governed(Governance(), trading, approver=Approver.PEOPLE)
+
+    assert withheld_skills(definition, [], NOW) == {}
+    assert withheld_skills(definition, [], NOW + timedelta(hours=3)) == {
+        "trade": Withheld("hours", "it is outside 09:30-15:00 mon,tue,wed,thu,fri UTC")
+    }
+    assert withheld_skills(definition, [], NOW + timedelta(days=1)).keys() == {"trade"}
+
+
+def test_withheld_skills_are_not_selected_and_leave_their_room_to_others():
+    skills = (skill("a", triggers=("api",)), skill("b", triggers=("api",)), skill("c"))
+
+    assert select_skills(skills, API, 100, {"a"}) == (skills[1],)
+    assert select_skills(skills, API, 100, {"a", "b"}) == (skills[2],)
+
+
+def test_what_has_nothing_to_do_with_the_trigger_is_read_only_if_no_skill_has():
+    related, other = skill("disk", description="full disks"), skill("mail", description="the post")
+
+    assert names([related, other], Trigger(TriggerKind.API, focus="the disk of a host"), 4_000) == ["disk"]
+    assert names([related, other], Trigger(TriggerKind.API, focus="the weather"), 4_000) == ["disk", "mail"]
+
+
+def test_a_name_in_another_script_is_found_in_a_focus():
+    assert names([skill("补货"), skill("盘点")], Trigger(TriggerKind.API, focus="请按补货规则处理"), 4_000) == ["补货"]

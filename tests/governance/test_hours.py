@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owlclaw_ray.domain.governance import Governance, Hours
-from owlclaw_ray.governance.hours import within
+from owlclaw_ray.domain.governance import Governance
+from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.testing.clock import ManualClock
 from tests.governance.world import Rules, tool
 
@@ -39,7 +39,7 @@ def test_hours_are_the_minutes_of_the_week_that_they_cover_on_the_clocks_of_thei
 
     local = at.astimezone(ZoneInfo(zone))
     shown = local.weekday() * 1_440 + local.hour * 60 + local.minute
-    assert within(Hours(("*",), start, end, zone, tuple(sorted(days))), at) == (shown in covered)
+    assert Hours(("*",), start, end, zone, tuple(sorted(days))).contains(at) == (shown in covered)
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,17 @@ def test_hours_follow_the_clocks_when_summer_time_begins_and_ends(local, inside)
     berlin = hours("02:00", "03:30", "Europe/Berlin")
     for fold in (0, 1):
         at = datetime.fromisoformat(local).replace(tzinfo=ZoneInfo("Europe/Berlin"), fold=fold)
-        assert within(berlin, at.astimezone(UTC)) == inside
+        assert berlin.contains(at.astimezone(UTC)) == inside
 
 
 def test_hours_over_midnight_belong_to_the_day_on_which_they_begin():
     friday_night = hours("22:00", "02:00", "UTC", (4,))
     friday = datetime(2026, 11, 20, 22, 0, tzinfo=UTC)
-    assert within(friday_night, friday)
-    assert within(friday_night, friday + timedelta(hours=3, minutes=59))
-    assert not within(friday_night, friday + timedelta(hours=4))
-    assert not within(friday_night, friday + timedelta(days=1))
-    assert not within(friday_night, friday - timedelta(hours=21))
+    assert friday_night.contains(friday)
+    assert friday_night.contains(friday + timedelta(hours=3, minutes=59))
+    assert not friday_night.contains(friday + timedelta(hours=4))
+    assert not friday_night.contains(friday + timedelta(days=1))
+    assert not friday_night.contains(friday - timedelta(hours=21))
 
 
 async def test_a_tool_is_hidden_outside_all_of_its_hours():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from owlclaw_ray.errors import DefinitionError, UnknownAgentError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder, find_definitions
+from owlclaw_ray.skills.machine import Machine
 from tests.identity.writing import write_definition, write_skill
 
 
@@ -68,11 +69,32 @@ async def test_a_removed_definition_is_unknown(tmp_path, definitions):
         await definitions.get("watch")
 
 
-async def test_forget_reads_again_what_looks_unchanged(tmp_path, definitions):
+async def test_a_reload_reads_what_looks_unchanged(tmp_path, definitions):
     write_definition(tmp_path / "watch")
     before = await definitions.get("watch")
-    definitions.forget("watch")
+    await definitions.reload("watch")
     assert await definitions.get("watch") is not before
+
+
+async def test_a_reload_sees_what_the_machine_has_now_and_says_what_is_wrong(tmp_path):
+    environ = {}
+    definitions = DefinitionFolder(tmp_path, Defaults(), Machine(environ))
+    folder = write_definition(tmp_path / "watch")
+    write_skill(folder, "a", "---\nname: a\ndescription: b\nowlclaw: {env: [TOKEN]}\n---\nx")
+    before = await definitions.get("watch")
+    environ["TOKEN"] = "t"
+    assert await definitions.get("watch") is before
+
+    await definitions.reload("watch")
+    after = await definitions.get("watch")
+
+    assert [each.skills[0].unmet for each in (before, after)] == ["the variable TOKEN is not set", ""]
+    assert before.version != after.version
+    (folder / "SOUL.md").write_text("")
+    with pytest.raises(DefinitionError, match=r"SOUL\.md: is empty"):
+        await definitions.reload("watch")
+    with pytest.raises(UnknownAgentError):
+        await definitions.reload("nobody")
 
 
 @pytest.mark.property

@@ -1,7 +1,8 @@
 import pytest
 
 from owlclaw_ray.domain.budget import Budget, BudgetPeriod, BudgetScope, BudgetUnit
-from owlclaw_ray.domain.governance import BreakerRule, Governance, Hours, Risk, ToolLimit
+from owlclaw_ray.domain.governance import BreakerRule, Governance, Risk, ToolLimit
+from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.errors import DefinitionError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.loading import load_definition
@@ -134,9 +135,9 @@ tools:
 """,
     ) == [
         "watch/agent.yaml:3: governance.risk.shop.*: is 'hihg' (it must be 'low', 'medium', 'high' or 'critical')",
-        "watch/agent.yaml:5: governance.hours[0].tools: is [] (it must have at least 1 item after validation, not 0)",
         "watch/agent.yaml:6: governance.hours[0].from: is '25:00': write a time of day such as '09:30', up to '24:00'",
         "watch/agent.yaml:8: governance.hours[0].zone: is 'Mars/Olympus', which is no IANA time zone such as Europe/Berlin",
+        "watch/agent.yaml:5: governance.hours[0].tools: is [] (it must have at least 1 item after validation, not 0)",
         "watch/agent.yaml:9: governance.hours[0].dais: there is no such key (did you mean days?)",
         WHOLE_DAY,
         "watch/agent.yaml:11: governance.breaker.failures: is -1 (it must be greater than or equal to 0)",

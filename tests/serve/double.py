@@ -19,6 +19,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
+from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
 from owlclaw_ray.engine.firing import Firings
 from owlclaw_ray.engine.timetable import StoreTimetable
@@ -129,6 +130,7 @@ class MemoryRuntime:
             clock=clock,
         )
         self._stored = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
+        self.reloaded: list[AgentRef] = []
         self.full_at: int | None = None
         """The limit of every queue, if they are full."""
         self.merging_into: RunId | None = None
@@ -241,6 +243,20 @@ class MemoryRuntime:
         return AgentView(
             agent, record, "" if broken else "scripted:demo", not broken, "dedicated", (), str(BROKEN) if broken else ""
         )
+
+    async def skills(self, agent: AgentRef) -> Sequence[Skill]:
+        self._known(agent)
+        if agent.definition == "broken":
+            raise DefinitionError([BROKEN])
+        return [
+            Skill("巡检", "怎么看负载", "/巡检/SKILL.md", 20, triggers=("api",), daily_calls=2),
+            Skill("scan", "How to scan.", "/scan/SKILL.md", 30, unmet="there is no program rg on the PATH"),
+        ]
+
+    async def reload(self, agent: AgentRef) -> AgentView:
+        await self.skills(agent)
+        self.reloaded.append(agent)
+        return await self.agent(agent)
 
     async def memories(self, agent: AgentRef) -> Sequence[Memory]:
         self._known(agent)

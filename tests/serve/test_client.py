@@ -112,6 +112,8 @@ async def test_what_an_agent_has_is_listed(client: Client):
 
     assert [agent["agent"] for agent in await client.agents()] == ["assistant", "broken", "patient"]
     assert (await client.agent("assistant"))["scripted"] is True
+    assert [skill["name"] for skill in await client.skills("assistant")] == ["巡检", "scan"]
+    assert (await client.reload("assistant"))["agent"] == "assistant"
     assert [memory["content"] for memory in await client.memories("assistant")] == ["机器很闲"]
     assert [server["state"] for server in await client.mcp_servers()] == ["up", "down"]
     assert await client.ledger("assistant") == await client.ledger(run=run["run_id"], kind="decision")

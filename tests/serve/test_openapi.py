@@ -30,7 +30,7 @@ def example_of(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 29
+    assert len(operations) == 31
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():
@@ -75,6 +75,10 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     check(document, "/v1/agents", "get", await http.get("/v1/agents"))
     check(document, "/v1/agents/{agent}", "get", await http.get("/v1/agents/assistant"))
     check(document, "/v1/agents/{agent}", "get", await http.get("/v1/agents/nobody"))
+    check(document, "/v1/agents/{agent}/skills", "get", await http.get("/v1/agents/assistant/skills"))
+    check(document, "/v1/agents/{agent}/skills", "get", await http.get("/v1/agents/broken/skills"))
+    check(document, "/v1/agents/{agent}/reload", "post", await http.post("/v1/agents/assistant/reload"))
+    check(document, "/v1/agents/{agent}/reload", "post", await http.post("/v1/agents/broken/reload"))
     check(document, "/v1/agents/{agent}/memories", "get", await http.get("/v1/agents/assistant/memories"))
     check(document, "/v1/agents/{agent}/artifacts", "get", await http.get("/v1/agents/assistant/artifacts"))
     body = {"focus": "看一下", "cron_expression": "@daily", "timezone": "Asia/Shanghai"}

@@ -30,10 +30,28 @@ async def test_an_agent_tells_its_state(http: httpx.AsyncClient, run_id: str):
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/memories", "/schedules", "/ledger", "/artifacts", f"/artifacts/{ARTIFACT.artifact_id}"]
+    "path", ["", "/skills", "/memories", "/schedules", "/ledger", "/artifacts", f"/artifacts/{ARTIFACT.artifact_id}"]
 )
 async def test_everything_of_an_unknown_agent_is_not_found(http: httpx.AsyncClient, path: str):
     assert (await http.get(f"/v1/agents/nobody{path}")).status_code == 404
+
+
+async def test_skills_are_listed_with_what_keeps_them_from_being_read(http: httpx.AsyncClient):
+    found = (await http.get("/v1/agents/assistant/skills")).json()["skills"]
+
+    assert [(each["name"], each["constraints"], each["problem"]) for each in found] == [
+        ("巡检", ["2 calls in 24 hours"], ""),
+        ("scan", [], "there is no program rg on the PATH"),
+    ]
+
+
+async def test_a_reload_answers_with_the_agent_or_with_what_is_wrong(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    reloaded = await http.post("/v1/agents/assistant:1/reload")
+    refused = await http.post("/v1/agents/broken/reload")
+
+    assert (reloaded.status_code, reloaded.json()["agent"]) == (200, "assistant:1")
+    assert [each.agent_id for each in runtime.reloaded] == ["assistant:1"]
+    assert (refused.status_code, refused.json()["problems"][0]["where"]) == (409, "agents/broken/SOUL.md")
 
 
 async def test_memories_are_listed(http: httpx.AsyncClient, run_id: str):

@@ -144,6 +144,7 @@ def test_the_context_says_whose_call_it_is(app, executor):
         "trigger": "api",
         "approved": False,
         "traceparent": "",
+        "environment": {},
     }
 
 

@@ -13,6 +13,7 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.model import Message, ModelRequest, Role
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.engine.sanitise import data_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class ScriptError(Exception):
 
 def _content(text: str) -> tuple[JsonValue, bool]:
     try:
-        content = orjson.loads(text)
+        content = orjson.loads(data_in(text))
     except orjson.JSONDecodeError:
         return text, False
     if isinstance(content, dict) and isinstance(content.get("error"), dict) and len(content) == 1:

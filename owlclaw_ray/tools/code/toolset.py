@@ -27,7 +27,7 @@ from owlclaw_ray.tools.code.write_file import write_file
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 from owlclaw_ray.tools.process import ProgramLimits
-from owlclaw_ray.tools.programs import GRACE_SECONDS, less_grace, traced
+from owlclaw_ray.tools.programs import GRACE_SECONDS, environment_of, less_grace
 from owlclaw_ray.tools.signature import schema_of_model
 from owlclaw_ray.tools.target import CallTarget
 
@@ -144,7 +144,7 @@ class CodeTools:
     def _commands(self, invocation: ToolInvocation) -> Commands:
         most = self._options.output_bytes
         seconds = min(self._options.command_seconds, less_grace(invocation.timeout))
-        return Commands(traced(self._environment, invocation), ProgramLimits(seconds, most, most))
+        return Commands(environment_of(invocation, self._environment), ProgramLimits(seconds, most, most))
 
 
 def _tool(

@@ -12,13 +12,14 @@ from pydantic import ValidationError
 
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import dotted
+from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.declarative.file import ToolFile
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.declarative.template import evaluates_again, field_problem, fields_of, is_within_quotes
 from owlclaw_ray.tools.declarative.tool import DeclarativeTool
-from owlclaw_ray.tools.environment import child_environment, name_problem
+from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.schema import plain_schema
 
 _MOST_BYTES = 256 * 1024

@@ -18,7 +18,7 @@ from owlclaw_ray.tools.declarative.file import ToolFile, WrittenResult
 from owlclaw_ray.tools.declarative.template import filled_arguments, shell_command, with_defaults
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.process import Program, ProgramEnd, ProgramLimits, run_program
-from owlclaw_ray.tools.programs import GRACE_SECONDS, check_end, less_grace, traced
+from owlclaw_ray.tools.programs import GRACE_SECONDS, check_end, environment_of, less_grace
 from owlclaw_ray.tools.target import CallTarget, target_of
 
 _SHOWN_CHARACTERS = 500
@@ -66,7 +66,7 @@ class DeclarativeTool:
         (given,) = self._arguments.read(invocation.tool, invocation.arguments).positional
         assert isinstance(given, dict)
         arguments = with_defaults(given, schema)
-        environment = traced(self._environment, invocation)
+        environment = environment_of(invocation, self._environment)
         program = Program(self._argv(arguments), self._folder, environment, orjson.dumps(arguments))
         limits = ProgramLimits(
             min(self._seconds, less_grace(invocation.timeout)),

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
-from owlclaw_ray.engine.sanitise import sanitise
+from owlclaw_ray.engine.sanitise import neutralise
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.ports.mcp import LeftOut
 from owlclaw_ray.tools.mcp.naming import canonical_mcp_name
@@ -89,7 +89,7 @@ def _definition(server: McpServer, tool: JsonObject, rule: ToolRule) -> ToolDefi
     if problems:
         raise ConfigurationError(problems)
     hints = _Hints(tool.get("annotations"), server.annotations)
-    description = sanitise(str(tool.get("description") or tool.get("title") or raw))
+    description = neutralise(str(tool.get("description") or tool.get("title") or raw))
     written = _mapping(tool.get("inputSchema"))
     if _size(written, _mapping(written.get("$defs")), {}) > _MOST_SCHEMA_PARTS:
         what = f"has more than {_MOST_SCHEMA_PARTS} parts when its references are followed"
