@@ -26,6 +26,7 @@ from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
 from actors.nodes import living_nodes
+from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.remote import (
     DIRECTORY,
@@ -42,7 +43,7 @@ from actors.remote import (
     restarted,
 )
 from actors.scheduler import SchedulerActor
-from actors.tool_task import warm_workers
+from actors.tool_task import call_memory, warm_workers
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -103,6 +104,11 @@ class RootActor:
             await self._vigil.end(host_id, actor)
         finally:
             kill(actor)
+
+    @packed
+    async def use_memory(self, method: str, arguments: Sequence[object]) -> object:
+        """Return what a method of MemoryStore returns, in one of the tool workers that the node's agents share."""
+        return await call_memory(self._plan.worker, method, arguments)
 
     async def warm_tools(self) -> None:
         """Have every tool slot import what calls need."""

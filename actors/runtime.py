@@ -15,6 +15,7 @@ from ray.actor import ActorHandle
 from actors.fleet_metrics import FleetMetrics
 from actors.keeper_client import KeeperClient
 from actors.mcp_link import McpLink
+from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
@@ -188,7 +189,8 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         watch=keeper,
         dispatcher=dispatcher,
         definitions=definitions,
-        memories_of=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits).memories,
+        memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits),
+        indexed_memory=MemoryLink(plan.namespace),
         artifacts=ArtifactFolder(plan.data_dir),
         health_of=PartsHealth(plan.namespace),
         argument_problems=argument_problems,

@@ -22,7 +22,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.fair_queue import FairQueue
-from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
@@ -53,6 +53,15 @@ def run_tools(packed_calls: bytes) -> bytes:
 
 
 @ray.remote(num_cpus=0, max_retries=0)
+def use_memory(packed_call: bytes) -> bytes:
+    """Call a method of the worker's MemoryStore: (a WorkerPlan, the method's name, its arguments)."""
+    from actors.tool_worker import use_memory as use
+
+    plan, method, arguments = unpack(packed_call)
+    return pack(use(plan, method, arguments))
+
+
+@ray.remote(num_cpus=0, max_retries=0)
 def warm_worker(plan: WorkerPlan, hold: float) -> None:
     """Make a worker ready, and keep its slot for `hold` seconds so that a second warm-up gets another process."""
     from actors.tool_worker import warm
@@ -63,6 +72,29 @@ def warm_worker(plan: WorkerPlan, hold: float) -> None:
 
 _RUN = {kind: run_tools.options(resources={slot: 1}) for kind, slot in _SLOTS.items()}
 _WARM = {slot: warm_worker.options(resources={slot: 1}) for slot in _SLOTS.values()}
+
+
+_USE_MEMORY = {
+    method: use_memory.options(resources={_SLOTS[kind]: 1})
+    for method, kind in {
+        "remember": ToolClass.QUICK,
+        "recall": ToolClass.QUICK,
+        "reindex": ToolClass.ALONE,
+    }.items()
+}
+
+
+async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]) -> object:
+    """Return what a method of MemoryStore returns, and raise what it raises, in a tool worker.
+
+    Raises RuntimeUnavailableError if the worker dies: the call may or may not have happened.
+    """
+    try:
+        return unpack(await _USE_MEMORY[method].remote(pack((plan, method, arguments))))
+    except RayTaskError as error:
+        raise error.cause from None
+    except RayError as error:
+        raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 
 
 def slot_resources(tool_slots: int, quick_slots: int) -> dict[str, float]:

@@ -28,7 +28,7 @@ from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.engine.entries import embedding_record
-from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, StoreUnavailableError
+from owlclaw_ray.errors import MemoryUnavailableError, OwlClawError, RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds, RecordId, RunId, ScheduleId
 from owlclaw_ray.ports.agents import DefinitionView
 from owlclaw_ray.ports.clock import Clock
@@ -183,6 +183,14 @@ def execute(
 def _not_begun(invocation: ToolInvocation, cause: OSError) -> ToolOutcome:
     message = f"{invocation.tool} did not run: that it begins could not be noted: {cause}"
     return ToolOutcome(ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0)
+
+
+def use_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]) -> object:
+    """Return what the method of this process's MemoryStore returns; raises MemoryUnavailableError if the files cannot be used."""
+    try:
+        return getattr(_worker(plan).memory, method)(*arguments)
+    except OSError as error:
+        raise MemoryUnavailableError(f"the agent's memory files cannot be used: {error}") from error
 
 
 def warm(plan: WorkerPlan) -> None:

@@ -16,6 +16,7 @@ OwlClawError
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
 │   ├── QueueFullError        the agent has as many queued runs as it may
 │   ├── StoreUnavailableError
+│   ├── MemoryUnavailableError  the files of an agent's memory cannot be read or written
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
 │   ├── AlarmEngineUnavailableError  the engine that keeps alarms (Hatchet) cannot be reached, or refuses
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
@@ -193,6 +194,10 @@ class QueueFullError(RetryableError):
 
 class StoreUnavailableError(RetryableError):
     """The store did not commit; nothing of the request is in it."""
+
+
+class MemoryUnavailableError(RetryableError):
+    """MEMORY.md or the archive beside it cannot be read or written; nothing was changed."""
 
 
 class ModelUnavailableError(RetryableError):

@@ -205,19 +205,83 @@ class Skills(TypedDict):
 
 
 class Memory(TypedDict):
-    """One thing that the agent remembered. `run_id` is empty for one that a person wrote."""
+    """One thing that the agent remembered. `run_id` is empty for one that a person wrote; `count`: how often it was remembered."""
 
     memory_id: str
     content: str
     tags: list[str]
     created_at: str
     run_id: str
+    session: str
+    count: int
 
 
 class Memories(TypedDict):
     """An agent's memories, oldest first."""
 
     memories: list[Memory]
+
+
+class FoundMemory(Memory):
+    """A memory that a query found. Scores compare within one answer; `explanation` has their parts, if they were asked for."""
+
+    score: float
+    explanation: dict[str, float | None] | None
+
+
+class FoundMemories(TypedDict):
+    """What a query found, best first. `degraded`: MEMORY.md was searched word by word, for the `reason`."""
+
+    memories: list[FoundMemory]
+    degraded: bool
+    reason: str
+
+
+class FileProblem(TypedDict):
+    """Something in a file that could not be read as it was meant: where, what, and what would be right."""
+
+    where: str
+    what: str
+    fix: str
+
+
+class MemoryStats(TypedDict):
+    """How much an agent remembers, and what is wrong with its files. `file_bytes` are those of MEMORY.md."""
+
+    active: int
+    archived: int
+    file_bytes: int
+    archive_bytes: int
+    index_bytes: int
+    oldest: str | None
+    newest: str | None
+    problems: list[FileProblem]
+
+
+class NewMemory(TypedDict):
+    """What an agent is to remember: up to 2,000 characters, and up to 10 tags."""
+
+    content: str
+    tags: NotRequired[list[str]]
+
+
+class MemoryChange(TypedDict):
+    """What is to be another of a memory; what is left out stays."""
+
+    content: NotRequired[str]
+    tags: NotRequired[list[str]]
+
+
+class Archiving(TypedDict):
+    """Memories that are to be archived, up to 1,000."""
+
+    memory_ids: list[str]
+
+
+class Reindexed(TypedDict):
+    """How many memories the new index holds."""
+
+    indexed: int
 
 
 class Artifact(TypedDict):

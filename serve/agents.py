@@ -12,7 +12,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.ports.runtime import Runtime
 from serve import openapi
-from serve.representations import agent_body, artifact_body, json_response, memory_body, skill_body
+from serve.representations import agent_body, artifact_body, json_response, skill_body
 from serve.tenancy import agent_of, tenant_of
 
 AgentPath = Annotated[str, Path(description="`definition` or `definition:key`.", examples=["assistant", "trader:AAPL"])]
@@ -70,16 +70,6 @@ class Agents:
             responses={200: openapi.answer("The agent", wire.Agent), **openapi.problems(404, 409, 422, 500, 503)},
         )
         router.add_api_route(
-            "/{agent}/memories",
-            self.memories,
-            summary="What an agent remembers, oldest first",
-            response_model=None,
-            responses={
-                200: openapi.answer("Memories", wire.Memories),
-                **openapi.problems(404, 422, 500, 503),
-            },
-        )
-        router.add_api_route(
             "/{agent}/artifacts",
             self.artifacts,
             summary="An agent's artifacts, newest first",
@@ -115,11 +105,6 @@ class Agents:
     async def reload(self, request: Request, agent: AgentPath) -> Response:
         """Read identity, agent.yaml and skills, and return the agent."""
         return json_response(agent_body(await self._runtime.reload(agent_of(request, agent))))
-
-    async def memories(self, request: Request, agent: AgentPath) -> Response:
-        """Return the agent's active memories."""
-        found = await self._runtime.memories(agent_of(request, agent))
-        return json_response({"memories": [memory_body(memory) for memory in found]})
 
     async def artifacts(
         self,

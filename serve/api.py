@@ -24,6 +24,7 @@ from serve.health import HealthProbes
 from serve.last_resort import LastResort
 from serve.ledger import Ledger
 from serve.mcp import Mcp
+from serve.memories import Memories
 from serve.metrics import Metrics
 from serve.problems import http_problem, parameter_problem, problem_of
 from serve.runs import Runs
@@ -63,6 +64,7 @@ def build_api(
         triggers,
         Runs(runtime, keep_alive_seconds),
         Agents(runtime),
+        Memories(runtime),
         Schedules(runtime.timetable, runtime.ring),
         Approvals(runtime),
         Ledger(runtime),

@@ -75,17 +75,35 @@ SKILLS: wire.Skills = {
         }
     ]
 }
-MEMORIES: wire.Memories = {
-    "memories": [
-        {
-            "memory_id": "mem_4f1c",
-            "content": "The machine is busiest at nine.",
-            "tags": ["load"],
-            "created_at": "2026-11-03T09:30:01.000Z",
-            "run_id": "run_01kaexample",
-        }
-    ]
+MEMORY: wire.Memory = {
+    "memory_id": "mem_4f1c",
+    "content": "The machine is busiest at nine.",
+    "tags": ["load"],
+    "created_at": "2026-11-03T09:30:01.000Z",
+    "run_id": "run_01kaexample",
+    "session": "",
+    "count": 2,
 }
+MEMORIES: wire.Memories = {"memories": [MEMORY]}
+FOUND_MEMORIES: wire.FoundMemories = {
+    "memories": [{**MEMORY, "score": 0.8125, "explanation": None}],
+    "degraded": False,
+    "reason": "",
+}
+MEMORY_STATS: wire.MemoryStats = {
+    "active": 1200,
+    "archived": 40,
+    "file_bytes": 310_000,
+    "archive_bytes": 9_000,
+    "index_bytes": 1_100_000,
+    "oldest": "2026-01-03T09:30:01.000Z",
+    "newest": "2026-11-03T09:30:01.000Z",
+    "problems": [{"where": "MEMORY.md:12", "what": "the time is none", "fix": "write it as 2026-11-03T09:30:01+00:00"}],
+}
+NEW_MEMORY: wire.NewMemory = {"content": "The owner is away on Fridays.", "tags": ["owner"]}
+MEMORY_CHANGE: wire.MemoryChange = {"tags": ["owner", "calendar"]}
+ARCHIVING: wire.Archiving = {"memory_ids": ["mem_4f1c"]}
+REINDEXED: wire.Reindexed = {"indexed": 1200}
 ARTIFACTS: wire.Artifacts = {
     "artifacts": [
         {
@@ -227,7 +245,14 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Agent": {"value": AGENT},
     "Agents": {"value": AGENTS},
     "Skills": {"value": SKILLS},
+    "Memory": {"value": MEMORY},
     "Memories": {"value": MEMORIES},
+    "FoundMemories": {"value": FOUND_MEMORIES},
+    "MemoryStats": {"value": MEMORY_STATS},
+    "NewMemory": {"value": NEW_MEMORY},
+    "MemoryChange": {"value": MEMORY_CHANGE},
+    "Archiving": {"value": ARCHIVING},
+    "Reindexed": {"value": REINDEXED},
     "Artifacts": {"value": ARTIFACTS},
     "Schedule": {"value": SCHEDULE},
     "Schedules": {"value": SCHEDULES},

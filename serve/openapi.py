@@ -68,6 +68,15 @@ _TRIGGER_SCHEMA["properties"]["busy"]["default"] = "enqueue"
 _TRIGGER_SCHEMA["properties"]["priority"] |= {"minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY, "default": 0}
 _TRIGGER_SCHEMA["properties"]["deadline_seconds"] |= {"exclusiveMinimum": 0, "maximum": LONGEST_DEADLINE}
 
+_IDEMPOTENCY_KEY: JsonObject = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    "description": "Makes the request safe to repeat.",
+}
+IDEMPOTENT: JsonObject = {"parameters": [_IDEMPOTENCY_KEY]}
+
 TRIGGER_OPERATION: JsonObject = {
     "parameters": [
         {
@@ -85,13 +94,7 @@ TRIGGER_OPERATION: JsonObject = {
             "schema": {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS},
             "description": "Wait up to so many seconds for the outcome.",
         },
-        {
-            "name": "Idempotency-Key",
-            "in": "header",
-            "required": False,
-            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-            "description": "Makes the request safe to repeat.",
-        },
+        _IDEMPOTENCY_KEY,
         {
             "name": "traceparent",
             "in": "header",
@@ -215,6 +218,18 @@ def answer(description: str, shape: type, *, example: str = "", location: bool =
     if location:
         documented["headers"] = {"Location": {"schema": {"type": "string"}, "description": "The run's path"}}
     return documented
+
+
+def body(shape: type, name: str, *limited: tuple[str, JsonObject]) -> JsonObject:
+    """Return the documentation of a JSON body of a type of `wire`, with the example of that name; `limited` adds to its fields."""
+    schema = TypeAdapter(shape).json_schema()
+    schema["additionalProperties"] = False
+    for field, limits in limited:
+        schema["properties"][field] |= limits
+    examples = {name: {"$ref": f"#/components/examples/{name}"}}
+    return {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}
+    }
 
 
 def problems(*statuses: int) -> dict[int | str, JsonObject]:

@@ -25,6 +25,7 @@ from owlclaw_ray.errors import (
     ConfigurationError,
     DefinitionError,
     IdempotencyConflictError,
+    MemoryUnavailableError,
     NotFoundError,
     OwlClawError,
     Problem,
@@ -150,6 +151,9 @@ _RULES: Mapping[type[Exception], _Rule] = {
         lambda e: {"problems": listed(e.problems)},
     ),
     StoreUnavailableError: _Rule(503, "store-unavailable", "The store does not answer", headers=RETRY_AFTER),
+    MemoryUnavailableError: _Rule(
+        503, "memory-unavailable", "The files of the agent's memory cannot be used", headers=RETRY_AFTER
+    ),
     RuntimeUnavailableError: _Rule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
     RetryableError: _Rule(503, "unavailable", "Not possible just now", headers=RETRY_AFTER),
     OwlClawError: _Rule(500, "failed", "The server could not do it"),

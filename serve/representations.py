@@ -17,7 +17,7 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.lineage import Role
-from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.skill import Skill
@@ -157,6 +157,35 @@ def memory_body(memory: Memory) -> wire.Memory:
         "tags": list(memory.tags),
         "created_at": moment(memory.created_at),
         "run_id": memory.run_id,
+        "session": memory.session,
+        "count": memory.count,
+    }
+
+
+def found_body(found: Recall, *, explained: bool) -> wire.FoundMemories:
+    """Return what a query found, with the parts of the scores if they are to be explained."""
+    memories: list[wire.FoundMemory] = [
+        {
+            **memory_body(each.memory),
+            "score": round(each.score, 4),
+            "explanation": each.parts.as_json() if explained else None,
+        }
+        for each in found.memories
+    ]
+    return {"memories": memories, "degraded": found.degraded, "reason": found.reason}
+
+
+def memory_stats_body(stats: MemoryStats) -> wire.MemoryStats:
+    """Return how much an agent remembers."""
+    return {
+        "active": stats.active,
+        "archived": stats.archived,
+        "file_bytes": stats.file_bytes,
+        "archive_bytes": stats.archive_bytes,
+        "index_bytes": stats.index_bytes,
+        "oldest": None if stats.oldest is None else moment(stats.oldest),
+        "newest": None if stats.newest is None else moment(stats.newest),
+        "problems": [{"where": each.where, "what": each.what, "fix": each.fix} for each in stats.problems],
     }
 
 

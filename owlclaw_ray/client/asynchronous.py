@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
@@ -30,7 +30,7 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _UNSAID: JsonObject = {"busy": "enqueue", "priority": 0, "deadline_seconds": None}
 """What a trigger means that does not say it."""
 
-Query: TypeAlias = Mapping[str, str | int | bool | None]
+Query: TypeAlias = Mapping[str, str | int | bool | list[str] | None]
 
 
 class Client:
@@ -172,10 +172,76 @@ class Client:
         answer: wire.Agent = await self._call("POST", f"/v1/agents/{_part(agent)}/reload")
         return answer
 
-    async def memories(self, agent: str) -> list[wire.Memory]:
-        """Return what the agent remembers, oldest first."""
-        answer: wire.Memories = await self._call("GET", f"/v1/agents/{_part(agent)}/memories")
+    async def memories(self, agent: str, *, archived: bool = False) -> list[wire.Memory]:
+        """Return what the agent remembers, or what is in its archive instead, oldest first."""
+        answer: wire.Memories = await self._call("GET", _memories(agent), {"archived": archived or None})
         return answer["memories"]
+
+    async def memory(self, agent: str, memory_id: str) -> wire.Memory:
+        """Return a memory, active or archived; raises NotFoundError."""
+        answer: wire.Memory = await self._call("GET", _memories(agent, memory_id))
+        return answer
+
+    async def search_memories(
+        self,
+        agent: str,
+        query: str,
+        limit: int = 5,
+        tags: Sequence[str] = (),
+        *,
+        archived: bool = False,
+        explain: bool = False,
+    ) -> wire.FoundMemories:
+        """Return what the agent would recall for the query, best first, or what its archive has of the query's words.
+
+        `explain` adds the parts of each score.
+        """
+        flags = {"archived": archived or None, "explain": explain or None}
+        parameters: Query = {"query": query, "limit": limit, "tag": list(tags) or None, **flags}
+        answer: wire.FoundMemories = await self._call("GET", _memories(agent, "search"), parameters)
+        return answer
+
+    async def remember(
+        self, agent: str, content: str, tags: Sequence[str] = (), *, idempotency_key: str | None = None
+    ) -> wire.Memory:
+        """Have the agent remember something, and return what is stored: the memory that says the same already, if there is one."""
+        answer: wire.Memory = await self._call(
+            "POST",
+            _memories(agent),
+            headers={"Idempotency-Key": idempotency_key or self._ids.make("key")},
+            body={"content": content, "tags": list(tags)},
+        )
+        return answer
+
+    async def edit_memory(
+        self, agent: str, memory_id: str, content: str | None = None, tags: Sequence[str] | None = None
+    ) -> wire.Memory:
+        """Change the text of an active memory, its tags, or both; raises NotFoundError."""
+        given = {"content": content, "tags": None if tags is None else list(tags)}
+        body = {name: value for name, value in given.items() if value is not None}
+        answer: wire.Memory = await self._call("PATCH", _memories(agent, memory_id), body=body)
+        return answer
+
+    async def delete_memory(self, agent: str, memory_id: str) -> wire.Memory:
+        """Remove a memory for good, and return it; raises NotFoundError."""
+        answer: wire.Memory = await self._call("DELETE", _memories(agent, memory_id))
+        return answer
+
+    async def archive_memories(self, agent: str, memory_ids: Sequence[str]) -> list[wire.Memory]:
+        """Move active memories to the archive; return those that there were."""
+        body: JsonObject = {"memory_ids": list(memory_ids)}
+        answer: wire.Memories = await self._call("POST", _memories(agent, "archive"), body=body)
+        return answer["memories"]
+
+    async def reindex_memories(self, agent: str, timeout: float = 600.0) -> int:  # noqa: ASYNC109 - how long the server may take
+        """Have the agent's index made anew from MEMORY.md; return how many memories it holds."""
+        answer: wire.Reindexed = await self._call("POST", _memories(agent, "reindex"), patience=timeout)
+        return answer["indexed"]
+
+    async def memory_stats(self, agent: str) -> wire.MemoryStats:
+        """Return how much the agent remembers, and what is wrong with its files."""
+        answer: wire.MemoryStats = await self._call("GET", _memories(agent, "stats"))
+        return answer
 
     async def artifacts(self, agent: str, limit: int = 100) -> list[wire.Artifact]:
         """Return what is stored of the agent's large results, newest first."""
@@ -448,6 +514,10 @@ class Client:
         if isinstance(error, TryAgainError):
             return error
         return TryAgainError(ServerUnreachableError.after(self.url, error), None)
+
+
+def _memories(agent: str, *rest: str) -> str:
+    return "/".join((f"/v1/agents/{_part(agent)}/memories", *map(_part, rest)))
 
 
 def _wait(state: RetryCallState) -> float:

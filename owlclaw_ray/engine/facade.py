@@ -13,11 +13,11 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStat
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord
-from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.engine.runtime_memory import AgentMemories
 from owlclaw_ray.errors import (
     AgentBusyError,
     AlreadyDecidedError,
@@ -34,8 +34,10 @@ from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.mcp import McpNode, McpServerView
+from owlclaw_ray.ports.memory import MemoryFiles
 from owlclaw_ray.ports.metrics import MetricFamily, Metrics
 from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
+from owlclaw_ray.ports.runtime_memory import IndexedMemory
 from owlclaw_ray.ports.schedules import Alarm, Timetable
 from owlclaw_ray.ports.store import (
     AgentBusy,
@@ -116,7 +118,8 @@ class RuntimeFacade:
         watch: Watch,
         dispatcher: Dispatcher,
         definitions: NamedDefinitions,
-        memories_of: Callable[[AgentRef], Sequence[Memory]],
+        memory_files: MemoryFiles,
+        indexed_memory: IndexedMemory,
         artifacts: ArtifactStore,
         health_of: Callable[[], Awaitable[Health]],
         argument_problems: Callable[[JsonObject, JsonObject], Sequence[str]],
@@ -129,7 +132,8 @@ class RuntimeFacade:
     ) -> None:
         self.timetable, self._ring = timetable, ring
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
-        self._definitions, self._memories_of, self._health_of = definitions, memories_of, health_of
+        self._definitions, self._health_of = definitions, health_of
+        self.memory = AgentMemories(memory_files, indexed_memory, self._require_known, clock, ids)
         self._artifacts, self._argument_problems = artifacts, argument_problems
         self._clock, self._ids = clock, ids
         self._mcp, self._metrics = mcp, metrics
@@ -228,11 +232,6 @@ class RuntimeFacade:
         self._require_known(agent)
         await self._definitions.reload(agent.definition)
         return await self._view(agent, await self._store.agent(agent))
-
-    async def memories(self, agent: AgentRef) -> Sequence[Memory]:
-        """See Runtime.memories."""
-        self._require_known(agent)
-        return await asyncio.to_thread(self._memories_of, agent)
 
     async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
         """See Runtime.artifacts."""

@@ -11,13 +11,13 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
-from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.metrics import MetricFamily
+from owlclaw_ray.ports.runtime_memory import RuntimeMemory
 from owlclaw_ray.ports.schedules import Alarm, Timetable
 from owlclaw_ray.ports.store import (
     AgentRecord,
@@ -73,6 +73,11 @@ class LedgerVerification:
 
 class Runtime(Protocol):
     """Everything that an interface can ask of the running system."""
+
+    @property
+    def memory(self) -> RuntimeMemory:
+        """What agents remember."""
+        ...
 
     @property
     def timetable(self) -> Timetable:
@@ -137,10 +142,6 @@ class Runtime(Protocol):
 
         Raises UnknownAgentError, DefinitionError (runs fail with it until the files are mended), RuntimeUnavailableError.
         """
-        ...
-
-    async def memories(self, agent: AgentRef) -> Sequence[Memory]:
-        """Return the agent's memories, oldest first; raises UnknownAgentError."""
         ...
 
     async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:

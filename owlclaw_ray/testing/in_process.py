@@ -26,7 +26,7 @@ from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.memory import Memory, Recall
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
@@ -60,6 +60,7 @@ from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.embedding import Embedders
 from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpNode, McpProblem
+from owlclaw_ray.ports.memory import MemoryFiles, MemoryStore
 from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.models import ModelClient
 from owlclaw_ray.ports.runtime import Health
@@ -142,6 +143,25 @@ class LocalTools:
     async def run(self, invocation: ToolInvocation) -> ToolOutcome:
         """See ToolRunner.run; a cancelled call goes on in its thread, its result unread."""
         return (await asyncio.to_thread(self._executor.run_all, [invocation]))[0]
+
+
+class LocalMemory:
+    """Implements `IndexedMemory` with threads of this process."""
+
+    def __init__(self, memory: MemoryStore) -> None:
+        self._memory = memory
+
+    async def remember(self, agent: AgentRef, memory: Memory) -> Memory:
+        """See IndexedMemory.remember."""
+        return await asyncio.to_thread(self._memory.remember, agent, memory)
+
+    async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str]) -> Recall:
+        """See IndexedMemory.recall."""
+        return await asyncio.to_thread(self._memory.recall, agent, query, limit, tags)
+
+    async def reindex(self, agent: AgentRef) -> int:
+        """See IndexedMemory.reindex."""
+        return await asyncio.to_thread(self._memory.reindex, agent)
 
 
 class LoopSchedules:
@@ -422,7 +442,8 @@ def assemble(
     commits: GroupCommit,
     services: RunServices,
     definitions: LoadedDefinitions,
-    memories_of: Callable[[AgentRef], Sequence[Memory]],
+    memory: MemoryStore,
+    memory_files: MemoryFiles,
     artifacts: ArtifactStore,
     placement: Placement,
     ids: IdSource,
@@ -466,7 +487,8 @@ def assemble(
         watch=RunWatch(store, commits.watchers),
         dispatcher=dispatcher,
         definitions=definitions,
-        memories_of=memories_of,
+        memory_files=memory_files,
+        indexed_memory=LocalMemory(memory),
         artifacts=artifacts,
         health_of=_healthy,
         argument_problems=argument_problems,
@@ -592,7 +614,8 @@ async def in_process_runtime(
         commits=commits,
         services=services,
         definitions=definitions,
-        memories_of=memory.memories,
+        memory=memory,
+        memory_files=memory.files,
         artifacts=artifacts,
         mcp=None if servers is None else servers.pool,
         placement=placement or Placement(warm=1),

@@ -1,4 +1,4 @@
-"""`owlclaw agents`, `reload` and `memory`: what agents are and have."""
+"""`owlclaw agents` and `reload`: what agents are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
-from serve.cli.output import console, plain, print_json, table, when
+from serve.cli.output import console, plain, print_json, table
 
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
 
@@ -17,7 +17,6 @@ def register(cli: typer.Typer) -> None:
     """Add the commands."""
     cli.command()(agents)
     cli.command()(reload)
-    cli.command()(memory)
 
 
 def agents(
@@ -46,19 +45,6 @@ def reload(
     """Have the running server read an agent's definition anew: identity, settings and skills."""
     with connect(url, folder) as client:
         _show(client.reload(agent), as_json=as_json)
-
-
-def memory(
-    agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False
-) -> None:
-    """Show what an agent remembers."""
-    with connect(url, folder) as client:
-        found = client.memories(agent)
-    if as_json:
-        print_json(found)
-        return
-    rows = [(when(each["created_at"]), ", ".join(each["tags"]), each["content"]) for each in found]
-    table(("CREATED", "TAGS", "CONTENT"), rows, empty=f"{agent} remembers nothing yet")
 
 
 def _show(agent: wire.Agent, *, as_json: bool) -> None:

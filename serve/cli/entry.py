@@ -9,7 +9,22 @@ import typer
 from typer.core import TyperGroup
 
 from owlclaw_ray.errors import ConfigurationError, OwlClawError
-from serve.cli import agents, approvals, bench, doctor, init, ledger, mcp, runs, schedules, server, skill, top, trigger
+from serve.cli import (
+    agents,
+    approvals,
+    bench,
+    doctor,
+    init,
+    ledger,
+    mcp,
+    memory,
+    runs,
+    schedules,
+    server,
+    skill,
+    top,
+    trigger,
+)
 from serve.cli.output import complain
 
 
@@ -36,7 +51,22 @@ def build_cli() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     cli.callback()(_options)
-    for module in (init, server, trigger, runs, top, agents, skill, schedules, approvals, ledger, mcp, doctor, bench):
+    for module in (
+        init,
+        server,
+        trigger,
+        runs,
+        top,
+        agents,
+        memory,
+        skill,
+        schedules,
+        approvals,
+        ledger,
+        mcp,
+        doctor,
+        bench,
+    ):
         module.register(cli)
     return cli
 

@@ -133,7 +133,7 @@ async def test_the_agent_that_the_documents_build_runs(tmp_path):
         host_tools=settings.host_tools,
     ) as runtime:
         run = await runtime.trigger("shopkeeper", focus="stock")
-        memories = await runtime.memories(run.agent)
+        memories = await runtime.memory.memories(run.agent)
 
     assert (run.status, run.result.final_text) == (RunStatus.COMPLETED, "Ordered 18 apples.")
     assert set(run.result.tools_called) == {"query_state", "shop.reorder", "remember", "log_decision"}

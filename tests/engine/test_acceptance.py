@@ -115,7 +115,7 @@ async def test_what_an_agent_learned_is_there_when_the_market_drops_again(runtim
 
     assert run.result.final_text == "I know: After sharp drop, rebound signals accurate within 2h"
     assert "rebound signals accurate" in (tmp_path / "data/agents/default/trader/MEMORY.md").read_text()
-    [memory] = await runtime.memories(run.agent)
+    [memory] = await runtime.memory.memories(run.agent)
     assert set(memory.tags) == {"trading", "lesson"}
 
 

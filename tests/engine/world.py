@@ -16,6 +16,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.pool import StaticPool
 
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
+from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.store.databases import _WRITING, _begin, _transact
 from owlclaw_ray.adapters.store.dialects import Sqlite
 from owlclaw_ray.adapters.store.schema import metadata
@@ -385,12 +386,14 @@ class Node:
             clock=world.clock,
             has_memories=lambda agent: agent.key == "a",
         )
+        memory = LanceMemory(Path("/nonexistent"), None, world.clock)
         self.runtime: InProcessRuntime = assemble(
             store=self.gate,
             commits=commits,
             services=services,
             definitions=world.definitions,
-            memories_of=lambda agent: (),
+            memory=memory,
+            memory_files=memory.files,
             artifacts=ArtifactFolder(Path("/nonexistent")),
             placement=world.placement,
             ids=world.ids,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +17,7 @@ from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
-from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall, ScoredMemory, ScoreParts
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
@@ -28,6 +28,7 @@ from owlclaw_ray.errors import (
     AlreadyDecidedError,
     DefinitionError,
     IdempotencyConflictError,
+    MemoryUnavailableError,
     NotFoundError,
     Problem,
     QueueFullError,
@@ -98,6 +99,91 @@ class Signals:
         self.told.append(run_id)
 
 
+PARTS = ScoreParts(words=0.5, meaning=0.0, word_share=1.0, neighbours=0.0, freshness=1.0, bm25=2.5, cosine=None)
+
+
+class MemoriesInMemory:
+    """Implements RuntimeMemory with lists; a query finds what contains it."""
+
+    def __init__(self, clock: Clock, known: Callable[[AgentRef], None]) -> None:
+        self._clock, self._known = clock, known
+        self.active: dict[AgentRef, list[Memory]] = {}
+        self.archive_of: dict[AgentRef, list[Memory]] = {}
+        self.broken = ""
+        """Why the files cannot be used."""
+        self.degraded = ""
+
+    async def memories(self, agent: AgentRef, *, archived: bool = False) -> Sequence[Memory]:
+        return tuple(self._of(agent, archived=archived))
+
+    async def memory(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
+        for each in (*self._of(agent), *self._of(agent, archived=True)):
+            if each.memory_id == memory_id:
+                return each
+        raise NotFoundError("memory", memory_id)
+
+    async def search(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), *, archived: bool = False
+    ) -> Recall:
+        among = [each for each in self._of(agent, archived=archived) if set(tags) <= set(each.tags)]
+        found = [ScoredMemory(each, PARTS) for each in among if query in each.content]
+        return Recall(tuple(found[:limit]), bool(self.degraded), self.degraded)
+
+    async def remember(
+        self, agent: AgentRef, content: str, tags: Sequence[str] = (), *, idempotency_key: str | None = None
+    ) -> Memory:
+        memories = self._of(agent)
+        memory = Memory(MemoryId(f"mem_{idempotency_key or len(memories)}"), content, tuple(tags), self._clock.now())
+        earlier = next((each for each in memories if each.memory_id == memory.memory_id), None)
+        if earlier is None:
+            memories.append(memory)
+        return earlier or memory
+
+    async def edit(
+        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+    ) -> Memory:
+        before = await self.memory(agent, memory_id)
+        after = replace(
+            before,
+            content=before.content if content is None else content,
+            tags=before.tags if tags is None else tuple(tags),
+        )
+        memories = self._of(agent)
+        memories[memories.index(before)] = after
+        return after
+
+    async def delete(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
+        memory = await self.memory(agent, memory_id)
+        for memories in (self._of(agent), self._of(agent, archived=True)):
+            if memory in memories:
+                memories.remove(memory)
+        return memory
+
+    async def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> Sequence[Memory]:
+        memories = self._of(agent)
+        moved = [each for each in memories if each.memory_id in memory_ids]
+        memories[:] = [each for each in memories if each not in moved]
+        self._of(agent, archived=True).extend(moved)
+        return moved
+
+    async def reindex(self, agent: AgentRef) -> int:
+        return len(self._of(agent))
+
+    async def stats(self, agent: AgentRef) -> MemoryStats:
+        memories = self._of(agent)
+        times = [each.created_at for each in memories]
+        problem = Problem("MEMORY.md:12", "the time is none", "write it as 2026-11-03T09:30:01+00:00")
+        oldest, newest = min(times, default=None), max(times, default=None)
+        archived = len(self._of(agent, archived=True))
+        return MemoryStats(len(memories), archived, 310, 90, 1_100, oldest, newest, (problem,))
+
+    def _of(self, agent: AgentRef, *, archived: bool = False) -> list[Memory]:
+        self._known(agent)
+        if self.broken:
+            raise MemoryUnavailableError(self.broken)
+        return (self.archive_of if archived else self.active).setdefault(agent, [])
+
+
 class MemoryRuntime:
     """Keeps everything in dictionaries of one event loop, but for schedules, which a real store has."""
 
@@ -107,7 +193,7 @@ class MemoryRuntime:
         self._runs: dict[RunId, Run] = {}
         self._journals: dict[RunId, list[JournalEntry]] = {}
         self._keys: dict[str, tuple[str, RunAccepted]] = {}
-        self._memories: dict[AgentRef, list[Memory]] = {}
+        self.memory = MemoriesInMemory(clock, self._known)
         self._ledger: list[ChainedRecord] = []
         self._approvals: dict[ApprovalId, Approval] = {}
         self._changed = asyncio.Condition()
@@ -258,10 +344,6 @@ class MemoryRuntime:
         self.reloaded.append(agent)
         return await self.agent(agent)
 
-    async def memories(self, agent: AgentRef) -> Sequence[Memory]:
-        self._known(agent)
-        return tuple(self._memories.get(agent, ()))
-
     async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
         self._known(agent)
         at = datetime(2026, 11, 4, 1, tzinfo=UTC)
@@ -390,7 +472,7 @@ class MemoryRuntime:
         await self._append(run_id, EntryKind.TOOL_FINISHED, {**failed, "error": error})
         await self._append(run_id, EntryKind.MODEL_REPLIED, {**reply, "text": FINAL_TEXT, "tool_calls": []})
         memory = Memory(MemoryId("mem_1"), "机器很闲", ("load",), self._clock.now(), run_id)
-        self._memories.setdefault(run.agent, []).append(memory)
+        self.memory.active.setdefault(run.agent, []).append(memory)
         record = LedgerRecord(
             RecordId(f"rec_{len(self._ledger) + 1}"),
             run.agent.tenant,

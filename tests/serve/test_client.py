@@ -125,6 +125,26 @@ async def test_what_an_agent_has_is_listed(client: Client):
     assert (await client.health())["ready"] is True
 
 
+async def test_memories_are_kept_in_order_by_the_client(client: Client):
+    stored = await client.remember("patient", "老板周五不在", ["owner"], idempotency_key="k")
+    again = await client.remember("patient", "老板周五不在", ["owner"], idempotency_key="k")
+    memory_id = stored["memory_id"]
+    found = await client.search_memories("patient", "周五", tags=["owner"])
+    edited = await client.edit_memory("patient", memory_id, tags=[])
+    moved = await client.archive_memories("patient", [memory_id])
+
+    assert again == stored == await client.memory("patient", memory_id) | {"tags": ["owner"]}
+    assert [each["memory_id"] for each in found["memories"]] == [memory_id]
+    assert (edited["content"], edited["tags"]) == ("老板周五不在", [])
+    assert moved == await client.memories("patient", archived=True)
+    assert (await client.search_memories("patient", "周五", archived=True))["memories"][0]["memory_id"] == memory_id
+    assert (await client.memory_stats("patient"))["archived"] == 1
+    assert await client.reindex_memories("patient") == 0
+    assert (await client.delete_memory("patient", memory_id))["memory_id"] == memory_id
+    with pytest.raises(NotFoundError):
+        await client.memory("patient", memory_id)
+
+
 async def test_refusals_are_the_errors_that_the_server_raised(client: Client):
     with pytest.raises(UnknownAgentError) as unknown:
         await client.submit("nobody")

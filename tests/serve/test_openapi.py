@@ -6,7 +6,7 @@ import pytest
 
 from tests.serve.double import MemoryRuntime
 
-METHODS = {"get", "post"}
+METHODS = {"get", "post", "patch", "delete"}
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def example_of(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 31
+    assert len(operations) == 39
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():
@@ -80,6 +80,21 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     check(document, "/v1/agents/{agent}/reload", "post", await http.post("/v1/agents/assistant/reload"))
     check(document, "/v1/agents/{agent}/reload", "post", await http.post("/v1/agents/broken/reload"))
     check(document, "/v1/agents/{agent}/memories", "get", await http.get("/v1/agents/assistant/memories"))
+    memories = "/v1/agents/{agent}/memories"
+    ours = memories.format(agent="assistant")
+    made = await http.post(ours, json={"content": "The owner is away."})
+    memory_id = made.json()["memory_id"]
+    check(document, memories, "post", made)
+    check(document, memories, "post", await http.post(ours, json={"content": " "}))
+    check(document, f"{memories}/search", "get", await http.get(f"{ours}/search?query=owner"))
+    check(document, f"{memories}/stats", "get", await http.get(f"{ours}/stats"))
+    check(document, f"{memories}/reindex", "post", await http.post(f"{ours}/reindex"))
+    one = f"{memories}/{{memory_id}}"
+    check(document, one, "get", await http.get(f"{ours}/{memory_id}"))
+    check(document, one, "patch", await http.patch(f"{ours}/{memory_id}", json={"tags": ["owner"]}))
+    check(document, f"{memories}/archive", "post", await http.post(f"{ours}/archive", json={"memory_ids": [memory_id]}))
+    check(document, one, "delete", await http.delete(f"{ours}/{memory_id}"))
+    check(document, one, "delete", await http.delete(f"{ours}/{memory_id}"))
     check(document, "/v1/agents/{agent}/artifacts", "get", await http.get("/v1/agents/assistant/artifacts"))
     body = {"focus": "看一下", "cron_expression": "@daily", "timezone": "Asia/Shanghai"}
     made = await http.post("/v1/agents/assistant/schedules", json=body)

@@ -148,8 +148,8 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
     assert "scripted:demo (no real LLM)" in agents
     assert "broken: agents/broken/SOUL.md: is missing" in agents
     assert "completed: 一切正常" in owlclaw("agents", "assistant").output
-    assert "机器很闲" in owlclaw("memory", "assistant").output
-    assert "remembers nothing yet" in owlclaw("memory", "patient").output
+    assert "机器很闲" in owlclaw("memory", "list", "assistant").output
+    assert "remembers nothing yet" in owlclaw("memory", "list", "patient").output
     servers = owlclaw("mcp", "list").output
     assert "mcp.files.read\n  left out: move: its schema has oneOf" in servers
     assert "web: ConnectError: refused" in servers
@@ -157,7 +157,7 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
     for command in (
         ("agents",),
         ("agents", "assistant"),
-        ("memory", "assistant"),
+        ("memory", "list", "assistant"),
         ("mcp", "list"),
         ("ledger", "query"),
     ):

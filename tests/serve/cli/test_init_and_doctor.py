@@ -50,7 +50,7 @@ async def test_the_agent_that_init_writes_runs_to_its_end(project: Path):
     app = load_app("app:app", project)
     async with in_process_runtime(agents_dir=project / "agents", data_dir=project / ".owlclaw", app=app) as runtime:
         run = await runtime.trigger("assistant", focus="disk")
-        memories = await runtime.memories(run.agent)
+        memories = await runtime.memory.memories(run.agent)
 
     assert run.result is not None
     assert (run.status, run.result.error) == (RunStatus.COMPLETED, None)

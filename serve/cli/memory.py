@@ -1,0 +1,254 @@
+"""`owlclaw memory …`: what an agent remembers, to look through and to put right."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from owlclaw_ray import wire
+from owlclaw_ray.errors import ConfigurationError, Problem
+from serve.cli.agents import AgentArgument
+from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
+from serve.cli.output import complain, console, plain, print_json, table, when
+
+MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
+TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; give it several times for several.")]
+ArchivedOption = Annotated[bool, typer.Option("--archived", help="The archive instead of what is active.")]
+_SHOWN_CHARACTERS = 120
+_TAGS = "tags: "
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    memory = typer.Typer(no_args_is_help=True, help="See what agents remember, and put it right.")
+    memory.command("list")(list_memories)
+    for command in (search, show, add, edit, archive, delete, reindex, stats):
+        memory.command()(command)
+    cli.add_typer(memory, name="memory")
+
+
+def list_memories(
+    agent: AgentArgument,
+    *,
+    archived: ArchivedOption = False,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """List what an agent remembers, oldest first."""
+    with connect(url, folder) as client:
+        found = client.memories(agent, archived=archived)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each["memory_id"], when(each["created_at"]), ", ".join(each["tags"]), _line(each)) for each in found]
+    empty = f"nothing of {agent} is archived" if archived else f"{agent} remembers nothing yet"
+    table(("MEMORY", "CREATED", "TAGS", "CONTENT"), rows, empty=empty)
+
+
+def search(
+    agent: AgentArgument,
+    query: Annotated[str, typer.Argument(help="What to look for.", metavar="QUERY")],
+    tag: TagOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=20, help="At most so many.")] = 5,
+    *,
+    archived: ArchivedOption = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Also the parts of each score.")] = False,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what an agent would recall, best first."""
+    with connect(url, folder) as client:
+        found = client.search_memories(agent, query, limit, tag or (), archived=archived, explain=explain)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (f"{each['score']:.3f}", each["memory_id"], when(each["created_at"]), _line(each)) for each in found["memories"]
+    ]
+    table(("SCORE", "MEMORY", "CREATED", "CONTENT"), rows, empty="nothing is like it")
+    for each in found["memories"] if explain else ():
+        parts = ", ".join(f"{name} {value}" for name, value in (each["explanation"] or {}).items())
+        console().print(f"{each['memory_id']}: {parts}", soft_wrap=True)
+    if found["degraded"]:
+        complain(f"the index is out of use, MEMORY.md was searched word by word: {found['reason']}")
+
+
+def show(
+    agent: AgentArgument,
+    memory_id: MemoryArgument,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a memory in full, active or archived."""
+    with connect(url, folder) as client:
+        _print(client.memory(agent, memory_id), as_json=as_json)
+
+
+def add(
+    agent: AgentArgument,
+    content: Annotated[str, typer.Argument(help="What to remember.", metavar="CONTENT")],
+    tag: TagOption = None,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Have an agent remember something."""
+    with connect(url, folder) as client:
+        _print(client.remember(agent, content, tag or ()), as_json=as_json)
+
+
+def edit(
+    agent: AgentArgument,
+    memory_id: Annotated[
+        str | None, typer.Argument(help="Only this memory, through the server.", metavar="[MEMORY_ID]")
+    ] = None,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+) -> None:
+    """Open a memory, or the whole MEMORY.md of an agent, in $VISUAL or $EDITOR.
+
+    What the agent remembers meanwhile is never lost: the file is replaced only if it is still what was opened.
+    """
+    if memory_id is None:
+        _edit_file(agent, folder)
+        return
+    with connect(url, folder) as client:
+        memory = client.memory(agent, memory_id)
+        before = f"{_TAGS}{', '.join(memory['tags'])}\n\n{memory['content']}\n"
+        after = _edited(before.encode(), f"{memory_id}.md").decode("utf-8", "replace")
+        if after == before:
+            console().print("nothing was changed")
+            return
+        first, _, content = after.partition("\n")
+        if not first.startswith(_TAGS.strip()):
+            complain(f"the first line must be '{_TAGS}…'; nothing was changed")
+            raise typer.Exit(1)
+        tags = [tag for each in first.removeprefix(_TAGS.strip()).split(",") if (tag := each.strip())]
+        _print(client.edit_memory(agent, memory_id, content.strip("\n"), tags), as_json=False)
+
+
+def archive(
+    agent: AgentArgument,
+    memory_ids: Annotated[list[str], typer.Argument(help="The memories.", metavar="MEMORY_ID...")],
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Move memories to the archive, where they are kept and not recalled."""
+    with connect(url, folder) as client:
+        moved = client.archive_memories(agent, memory_ids)
+    if as_json:
+        print_json(moved)
+    else:
+        console().print(f"archived {len(moved)}")
+    missing = sorted(set(memory_ids) - {each["memory_id"] for each in moved})
+    if missing:
+        complain(f"{agent} has no active memory {', '.join(missing)}")
+        raise typer.Exit(1)
+
+
+def delete(
+    agent: AgentArgument, memory_id: MemoryArgument, *, url: UrlOption = None, folder: FolderOption = HERE
+) -> None:
+    """Remove a memory for good, active or archived."""
+    with connect(url, folder) as client:
+        removed = client.delete_memory(agent, memory_id)
+    console().print(f"removed {removed['memory_id']}: {plain(_line(removed))}", soft_wrap=True)
+
+
+def reindex(agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE) -> None:
+    """Make an agent's index anew from MEMORY.md."""
+    with connect(url, folder) as client:
+        console().print(f"indexed {client.reindex_memories(agent)} memories")
+
+
+def stats(
+    agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False
+) -> None:
+    """Show how much an agent remembers, and what is wrong with its files."""
+    with connect(url, folder) as client:
+        found = client.memory_stats(agent)
+    if as_json:
+        print_json(found)
+        return
+    target = console()
+    span = f", from {when(found['oldest'])} to {when(found['newest'])}" if found["active"] else ""
+    target.print(f"active    {found['active']}{span}")
+    target.print(f"archived  {found['archived']}")
+    target.print(
+        f"MEMORY.md {found['file_bytes']} bytes, archive {found['archive_bytes']}, index {found['index_bytes']}"
+    )
+    for problem in found["problems"]:
+        fix = f" ({problem['fix']})" if problem["fix"] else ""
+        complain(f"{problem['where']}: {problem['what']}{fix}")
+
+
+def _edit_file(agent: str, folder: Path) -> None:
+    """Open MEMORY.md itself; it has to be on this machine."""
+    from owlclaw_ray.domain.agent import AgentRef
+    from owlclaw_ray.memory.editing import put_back
+    from owlclaw_ray.settings import load_settings
+
+    files = load_settings(folder, environment()).data_dir / "agents" / AgentRef.parse(agent).folder
+    path = files / "MEMORY.md"
+    if not path.exists():
+        fix = f"{agent} remembers nothing yet, or its data is elsewhere: give --folder"
+        raise ConfigurationError([Problem(str(path), "does not exist", fix)])
+    before = path.read_bytes()
+    after = _edited(before, path.name)
+    if after == before:
+        console().print("nothing was changed")
+        return
+    kept = put_back(files, before, after)
+    if kept is not None:
+        complain(f"{path} was changed meanwhile and stays as it is; your version is {kept}: take from it what you need")
+        raise typer.Exit(1)
+    console().print(f"wrote {path}", soft_wrap=True)
+
+
+def _edited(content: bytes, name: str) -> bytes:
+    """Return the content as the user's editor left it; leaves the command if the editor fails."""
+    settings = environment()
+    editor = shlex.split(settings.get("VISUAL") or settings.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory(prefix="owlclaw-") as scratch:
+        path = Path(scratch, name)
+        path.write_bytes(content)
+        try:
+            ended = subprocess.run([*editor, str(path)], check=False)  # noqa: S603 - the user's own editor
+        except OSError as error:
+            fix = "set EDITOR to one that there is"
+            raise ConfigurationError(
+                [Problem(f"the editor {editor[0]!r}", f"cannot be run: {error.strerror}", fix)]
+            ) from error
+        if ended.returncode != 0:
+            complain(f"{editor[0]} ended with {ended.returncode}; nothing was changed")
+            raise typer.Exit(1)
+        return path.read_bytes()
+
+
+def _print(memory: wire.Memory, *, as_json: bool) -> None:
+    if as_json:
+        print_json(memory)
+        return
+    target = console()
+    tags = f" · {', '.join(map(plain, memory['tags']))}" if memory["tags"] else ""
+    often = f" · remembered {memory['count']} times" if memory["count"] > 1 else ""
+    target.print(f"{memory['memory_id']} · {when(memory['created_at'])}{tags}{often}", soft_wrap=True)
+    target.print(plain(memory["content"], keep_lines=True), soft_wrap=True)
+
+
+def _line(memory: wire.Memory | wire.FoundMemory) -> str:
+    text = " ".join(memory["content"].split())
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -1,0 +1,198 @@
+"""/v1/agents/{agent}/memories: what an agent remembers, for people to see and to put right."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from owlclaw_ray import wire
+from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.ports.runtime import Runtime
+from serve import openapi
+from serve.agents import AgentPath
+from serve.memory_request import MAX_ARCHIVED, MAX_CONTENT, MAX_TAGS, parse_archiving, parse_change, parse_memory
+from serve.representations import found_body, json_response, memory_body, memory_stats_body
+from serve.tenancy import agent_of
+from serve.trigger_request import parse_idempotency_key
+
+MemoryPath = Annotated[
+    str, Path(max_length=200, description="A memory's id.", examples=["mem_0123456789abcdef0123456789"])
+]
+ArchivedQuery = Annotated[bool, Query(description="The archive instead of what is active.")]
+TagsQuery = Annotated[
+    list[str] | None, Query(alias="tag", description="Only those with this tag; all of them, if repeated.")
+]
+
+REMEMBER_DESCRIPTION = """Store a memory, as the agent's own tool `remember` does: what says the same as an active memory is merged into it.
+
+It is on the disk before the answer, and the agent's next recall finds it. With an `Idempotency-Key`, the same request again stores
+nothing and gets the same answer."""
+_LIMITS = (("content", {"minLength": 1, "maxLength": MAX_CONTENT}), ("tags", {"maxItems": MAX_TAGS}))
+
+
+class Memories:
+    """The resource of memories."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = APIRouter(prefix="/v1/agents/{agent}/memories", tags=["memories"], default_response_class=Response)
+        self._reading(router)
+        self._writing(router)
+        return router
+
+    def _reading(self, router: APIRouter) -> None:
+        router.add_api_route(
+            "",
+            self.listing,
+            summary="What an agent remembers, oldest first",
+            response_model=None,
+            responses={200: openapi.answer("Memories", wire.Memories), **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/search",
+            self.search,
+            summary="What an agent would recall for a query, best first",
+            response_model=None,
+            responses={200: openapi.answer("Memories", wire.FoundMemories), **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/stats",
+            self.stats,
+            summary="How much an agent remembers, and what is wrong with its files",
+            response_model=None,
+            responses={200: openapi.answer("Figures", wire.MemoryStats), **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/{memory_id}",
+            self.one,
+            summary="A memory, active or archived",
+            response_model=None,
+            responses={200: openapi.answer("The memory", wire.Memory), **openapi.problems(404, 422, 500, 503)},
+        )
+
+    def _writing(self, router: APIRouter) -> None:
+        router.add_api_route(
+            "",
+            self.remember,
+            methods=["POST"],
+            status_code=201,
+            summary="Have an agent remember something",
+            description=REMEMBER_DESCRIPTION,
+            response_model=None,
+            openapi_extra=openapi.IDEMPOTENT | openapi.body(wire.NewMemory, "NewMemory", *_LIMITS),
+            responses={
+                201: openapi.answer("It is stored", wire.Memory),
+                **openapi.problems(400, 404, 413, 422, 500, 503),
+            },
+        )
+        router.add_api_route(
+            "/archive",
+            self.archive,
+            methods=["POST"],
+            summary="Move memories to the archive, where they are not recalled",
+            response_model=None,
+            openapi_extra=openapi.body(
+                wire.Archiving, "Archiving", ("memory_ids", {"minItems": 1, "maxItems": MAX_ARCHIVED})
+            ),
+            responses={
+                200: openapi.answer("Those that were moved", wire.Memories),
+                **openapi.problems(400, 404, 413, 422, 500, 503),
+            },
+        )
+        router.add_api_route(
+            "/reindex",
+            self.reindex,
+            methods=["POST"],
+            summary="Make the index anew from MEMORY.md",
+            response_model=None,
+            responses={200: openapi.answer("It is made", wire.Reindexed), **openapi.problems(404, 422, 500, 503)},
+        )
+        router.add_api_route(
+            "/{memory_id}",
+            self.edit,
+            methods=["PATCH"],
+            summary="Change the text of an active memory, its tags, or both",
+            response_model=None,
+            openapi_extra=openapi.body(wire.MemoryChange, "MemoryChange", *_LIMITS),
+            responses={
+                200: openapi.answer("It is changed", wire.Memory),
+                **openapi.problems(400, 404, 413, 422, 500, 503),
+            },
+        )
+        router.add_api_route(
+            "/{memory_id}",
+            self.delete,
+            methods=["DELETE"],
+            summary="Remove a memory for good, active or archived",
+            response_model=None,
+            responses={200: openapi.answer("It was this", wire.Memory), **openapi.problems(404, 422, 500, 503)},
+        )
+
+    async def listing(self, request: Request, agent: AgentPath, *, archived: ArchivedQuery = False) -> Response:
+        """Return the agent's active memories, or the archived ones."""
+        found = await self._runtime.memory.memories(agent_of(request, agent), archived=archived)
+        return json_response({"memories": [memory_body(memory) for memory in found]})
+
+    async def search(
+        self,
+        request: Request,
+        agent: AgentPath,
+        query: Annotated[str, Query(min_length=1, max_length=1_000, description="What to look for.")],
+        limit: Annotated[int, Query(ge=1, le=20, description="At most so many.")] = 5,
+        tags: TagsQuery = None,
+        *,
+        archived: ArchivedQuery = False,
+        explain: Annotated[bool, Query(description="Also the parts of each score.")] = False,
+    ) -> Response:
+        """Return what is found, best first, and whether the index was out of use."""
+        found = await self._runtime.memory.search(
+            agent_of(request, agent), query, limit, tuple(tags or ()), archived=archived
+        )
+        return json_response(found_body(found, explained=explain))
+
+    async def stats(self, request: Request, agent: AgentPath) -> Response:
+        """Return the figures of the agent's memory."""
+        return json_response(memory_stats_body(await self._runtime.memory.stats(agent_of(request, agent))))
+
+    async def one(self, request: Request, agent: AgentPath, memory_id: MemoryPath) -> Response:
+        """Return the memory."""
+        return json_response(
+            memory_body(await self._runtime.memory.memory(agent_of(request, agent), MemoryId(memory_id)))
+        )
+
+    async def remember(self, request: Request, agent: AgentPath) -> Response:
+        """Store a memory."""
+        new, key = parse_memory(await request.body()), parse_idempotency_key(request)
+        ref = agent_of(request, agent)
+        stored = await self._runtime.memory.remember(ref, new.content, new.tags, idempotency_key=key)
+        return json_response(memory_body(stored), 201)
+
+    async def archive(self, request: Request, agent: AgentPath) -> Response:
+        """Move memories to the archive."""
+        chosen = parse_archiving(await request.body())
+        moved = await self._runtime.memory.archive(agent_of(request, agent), chosen)
+        return json_response({"memories": [memory_body(memory) for memory in moved]})
+
+    async def reindex(self, request: Request, agent: AgentPath) -> Response:
+        """Make the index anew."""
+        return json_response({"indexed": await self._runtime.memory.reindex(agent_of(request, agent))})
+
+    async def edit(self, request: Request, agent: AgentPath, memory_id: MemoryPath) -> Response:
+        """Change a memory."""
+        change = parse_change(await request.body())
+        edited = await self._runtime.memory.edit(
+            agent_of(request, agent), MemoryId(memory_id), change.content, change.tags
+        )
+        return json_response(memory_body(edited))
+
+    async def delete(self, request: Request, agent: AgentPath, memory_id: MemoryPath) -> Response:
+        """Remove a memory."""
+        return json_response(
+            memory_body(await self._runtime.memory.delete(agent_of(request, agent), MemoryId(memory_id)))
+        )

@@ -1,0 +1,99 @@
+"""The bodies of requests about memories, checked by hand so that everything wrong is said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from owlclaw_ray.errors import Problem
+from owlclaw_ray.ids import MemoryId
+from serve.errors import InvalidRequestError, MalformedJsonError
+
+MAX_CONTENT, MAX_TAGS, MAX_TAG = 2_000, 10, 64
+MAX_ARCHIVED = 1_000
+"""Memories that one request archives."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewMemory:
+    """What is to be remembered."""
+
+    content: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChange:
+    """What is to be another; None stays as it is."""
+
+    content: str | None
+    tags: tuple[str, ...] | None
+
+
+def parse_memory(body: bytes) -> NewMemory:
+    """Return what a body wants remembered; raises MalformedJsonError, or InvalidRequestError with every field that is wrong."""
+    parsed = _object(body, ("content", "tags"), '{"content": "The machine is busiest at nine."}')
+    problems = [*_content_problems(parsed, needed=True), *_tag_problems(parsed)]
+    if problems:
+        raise InvalidRequestError(problems)
+    return NewMemory(parsed["content"], tuple(dict.fromkeys(parsed.get("tags", ()))))
+
+
+def parse_change(body: bytes) -> MemoryChange:
+    """Return what a body wants changed; raises as `parse_memory`."""
+    parsed = _object(body, ("content", "tags"), '{"tags": ["load"]}')
+    problems = [*_content_problems(parsed, needed=False), *_tag_problems(parsed)]
+    if not problems and not parsed:
+        problems = [Problem("body", "changes nothing", "give content, tags, or both")]
+    if problems:
+        raise InvalidRequestError(problems)
+    tags = parsed.get("tags")
+    return MemoryChange(parsed.get("content"), None if tags is None else tuple(dict.fromkeys(tags)))
+
+
+def parse_archiving(body: bytes) -> tuple[MemoryId, ...]:
+    """Return which memories a body wants archived; raises as `parse_memory`."""
+    parsed = _object(body, ("memory_ids",), '{"memory_ids": ["mem_4f1c"]}')
+    ids = parsed.get("memory_ids")
+    if not isinstance(ids, list) or not 1 <= len(ids) <= MAX_ARCHIVED or not all(isinstance(each, str) for each in ids):
+        fix = f"a list of 1 to {MAX_ARCHIVED} ids of memories"
+        raise InvalidRequestError([Problem("body.memory_ids", "is no list of ids", fix)])
+    return tuple(MemoryId(each) for each in ids)
+
+
+def _object(body: bytes, fields: Collection[str], example: str) -> dict[str, Any]:
+    try:
+        parsed = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError as error:
+        raise MalformedJsonError.at(error) from None
+    if not isinstance(parsed, dict):
+        raise InvalidRequestError([Problem("body", "must be a JSON object", f"such as {example}")])
+    known = f"known fields: {', '.join(fields)}"
+    unknown = [Problem(f"body.{name}", "unknown field", known) for name in parsed if name not in fields]
+    if unknown:
+        raise InvalidRequestError(unknown)
+    return parsed
+
+
+def _content_problems(parsed: dict[str, Any], *, needed: bool) -> list[Problem]:
+    if "content" not in parsed and not needed:
+        return []
+    content = parsed.get("content")
+    fits = isinstance(content, str) and content.strip() and len(content) <= MAX_CONTENT and "\0" not in content
+    fix = f"a text of 1 to {MAX_CONTENT} characters, not blank, without NUL"
+    return [] if fits else [Problem("body.content", "cannot be remembered", fix)]
+
+
+def _tag_problems(parsed: dict[str, Any]) -> list[Problem]:
+    tags = parsed.get("tags", [])
+    fits = isinstance(tags, list) and len(tags) <= MAX_TAGS and all(map(_is_tag, tags))
+    fix = f"up to {MAX_TAGS} texts of 1 to {MAX_TAG} characters in one line, without a comma"
+    return [] if fits else [Problem("body.tags", "are no tags", fix)]
+
+
+def _is_tag(tag: object) -> bool:
+    plain = isinstance(tag, str) and 1 <= len(tag) <= MAX_TAG and tag == tag.strip()
+    return plain and isinstance(tag, str) and "," not in tag and tag.isprintable()

@@ -1,0 +1,76 @@
+"""What people do with the memories of agents, over the real files and index."""
+
+import pytest
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, UnknownAgentError
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.testing.in_process import in_process_runtime
+
+WATCH, OTHER = AgentRef.parse("watch"), AgentRef.parse("watch:other")
+
+
+@pytest.fixture
+async def memory(agents, tmp_path):
+    agents.define()
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data") as runtime:
+        yield runtime.memory
+
+
+async def test_what_a_person_writes_is_what_the_agent_recalls(memory):
+    stored = await memory.remember(WATCH, "The owner is away on Fridays.", ["owner"])
+    found = await memory.search(WATCH, "who is away on Friday?", 5)
+
+    assert [each.memory for each in found.memories] == [stored]
+    assert (stored.run_id, stored.tags) == ("", ("owner",))
+    assert await memory.memories(WATCH) == (stored,)
+    assert await memory.memory(WATCH, stored.memory_id) == stored
+
+
+async def test_the_same_key_is_one_memory_for_each_agent(memory):
+    one = await memory.remember(WATCH, "first", idempotency_key="k")
+    again = await memory.remember(WATCH, "second", idempotency_key="k")
+    other = await memory.remember(OTHER, "second", idempotency_key="k")
+
+    assert one == again
+    assert (other.content, other.memory_id != one.memory_id) == ("second", True)
+    assert await memory.memories(AgentRef(TenantId("other"), WATCH.agent_id)) == ()
+
+
+async def test_edited_archived_and_removed_memories_are_recalled_as_they_are_now(memory):
+    kept = await memory.remember(WATCH, "The pump fails at nine.")
+    gone = await memory.remember(WATCH, "The lift fails at noon.")
+    edited = await memory.edit(WATCH, kept.memory_id, "The pump fails at ten.", ["pump"])
+
+    moved = await memory.archive(WATCH, [gone.memory_id])
+    found = await memory.search(WATCH, "what fails", 5)
+    in_archive = await memory.search(WATCH, "lift", 5, archived=True)
+
+    assert [each.memory for each in found.memories] == [edited]
+    assert [each.memory.memory_id for each in in_archive.memories] == [each.memory_id for each in moved]
+    assert (await memory.memory(WATCH, gone.memory_id)).content == gone.content
+    assert [each.memory_id for each in await memory.memories(WATCH, archived=True)] == [gone.memory_id]
+    await memory.delete(WATCH, gone.memory_id)
+    with pytest.raises(NotFoundError):
+        await memory.memory(WATCH, gone.memory_id)
+
+
+async def test_a_new_index_holds_what_the_file_says(memory, tmp_path):
+    await memory.remember(WATCH, "one")
+    path = tmp_path / "data" / "agents" / "default" / "watch" / "MEMORY.md"
+    path.write_text(path.read_text() + "\n## by hand\n\nThe owner likes tea.\n\n---\n")
+
+    assert await memory.reindex(WATCH) == 2
+    stats = await memory.stats(WATCH)
+    assert (stats.active, stats.archived) == (2, 0)
+    assert stats.file_bytes == path.stat().st_size
+
+
+async def test_unknown_agents_and_unusable_files_are_told_apart(memory, tmp_path):
+    with pytest.raises(UnknownAgentError):
+        await memory.remember(AgentRef.parse("nobody"), "x")
+    with pytest.raises(UnknownAgentError):
+        await memory.stats(AgentRef.parse("nobody"))
+    (tmp_path / "data" / "agents" / "default" / "watch" / "MEMORY.md").mkdir(parents=True)
+    with pytest.raises(MemoryUnavailableError, match="Is a directory"):
+        await memory.memories(WATCH)

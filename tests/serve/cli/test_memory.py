@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import stat
+from datetime import UTC, datetime
+
+import pytest
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.memory import Memory
+from tests.serve.cli.conftest import Run
+from tests.serve.double import MemoryRuntime
+
+AT = datetime(2026, 11, 3, 9, 30, tzinfo=UTC)
+ASSISTANT = AgentRef.parse("assistant")
+
+
+@pytest.fixture
+def memories(runtime: MemoryRuntime) -> list[Memory]:
+    made = runtime.memory.active.setdefault(ASSISTANT, [])
+    made += [Memory("mem_1", "机器很闲", ("load",), AT, count=2), Memory("mem_2", "The owner\nis away.", (), AT)]
+    return made
+
+
+@pytest.fixture
+def editor(tmp_path, monkeypatch):
+    """Makes $EDITOR a program that runs this shell script on the file."""
+
+    def use(script: str) -> None:
+        path = tmp_path / "editor"
+        path.write_text(f'#!/bin/sh\nset -e\nfile="$1"\n{script}\n', encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.delenv("VISUAL", raising=False)
+        monkeypatch.setenv("EDITOR", str(path))
+
+    return use
+
+
+def test_list_and_show(owlclaw: Run, memories: list[Memory]):
+    rows = owlclaw("memory", "list", "assistant").output.splitlines()
+
+    assert [row.split()[0] for row in rows] == ["MEMORY", "mem_1", "mem_2"]
+    assert rows[2].endswith("The owner is away.")
+    assert owlclaw("memory", "show", "assistant", "mem_1").output == (
+        "mem_1 · 2026-11-03 09:30:00Z · load · remembered 2 times\n机器很闲\n"
+    )
+    assert json.loads(owlclaw("memory", "show", "assistant", "mem_2", "--json").output)["tags"] == []
+    assert owlclaw("memory", "list", "patient").output == "patient remembers nothing yet\n"
+
+
+def test_search_shows_scores_and_complains_about_a_lost_index(
+    owlclaw: Run, runtime: MemoryRuntime, memories: list[Memory]
+):
+    found = owlclaw("memory", "search", "assistant", "owner")
+    assert found.output.splitlines()[1].split()[:2] == ["0.500", "mem_2"]
+    assert owlclaw("memory", "search", "assistant", "owner", "--tag", "load").output == "nothing is like it\n"
+
+    explained = owlclaw("memory", "search", "assistant", "owner", "--explain").output
+    assert "mem_2: words 0.5, meaning 0.0" in explained
+
+    runtime.memory.degraded = "the disk is full"
+    assert "word by word: the disk is full" in owlclaw("memory", "search", "assistant", "owner").stderr
+
+
+def test_add_archive_and_delete(owlclaw: Run, memories: list[Memory]):
+    added = json.loads(owlclaw("memory", "add", "assistant", "新的", "--tag", "a", "--tag", "b", "--json").output)
+    assert (added["content"], added["tags"]) == ("新的", ["a", "b"])
+
+    archived = owlclaw("memory", "archive", "assistant", "mem_1", "mem_9")
+    assert (archived.exit_code, archived.stdout) == (1, "archived 1\n")
+    assert "assistant has no active memory mem_9" in archived.stderr
+    assert "mem_1" in owlclaw("memory", "list", "assistant", "--archived").output
+
+    assert owlclaw("memory", "delete", "assistant", "mem_1").output == "removed mem_1: 机器很闲\n"
+    missing = owlclaw("memory", "delete", "assistant", "mem_1")
+    assert (missing.exit_code, missing.output) == (1, "there is no memory 'mem_1'\n")
+
+
+def test_stats_and_reindex(owlclaw: Run, memories: list[Memory]):
+    told = owlclaw("memory", "stats", "assistant")
+
+    assert told.stdout == (
+        "active    2, from 2026-11-03 09:30:00Z to 2026-11-03 09:30:00Z\narchived  0\n"
+        "MEMORY.md 310 bytes, archive 90, index 1100\n"
+    )
+    assert told.stderr == "MEMORY.md:12: the time is none (write it as 2026-11-03T09:30:01+00:00)\n"
+    assert owlclaw("memory", "reindex", "assistant").output == "indexed 2 memories\n"
+
+
+def test_one_memory_is_edited_in_the_editor(owlclaw: Run, memories: list[Memory], editor):
+    editor('grep -q "^tags: load$" "$file" && printf "tags: busy, load\\n\\n机器很忙\\n" > "$file"')
+
+    edited = owlclaw("memory", "edit", "assistant", "mem_1")
+
+    assert edited.exit_code == 0
+    assert (memories[0].content, memories[0].tags) == ("机器很忙", ("busy", "load"))
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("true", "nothing was changed"),
+        ("exit 3", "ended with 3; nothing was changed"),
+        ('echo "no tags line" > "$file"', "the first line must be 'tags: …'; nothing was changed"),
+    ],
+)
+def test_an_edit_that_is_given_up_changes_nothing(owlclaw: Run, memories: list[Memory], editor, script, said):
+    editor(script)
+    before = list(memories)
+
+    assert said in owlclaw("memory", "edit", "assistant", "mem_2").output
+    assert memories == before
+
+
+def test_an_editor_that_is_not_there_is_named(owlclaw: Run, memories: list[Memory], monkeypatch):
+    monkeypatch.setenv("VISUAL", "no-such-editor --wait")
+    result = owlclaw("memory", "edit", "assistant", "mem_1")
+    assert (result.exit_code, "'no-such-editor': cannot be run" in result.output) == (1, True)
+
+
+@pytest.fixture
+def memory_file(tmp_path):
+    path = tmp_path / ".owlclaw" / "agents" / "default" / "shop%3Anorth" / "MEMORY.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("# Memory\n\n## mem_1 · 2026-11-03T09:30:00+00:00\n\nold\n\n---\n")
+    return path
+
+
+def test_the_whole_file_is_edited_without_a_server(cli: Run, memory_file, editor):
+    editor('sed -i s/old/new/ "$file"')
+
+    result = cli("memory", "edit", "shop:north")
+
+    assert (result.exit_code, "\nnew\n" in memory_file.read_text()) == (0, True)
+
+
+def test_what_the_agent_remembers_while_the_file_is_open_is_kept(cli: Run, memory_file, editor):
+    editor(f'sed -i s/old/new/ "$file"; echo "## mem_2" >> "{memory_file}"')
+
+    assert cli("memory", "edit", "shop:north").exit_code == 0
+    assert "\nnew\n" in memory_file.read_text()
+    assert memory_file.read_text().endswith("## mem_2\n")
+
+
+def test_a_file_that_somebody_else_rewrote_is_not_replaced(cli: Run, memory_file, editor):
+    editor(f'sed -i s/old/new/ "$file"; echo rewritten > "{memory_file}"')
+
+    result = cli("memory", "edit", "shop:north")
+
+    assert result.exit_code == 1
+    assert "MEMORY.edited.md" in result.output
+    assert memory_file.read_text() == "rewritten\n"
+    assert "\nnew\n" in memory_file.with_name("MEMORY.edited.md").read_text()
+
+
+def test_an_agent_without_a_file_has_nothing_to_edit(cli: Run, editor):
+    editor("true")
+    assert "MEMORY.md: does not exist" in cli("memory", "edit", "nobody").output
