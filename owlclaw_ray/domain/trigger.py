@@ -62,13 +62,15 @@ LONGEST_DEADLINE = 604_800.0
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """How a trigger comes to its agent."""
+    """How a trigger comes to its agent, and who hears of its end."""
 
     busy: BusyPolicy = BusyPolicy.ENQUEUE
     priority: int = 0
     """LOWEST_PRIORITY to HIGHEST_PRIORITY. Higher goes first; of the same priority, what was accepted first."""
     deadline: float | None = None
     """Seconds from acceptance, up to LONGEST_DEADLINE: a run that has not begun by then is skipped, one that has is ended."""
+    callback_url: str = ""
+    """Who is told of the run's end, by a webhook; empty: nobody but whom the definition names."""
 
     def __post_init__(self) -> None:
         if not LOWEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:

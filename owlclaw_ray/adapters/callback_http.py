@@ -1,0 +1,84 @@
+"""Callbacks over HTTP, to no address that they must not reach (SSRF).
+
+The host's name is looked up here, every address that it has is judged, and the connection goes to one of those: looking it up
+a second time could give another answer. Redirects and proxies of the environment are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import httpx
+
+from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.ports.webhooks import Answered, Unanswered
+
+_USER_AGENT = "owlclaw-ray"
+_LONGEST_PAUSE = 86_400.0
+
+
+class RefusedAddressError(Exception):
+    """The URL leads where nothing may be sent."""
+
+
+class HttpCallbackSender:
+    """Implements `CallbackSender`."""
+
+    def __init__(self, rules: CallbackRules, seconds: float) -> None:
+        self._rules, self._seconds = rules, seconds
+        limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
+        self._http = httpx.AsyncClient(
+            follow_redirects=False, trust_env=False, limits=limits, timeout=seconds, headers={"user-agent": _USER_AGENT}
+        )
+
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Answered | Unanswered:
+        """See CallbackSender.send."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._send(url, headers, body)
+        except TimeoutError:
+            return Unanswered(f"no answer within {self._seconds:g} s")
+        except RefusedAddressError as error:
+            return Unanswered(str(error))
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ssl.SSLError, UnicodeError) as error:
+            return Unanswered(f"{type(error).__name__}: {error}".rstrip(": "))
+
+    async def close(self) -> None:
+        """See CallbackSender.close."""
+        await self._http.aclose()
+
+    async def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
+        problem = self._rules.problem(url)
+        if problem:
+            raise RefusedAddressError(f"the address {problem}")
+        parts = httpx.URL(url)
+        address = await self._address(parts)
+        request = self._http.build_request(
+            "POST",
+            parts.copy_with(host=address),
+            headers={**headers, "host": urlsplit(url).netloc},
+            content=body,
+            extensions={"sni_hostname": parts.host},
+        )
+        response = await self._http.send(request, stream=True)
+        await response.aclose()
+        return Answered(response.status_code, _pause(response.headers.get("retry-after", "")))
+
+    async def _address(self, url: httpx.URL) -> str:
+        """Return an address of the host; raises RefusedAddressError if any of them may not be reached, OSError if it has none."""
+        port = url.port or (443 if url.scheme == "https" else 80)
+        found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+        addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
+        for each in addresses:
+            refusal = self._rules.refusal(each)
+            if refusal:
+                raise RefusedAddressError(f"{url.host} {refusal}")
+        return addresses[0]
+
+
+def _pause(text: str) -> float | None:
+    return min(float(text), _LONGEST_PAUSE) if text.isascii() and text.isdecimal() else None
