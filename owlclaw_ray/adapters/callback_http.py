@@ -28,11 +28,17 @@ class RefusedAddressError(Exception):
 class HttpCallbackSender:
     """Implements `CallbackSender`."""
 
-    def __init__(self, rules: CallbackRules, seconds: float) -> None:
+    def __init__(self, rules: CallbackRules, seconds: float, tls: ssl.SSLContext | None = None) -> None:
+        """`tls` says whose certificates are good, if not those that everybody's browser takes."""
         self._rules, self._seconds = rules, seconds
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
         self._http = httpx.AsyncClient(
-            follow_redirects=False, trust_env=False, limits=limits, timeout=seconds, headers={"user-agent": _USER_AGENT}
+            verify=tls or True,
+            follow_redirects=False,
+            trust_env=False,
+            limits=limits,
+            timeout=seconds,
+            headers={"user-agent": _USER_AGENT},
         )
 
     async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Answered | Unanswered:
@@ -56,27 +62,27 @@ class HttpCallbackSender:
         if problem:
             raise RefusedAddressError(f"the address {problem}")
         parts = httpx.URL(url)
-        address = await self._address(parts)
+        name = parts.raw_host.decode("ascii")
+        address = await self._address(name, parts.port or (443 if parts.scheme == "https" else 80))
         request = self._http.build_request(
             "POST",
             parts.copy_with(host=address),
             headers={**headers, "host": urlsplit(url).netloc},
             content=body,
-            extensions={"sni_hostname": parts.host},
+            extensions={"sni_hostname": name},
         )
         response = await self._http.send(request, stream=True)
         await response.aclose()
         return Answered(response.status_code, _pause(response.headers.get("retry-after", "")))
 
-    async def _address(self, url: httpx.URL) -> str:
+    async def _address(self, name: str, port: int) -> str:
         """Return an address of the host; raises RefusedAddressError if any of them may not be reached, OSError if it has none."""
-        port = url.port or (443 if url.scheme == "https" else 80)
-        found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
         addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
         for each in addresses:
             refusal = self._rules.refusal(each)
             if refusal:
-                raise RefusedAddressError(f"{url.host} {refusal}")
+                raise RefusedAddressError(f"{name} {refusal}")
         return addresses[0]
 
 
