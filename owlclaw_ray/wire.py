@@ -91,7 +91,7 @@ class Accepted(TypedDict):
 
 
 class Trigger(TypedDict):
-    """Why a run started. `source` is what fired it: a schedule id, a parent run id; empty for a plain request.
+    """Why a run started. `source` is what fired it: a schedule id, a webhook delivery, a parent run id; empty for a plain request.
 
     `merged`: how many triggers it stands for, of which the payload is the newest one's.
     """

@@ -32,7 +32,7 @@ class Trigger:
     payload: JsonValue = None
     focus: str = ""
     source: str = ""
-    """What fired: a schedule id, a parent run id; empty for a plain request."""
+    """What fired: a schedule id, a webhook delivery, a parent run id; empty for a plain request."""
     merged: int = 1
     """How many triggers it stands for: itself, and those whose place it took (BusyPolicy.COALESCE)."""
     lineage: Lineage | None = None
