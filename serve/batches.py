@@ -19,7 +19,7 @@ from serve.errors import InvalidRequestError
 from serve.problems import problem_of
 from serve.representations import accepted_body, json_response
 from serve.tenancy import agent_of, tenant_of
-from serve.trigger_request import MAX_BATCH, body_hash, checked_key, json_type, read_json, trigger_of
+from serve.trigger_request import MAX_BATCH, body_hash, caused_by, checked_key, json_type, read_json, trigger_of
 
 PATH = "/v1/triggers:batch"
 DESCRIPTION = f"""Commit up to {MAX_BATCH} triggers together. Each is answered for itself, in order: `status` is what it would have been
@@ -93,4 +93,5 @@ def _parsed(request: Request, item: Any) -> TriggerRequest | OwlClawError:
         trigger, admission = trigger_of(fields)
     except OwlClawError as error:
         return error
+    trigger = caused_by(request, trigger)
     return TriggerRequest(agent, trigger, admission, key, "" if key is None else body_hash(agent, trigger, admission))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.signing import key_of, signed_callback
+from owlclaw_ray.domain.tracing import HEADER, span_of_run
 from owlclaw_ray.domain.webhook import SecretForm
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.periodic import Periodic
@@ -195,7 +196,7 @@ class CallbackDelivery:
             if run is not None:
                 body = callback_body(run)
                 headers = signed_headers(callback, body, int(self._clock.now().timestamp()), self._options.secrets)
-                answer = await self._sender.send(callback.url, {**headers, **_trace(run)}, body)
+                answer = await self._sender.send(callback.url, {**headers, HEADER: str(span_of_run(run))}, body)
             await self._durable.apply(ChangeCallback(self._after(callback, answer)))
         except Exception:
             logger.exception("callback %s is tried again later", callback.callback_id)
@@ -267,11 +268,6 @@ def signed_headers(callback: Callback, body: bytes, timestamp: int, secrets: Seq
         "webhook-timestamp": str(timestamp),
         "webhook-signature": " ".join(signed_callback(callback.callback_id, timestamp, body, key) for key in keys),
     }
-
-
-def _trace(_run: Run) -> Mapping[str, str]:
-    """Return the headers that tell the receiver of the run's trace, if it has one."""
-    return {}
 
 
 def _host(callback: Callback) -> str:

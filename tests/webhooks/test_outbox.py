@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from owlclaw_ray.client import verify_callback
+from owlclaw_ray.domain.tracing import run_span
 from owlclaw_ray.engine.outbox import CallbackDelivery
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import WebhookRefusedError
@@ -34,6 +35,7 @@ async def test_the_end_of_a_run_is_told_signed_to_the_address_of_its_trigger(ins
     assert (data["final_text"], data["trigger"]["focus"]) == (run["result"]["final_text"], "价格")
     assert "payload" not in data["trigger"]
     assert (received.path, received.headers["content-type"]) == ("/ended", "application/json")
+    assert received.headers["traceparent"] == str(run_span(run["run_id"]))
     assert received.headers["host"] == f"127.0.0.1:{receiver.port}"
     (callback,) = await installation.callbacks()
     assert (callback["status"], callback["attempts"], callback["problem"]) == ("delivered", 1, "")
