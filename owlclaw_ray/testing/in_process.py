@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
-from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.callback_http import HttpCallbackSender
+from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.metrics import gauges
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics

@@ -9,7 +9,21 @@ import typer
 from typer.core import TyperGroup
 
 from owlclaw_ray.errors import ConfigurationError, OwlClawError
-from serve.cli import agents, approvals, bench, doctor, init, ledger, mcp, runs, schedules, server, top, trigger, webhooks
+from serve.cli import (
+    agents,
+    approvals,
+    bench,
+    doctor,
+    init,
+    ledger,
+    mcp,
+    runs,
+    schedules,
+    server,
+    top,
+    trigger,
+    webhooks,
+)
 from serve.cli.output import complain
 
 
@@ -36,7 +50,21 @@ def build_cli() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     cli.callback()(_options)
-    for module in (init, server, trigger, runs, top, agents, schedules, approvals, webhooks, ledger, mcp, doctor, bench):
+    for module in (
+        init,
+        server,
+        trigger,
+        runs,
+        top,
+        agents,
+        schedules,
+        approvals,
+        webhooks,
+        ledger,
+        mcp,
+        doctor,
+        bench,
+    ):
         module.register(cli)
     return cli
 
