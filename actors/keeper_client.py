@@ -9,20 +9,24 @@ from typing import Any, cast
 from actors.remote import KEEPER, Named
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
+from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
-from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ids import ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
+    CallbackFilter,
     ChainBreak,
     Command,
+    DeliveryFilter,
     LedgerChain,
     LedgerFilter,
     Outcome,
@@ -133,6 +137,26 @@ class KeeperClient:
     async def expired_approvals(self, now: datetime, limit: int = 500) -> Sequence[Approval]:
         """See ApprovalStore.expired_approvals."""
         return cast("Sequence[Approval]", await self._query("expired_approvals", now, limit))
+
+    async def delivery(self, tenant: TenantId, delivery_id: DeliveryId) -> Delivery | None:
+        """See DeliveryStore.delivery."""
+        return cast("Delivery | None", await self._query("delivery", tenant, delivery_id))
+
+    async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
+        """See DeliveryStore.deliveries."""
+        return cast("Sequence[Delivery]", await self._query("deliveries", where))
+
+    async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
+        """See CallbackStore.callback."""
+        return cast("Callback | None", await self._query("callback", tenant, callback_id))
+
+    async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
+        """See CallbackStore.callbacks."""
+        return cast("Sequence[Callback]", await self._query("callbacks", where))
+
+    async def due_callbacks(self, now: datetime, limit: int = 500) -> Sequence[Callback]:
+        """See CallbackStore.due_callbacks."""
+        return cast("Sequence[Callback]", await self._query("due_callbacks", now, limit))
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """See LedgerStore.ledger."""

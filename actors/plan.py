@@ -10,8 +10,10 @@ from owlclaw_ray.adapters.hatchet.options import HatchetOptions
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tracing import TracingOptions
+from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.alarm_sync import SyncPace
 from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.outbox import CallbackOptions
 from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
@@ -75,6 +77,10 @@ class RuntimePlan:
     """How long results that were too large for a model are kept; 0: for ever."""
     hatchet: HatchetPlan | None = None
     """None: schedules are fired without an engine."""
+    sources: tuple[WebhookSource, ...] = ()
+    """Who may send webhooks, with placeholders for their secrets."""
+    callbacks: CallbackOptions | None = None
+    """How callbacks are sent, with placeholders for the secrets; None: there are none."""
     model_limits: tuple[ProviderLimits, ...] = ()
     """What models take as tools, before what is known of them."""
     tracing: TracingOptions | None = None

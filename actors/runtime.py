@@ -20,6 +20,7 @@ from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.facade import RuntimeFacade
@@ -202,4 +203,6 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         ring=partial(Named(SCHEDULER, plan.namespace).ask, "ring"),
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),
+        sources=filled_sources(plan.sources, os.environ),  # noqa: TID251 - the secrets that the configuration names
+        callbacks=plan.defaults.callbacks,
     )

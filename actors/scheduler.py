@@ -1,10 +1,14 @@
-"""The Scheduler's actor: fires due schedules, makes those of heartbeats, sets runs going that wait for what is over, and ends
-approvals that nobody decided and artifacts that are too old.
+"""The Scheduler's actor: fires due schedules, makes those of heartbeats, sets runs going that wait for what is over, ends
+approvals that nobody decided and artifacts that are too old, and tells of runs' ends whom it may concern.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +20,20 @@ from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, Named
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.engine.alarm_sync import EngineAlarmClock
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.artifact_expiry import ArtifactExpiry
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.firing import Firings
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
+from owlclaw_ray.engine.outbox import CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.identity.folder import DefinitionFolder
-from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.schedules import Alarm, AlarmClock, Bell
 from owlclaw_ray.ports.store import ScheduleStore
@@ -39,6 +46,8 @@ Ring = Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]]
 _LOOK_EVERY = 5.0
 _MINUTE = 60.0
 _HOUR = 3_600.0
+_TALKATIVE = ("httpx", "httpcore")
+"""Loggers that would log addresses of callbacks, in which there may be secrets."""
 
 
 class SchedulerActor:
@@ -63,7 +72,7 @@ class SchedulerActor:
         heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
-        self._working: list[AlarmClock | Periodic | WorkerSupervisor] = [
+        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery] = [
             *alarm_clock,
             Periodic("making heartbeats", heartbeats.tick, clock, _MINUTE),
             Periodic("ending approvals that are over", expiry.tick, clock, _LOOK_EVERY),
@@ -72,6 +81,8 @@ class SchedulerActor:
         if plan.artifact_days:
             artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), timedelta(days=plan.artifact_days), clock)
             self._working.append(Periodic("removing old artifacts", artifacts.tick, clock, _HOUR))
+        if plan.callbacks is not None:
+            self._working.append(_callbacks(plan, plan.callbacks, store, clock))
         for each in self._working:
             each.start()
 
@@ -107,3 +118,22 @@ def _alarm_clock(
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
     return alarm_clock.ring, [alarm_clock, WorkerSupervisor(plan.options, clock)]
+
+
+def _callbacks(
+    plan: RuntimePlan, options: CallbackOptions, store: KeeperClient, clock: SystemClock
+) -> CallbackDelivery:
+    from owlclaw_ray.adapters.callback_http import HttpCallbackSender
+
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    secrets = filled_keys(options.secrets, os.environ)  # noqa: TID251 - the secrets that the configuration names
+    sender = HttpCallbackSender(plan.defaults.callbacks or CallbackRules(), options.seconds)
+    return CallbackDelivery(
+        replace(options, secrets=secrets),
+        store=store,
+        sender=sender,
+        clock=clock,
+        ids=RandomIds(),
+        jitter=random.random,
+    )

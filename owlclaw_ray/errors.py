@@ -11,7 +11,11 @@ OwlClawError
 │   ├── AlreadyDecidedError   somebody else decided about the approval, or its time is over
 │   ├── ScheduleError         there can be no such schedule, or no such times of it
 │   ├── ScheduleClosedError   the schedule is done or cancelled
-│   └── TooManySchedulesError the agent has as many schedules as it may
+│   ├── TooManySchedulesError the agent has as many schedules as it may
+│   ├── CallbackRefusedError  nobody can be told of a run's end at this address
+│   ├── WebhookRefusedError   a webhook is not signed as its source signs
+│   ├── WebhookUnmappedError  a webhook is signed rightly, and no trigger can be made of it
+│   └── SettledError          a delivery or callback cannot be repeated, as it stands
 ├── RetryableError            the same request may succeed later
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
 │   ├── QueueFullError        the agent has as many queued runs as it may
@@ -164,6 +168,50 @@ class TooManySchedulesError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.agent, self.limit))
+
+
+class CallbackRefusedError(UserError):
+    """Nobody can be told of a run's end at `url`: `why`."""
+
+    def __init__(self, url: str, why: str) -> None:
+        self.url, self.why = url, why
+        super().__init__(f"callback_url {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.url, self.why))
+
+
+class WebhookRefusedError(UserError):
+    """A webhook did not come from its source, as far as its signature says, or came too late."""
+
+    def __init__(self, source: str, why: str) -> None:
+        self.source, self.why = source, why
+        super().__init__(f"webhook of {source!r} refused: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.source, self.why))
+
+
+class WebhookUnmappedError(UserError):
+    """No trigger can be made of a webhook. It is in the inbox as `delivery_id`, and can be mapped again."""
+
+    def __init__(self, source: str, delivery_id: str, why: str) -> None:
+        self.source, self.delivery_id, self.why = source, delivery_id, why
+        super().__init__(f"webhook of {source!r} cannot be mapped: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.source, self.delivery_id, self.why))
+
+
+class SettledError(UserError):
+    """What is to be repeated cannot be: its `status` says why."""
+
+    def __init__(self, kind: str, id_: str, status: str, why: str) -> None:
+        self.kind, self.id, self.status, self.why = kind, id_, status, why
+        super().__init__(f"{kind} {id_!r} cannot be repeated: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.kind, self.id, self.status, self.why))
 
 
 class RetryableError(OwlClawError):

@@ -25,6 +25,8 @@ RequestId = NewType("RequestId", str)
 ArtifactId = NewType("ArtifactId", str)
 ReservationId = NewType("ReservationId", str)
 TaskId = NewType("TaskId", str)
+DeliveryId = NewType("DeliveryId", str)
+CallbackId = NewType("CallbackId", str)
 
 DEFAULT_TENANT = TenantId("default")
 

@@ -25,11 +25,16 @@ from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.tracing import TracingSettings
+from owlclaw_ray.configuration.webhooks import WebhookSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
+from owlclaw_ray.domain.webhook import WebhookSource
+from owlclaw_ray.engine.outbox import CallbackOptions
+from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.memory.archive import MemoryLimits
@@ -310,6 +315,7 @@ class FileSettings(_Section):
     memory: MemorySettings = Field(default_factory=MemorySettings)
     schedules: ScheduleSettings = Field(default_factory=ScheduleSettings)
     hatchet: HatchetSettings = Field(default_factory=HatchetSettings)
+    webhooks: WebhookSettings = Field(default_factory=WebhookSettings)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     ledger: LedgerSettings = Field(default_factory=LedgerSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
@@ -408,6 +414,26 @@ class Settings(FileSettings):
         )
 
     @property
+    def webhook_sources(self) -> tuple[WebhookSource, ...]:
+        """Who may send webhooks, with placeholders for their secrets."""
+        return tuple(written.source(name) for name, written in self.webhooks.sources.items())
+
+    @property
+    def callback_rules(self) -> CallbackRules | None:
+        """Where callbacks may go; None: there are none."""
+        callbacks = self.webhooks.callbacks
+        return CallbackRules(callbacks.allowed_networks) if callbacks.secret else None
+
+    @property
+    def callback_options(self) -> CallbackOptions | None:
+        """How callbacks are sent, with placeholders for the secrets; None: there are none."""
+        callbacks = self.webhooks.callbacks
+        if not callbacks.secret:
+            return None
+        retry = RetryPolicy(callbacks.attempts, callbacks.backoff_seconds, callbacks.backoff_limit_seconds)
+        return CallbackOptions(callbacks.secrets, retry, callbacks.timeout_seconds)
+
+    @property
     def _app_files(self) -> tuple[str, ...]:
         """Where the application's code is: its module, or its package."""
         top = (self.app or "").partition(":")[0].partition(".")[0]
@@ -421,7 +447,7 @@ class Settings(FileSettings):
             inherited=self.permissions.rules, approver=approvals.approver, expires=approvals.expires_seconds
         )
         budgets = tuple(each.budget() for each in self.budgets)
-        return Defaults((self.model, *self.fallback), self.run_limits, policy, budgets)
+        return Defaults((self.model, *self.fallback), self.run_limits, policy, budgets, self.callback_rules)
 
 
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
@@ -533,9 +559,12 @@ def _missing_files(settings: Settings, where: Callable[[tuple[str, ...]], str]) 
 def _missing_variables(
     settings: Settings, environ: Mapping[str, str], where: Callable[[tuple[str, ...]], str]
 ) -> Iterator[Problem]:
-    """Find the variables that MCP servers need and that this machine, if they run on it, has not."""
+    """Find the variables that MCP servers and webhooks need and that this machine, if they run on it, has not."""
     if settings.ray.address is not None:
         return
+    for path, variable in settings.webhooks.variables():
+        if variable not in environ:
+            yield Problem(where(("webhooks", *path)), f"needs the variable {variable}, which is not set", "set it")
     for name, server in settings.mcp.servers.items():
         for path, variable in server.variables():
             if variable not in environ:

@@ -39,6 +39,8 @@ ApprovalStatus: TypeAlias = Literal["pending", "allowed", "denied", "expired", "
 DecisionKind: TypeAlias = Literal["allow_once", "allow_for_session", "deny"]
 BusyPolicy: TypeAlias = Literal["enqueue", "reject", "coalesce", "interrupt"]
 RiskLevel: TypeAlias = Literal["low", "medium", "high", "critical"]
+DeliveryStatus: TypeAlias = Literal["triggered", "ignored", "unmapped", "refused"]
+CallbackStatus: TypeAlias = Literal["waiting", "pending", "delivered", "dead"]
 ScheduleKind: TypeAlias = Literal["once", "interval", "cron", "heartbeat"]
 ScheduleStatus: TypeAlias = Literal["active", "paused", "done", "cancelled"]
 OverlapPolicy: TypeAlias = Literal["buffer_one", "skip", "enqueue", "cancel_previous"]
@@ -49,7 +51,7 @@ class TriggerRequest(TypedDict):
     """Why a run should start: any JSON as `payload`, a `focus` of up to 500 characters, and `kind`; and how it comes to its agent.
 
     `busy`: what becomes of it if the agent has runs already. `priority`: higher goes first. `deadline_seconds`, from acceptance:
-    a run that has not begun by then is skipped, one that has is ended.
+    a run that has not begun by then is skipped, one that has is ended. `callback_url`: who is told of the run's end.
     """
 
     payload: NotRequired[Any]
@@ -58,6 +60,20 @@ class TriggerRequest(TypedDict):
     busy: NotRequired[BusyPolicy]
     priority: NotRequired[int]
     deadline_seconds: NotRequired[float]
+    callback_url: NotRequired[str]
+
+
+class BatchTrigger(TriggerRequest):
+    """One trigger of several, with its agent and its own Idempotency-Key."""
+
+    agent: str
+    idempotency_key: NotRequired[str]
+
+
+class BatchRequest(TypedDict):
+    """Up to 500 triggers."""
+
+    triggers: list[BatchTrigger]
 
 
 class Accepted(TypedDict):
@@ -76,7 +92,7 @@ class Accepted(TypedDict):
 
 
 class Trigger(TypedDict):
-    """Why a run started. `source` is what fired it: a schedule id, a parent run id; empty for a plain request.
+    """Why a run started. `source` is what fired it: a schedule id, a webhook delivery, a parent run id; empty for a plain request.
 
     `merged`: how many triggers it stands for, of which the payload is the newest one's.
     """
@@ -438,6 +454,119 @@ class Approvals(TypedDict):
     approvals: list[Approval]
 
 
+class WebhookSource(TypedDict):
+    """Somebody who may send webhooks. `window_seconds`: how old a signature may be, null if it carries no time."""
+
+    source: str
+    path: str
+    agent: str
+    signature_header: str
+    algorithm: str
+    window_seconds: float | None
+    dedupe: str
+
+
+class WebhookSources(TypedDict):
+    """Who may send webhooks, by name."""
+
+    sources: list[WebhookSource]
+
+
+class WebhookReceipt(TypedDict):
+    """What became of a webhook. `duplicate`: it came before, and changed nothing now."""
+
+    delivery_id: str
+    status: DeliveryStatus
+    run_id: str | None
+    duplicate: bool
+    reason: str
+
+
+class Delivery(TypedDict):
+    """A webhook that came in. `reason`: why it has not triggered, or empty."""
+
+    delivery_id: str
+    source: str
+    status: DeliveryStatus
+    reason: str
+    agent: str | None
+    run_id: str | None
+    received_at: str
+
+
+class FullDelivery(Delivery):
+    """A delivery with the headers that its mapping reads and its body; `repeatable`: it can be mapped again."""
+
+    headers: dict[str, str]
+    body: str
+    repeatable: bool
+
+
+class Deliveries(TypedDict):
+    """Webhooks that came in, newest first."""
+
+    deliveries: list[Delivery]
+
+
+class Callback(TypedDict):
+    """What is, or was, to be told of a run's end. `attempts`: how often it was tried; `problem`: why the last try failed."""
+
+    callback_id: str
+    run_id: str
+    agent: str
+    url: str
+    status: CallbackStatus
+    attempts: int
+    problem: str
+    created_at: str
+    tried_at: str | None
+    next_try_at: str | None
+    delivered_at: str | None
+
+
+class EndedTrigger(TypedDict):
+    """Why a run that is told of started."""
+
+    kind: TriggerKind
+    focus: str
+    source: str
+
+
+class EndedRun(TypedDict):
+    """What a callback says of a run. `final_text` has at most 100,000 characters; the rest, and the payload, is at /v1/runs."""
+
+    run_id: str
+    agent: str
+    status: RunStatus
+    trigger: EndedTrigger
+    created_at: str
+    started_at: str | None
+    finished_at: str
+    final_text: str
+    turns: int
+    tool_calls: int
+    duration_ms: int
+    tokens: Tokens
+    cost: float
+    model: str
+    scripted: bool
+    error: RunError | None
+
+
+class RunFinished(TypedDict):
+    """The body of a callback, in the form of Standard Webhooks."""
+
+    type: Literal["run.finished"]
+    timestamp: str
+    data: EndedRun
+
+
+class Callbacks(TypedDict):
+    """Callbacks, newest first."""
+
+    callbacks: list[Callback]
+
+
 class DecisionRequest(TypedDict):
     """What is decided about a call: a `reason` of up to 1,000 characters, `by` whom (up to 200), other `arguments` for the call."""
 
@@ -569,3 +698,22 @@ class Problem(TypedDict):
     run_id: NotRequired[str]
     approval_id: NotRequired[str]
     approval_status: NotRequired[ApprovalStatus]
+    url: NotRequired[str]
+    source: NotRequired[str]
+    delivery_id: NotRequired[str]
+    settled_status: NotRequired[str]
+    why: NotRequired[str]
+
+
+class BatchResult(TypedDict):
+    """What became of one trigger of several: `status` is what it would have been answered alone, with `accepted` or `problem`."""
+
+    status: int
+    accepted: Accepted | None
+    problem: Problem | None
+
+
+class BatchResults(TypedDict):
+    """One result for each trigger, in the order of the request."""
+
+    results: list[BatchResult]

@@ -18,7 +18,10 @@ from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Runtime
 from serve.agents import Agents
 from serve.approvals import Approvals
+from serve.batches import Batches
 from serve.body_limit import BodyLimit
+from serve.callbacks import Callbacks
+from serve.deliveries import Deliveries
 from serve.examples import EXAMPLES
 from serve.health import HealthProbes
 from serve.last_resort import LastResort
@@ -30,6 +33,7 @@ from serve.problems import http_problem, parameter_problem, problem_of
 from serve.runs import Runs
 from serve.schedules import Schedules
 from serve.triggers import Triggers
+from serve.webhooks import Webhooks
 
 KEEP_ALIVE_SECONDS = 15.0
 CLIENT_CLOSED_REQUEST = 499
@@ -62,6 +66,10 @@ def build_api(
     api.router.routes.insert(0, triggers.fast_route())
     for resource in (
         triggers,
+        Batches(runtime),
+        Webhooks(runtime),
+        Deliveries(runtime),
+        Callbacks(runtime),
         Runs(runtime, keep_alive_seconds),
         Agents(runtime),
         Memories(runtime),

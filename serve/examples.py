@@ -234,6 +234,83 @@ LEDGER_VERIFICATION: wire.LedgerVerification = {
         }
     ],
 }
+WEBHOOK_SOURCES: wire.WebhookSources = {
+    "sources": [
+        {
+            "source": "github",
+            "path": "/v1/webhooks/github",
+            "agent": "assistant:{body.repository.name}",
+            "signature_header": "X-Hub-Signature-256",
+            "algorithm": "sha256",
+            "window_seconds": None,
+            "dedupe": "{header.X-GitHub-Delivery}",
+        }
+    ]
+}
+DELIVERY: wire.FullDelivery = {
+    "delivery_id": "whd_0123456789abcdef0123456789",
+    "source": "github",
+    "status": "unmapped",
+    "reason": "the body has nothing at 'issue.number'",
+    "agent": None,
+    "run_id": None,
+    "received_at": "2026-11-03T09:30:00.000Z",
+    "headers": {"x-github-event": "ping"},
+    "body": '{"zen":"Keep it logically awesome."}',
+    "repeatable": True,
+}
+DELIVERIES: wire.Deliveries = {
+    "deliveries": [
+        {
+            "delivery_id": "whd_0123456789abcdef0123456789",
+            "source": "github",
+            "status": "triggered",
+            "reason": "",
+            "agent": "assistant:owlclaw",
+            "run_id": "run_01kaexample",
+            "received_at": "2026-11-03T09:30:00.000Z",
+        }
+    ]
+}
+WEBHOOK_RECEIPT: wire.WebhookReceipt = {
+    "delivery_id": "whd_0123456789abcdef0123456789",
+    "status": "triggered",
+    "run_id": "run_01kaexample",
+    "duplicate": False,
+    "reason": "",
+}
+CALLBACK: wire.Callback = {
+    "callback_id": "cb_0123456789abcdef0123456789",
+    "run_id": "run_01kaexample",
+    "agent": "assistant",
+    "url": "https://example.org/runs",
+    "status": "dead",
+    "attempts": 10,
+    "problem": "the receiver answered 503",
+    "created_at": "2026-11-03T09:30:00.000Z",
+    "tried_at": "2026-11-03T10:56:00.000Z",
+    "next_try_at": None,
+    "delivered_at": None,
+}
+CALLBACKS: wire.Callbacks = {"callbacks": [CALLBACK]}
+BATCH_RESULTS: wire.BatchResults = {
+    "results": [
+        {"status": 202, "accepted": ACCEPTED, "problem": None},
+        {
+            "status": 404,
+            "accepted": None,
+            "problem": {
+                "type": "urn:owlclaw:problem:unknown-agent",
+                "title": "No such agent",
+                "status": 404,
+                "detail": "there is no agent definition for 'nobody'",
+                "instance": "/v1/triggers:batch",
+                "agent": "nobody",
+                "known": ["assistant"],
+            },
+        },
+    ]
+}
 ALIVE: wire.Liveness = {"status": "ok"}
 READY: wire.Health = {"ready": True, "parts": {"store": "ok", "directory": "ok"}}
 NOT_READY: wire.Health = {"ready": False, "parts": {"store": "ok", "directory": "starting"}}
@@ -264,6 +341,13 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "McpServers": {"value": MCP_SERVERS},
     "Ledger": {"value": LEDGER},
     "LedgerVerification": {"value": LEDGER_VERIFICATION},
+    "WebhookSources": {"value": WEBHOOK_SOURCES},
+    "FullDelivery": {"value": DELIVERY},
+    "Deliveries": {"value": DELIVERIES},
+    "WebhookReceipt": {"value": WEBHOOK_RECEIPT},
+    "Callback": {"value": CALLBACK},
+    "Callbacks": {"value": CALLBACKS},
+    "BatchResults": {"value": BATCH_RESULTS},
     "Liveness": {"value": ALIVE},
     "Health": {"value": READY},
     "NotReady": {"value": NOT_READY},

@@ -17,7 +17,7 @@ from owlclaw_ray.domain.schedule import (
 from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY
 from serve.approval_request import MAX_BY, MAX_REASON
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
-from serve.trigger_request import MAX_FOCUS, MAX_WAIT_SECONDS
+from serve.trigger_request import MAX_BATCH, MAX_FOCUS, MAX_WAIT_SECONDS
 
 EVENT_STREAM: JsonObject = {
     "description": "Events as they are committed, then `event: end`",
@@ -120,6 +120,52 @@ TRIGGER_OPERATION: JsonObject = {
     },
 }
 
+_BATCH_TRIGGER = TypeAdapter(wire.BatchTrigger).json_schema()
+BATCH_OPERATION: JsonObject = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["triggers"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "triggers": {
+                            "type": "array",
+                            "minItems": 1,
+                            "maxItems": MAX_BATCH,
+                            "items": {
+                                **_TRIGGER_SCHEMA,
+                                "title": "BatchTrigger",
+                                "description": _BATCH_TRIGGER["description"],
+                                "required": ["agent"],
+                                "properties": {
+                                    **_TRIGGER_SCHEMA["properties"],
+                                    "agent": {"type": "string"},
+                                    "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
+                                },
+                            },
+                        }
+                    },
+                },
+                "example": {
+                    "triggers": [
+                        {"agent": "assistant:1", "payload": {"order": 1}, "idempotency_key": "order-1"},
+                        {"agent": "assistant:2", "payload": {"order": 2}, "idempotency_key": "order-2"},
+                    ]
+                },
+            }
+        },
+    }
+}
+WEBHOOK_OPERATION: JsonObject = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {}, "example": {"action": "opened", "issue": {"number": 17}}}},
+    }
+}
+
 _DECISION_SCHEMA = TypeAdapter(wire.DecisionRequest).json_schema()
 _DECISION_SCHEMA["additionalProperties"] = False
 _DECISION_SCHEMA["properties"]["reason"]["maxLength"] = MAX_REASON
@@ -197,6 +243,7 @@ BACKFILL_OPERATION: JsonObject = {
 
 _KINDS = {
     400: ("malformed-json", "the body is not JSON: unexpected character at line 1, column 14"),
+    401: ("webhook-refused", "webhook of 'github' refused: the signature does not match"),
     404: ("not-found", "there is no run 'run_01kaexample'"),
     409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
     413: ("body-too-large", "the body is over the limit of 1,048,576 bytes"),

@@ -58,6 +58,8 @@ def plan_of(
         mcp=settings.mcp_options,
         artifact_days=settings.artifacts.retention_days,
         hatchet=_hatchet(settings),
+        sources=settings.webhook_sources,
+        callbacks=settings.callback_options,
         model_limits=tuple(each.limits() for each in models.limits),
         tracing=tracing,
     )

@@ -22,6 +22,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
     AgentBusyError,
     AlreadyDecidedError,
+    CallbackRefusedError,
     ConfigurationError,
     DefinitionError,
     IdempotencyConflictError,
@@ -34,11 +35,14 @@ from owlclaw_ray.errors import (
     RuntimeUnavailableError,
     ScheduleClosedError,
     ScheduleError,
+    SettledError,
     StoreUnavailableError,
     ToolArgumentsError,
     TooManySchedulesError,
     UnknownAgentError,
     UserError,
+    WebhookRefusedError,
+    WebhookUnmappedError,
 )
 from serve.errors import BodyTooLargeError, InvalidRequestError, MalformedJsonError
 
@@ -61,7 +65,11 @@ class ProblemDetails:
 
     def response(self, instance: str) -> Response:
         """Return the response for the request path `instance`."""
-        body = {
+        return Response(orjson.dumps(self.body(instance)), self.status, dict(self.headers), PROBLEM_JSON)
+
+    def body(self, instance: str) -> JsonObject:
+        """Return the problem document."""
+        return {
             "type": TYPE_PREFIX + self.kind,
             "title": self.title,
             "status": self.status,
@@ -69,7 +77,6 @@ class ProblemDetails:
             "instance": instance,
             **self.extras,
         }
-        return Response(orjson.dumps(body), self.status, dict(self.headers), PROBLEM_JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,24 @@ _RULES: Mapping[type[Exception], _Rule] = {
     ),
     TooManySchedulesError: _Rule(
         409, "too-many-schedules", "The agent has its fill of schedules", lambda e: {"agent": e.agent, "limit": e.limit}
+    ),
+    SettledError: _Rule(
+        409,
+        "settled",
+        "This cannot be repeated",
+        lambda e: {"kind": e.kind, "id": e.id, "settled_status": e.status, "why": e.why},
+    ),
+    WebhookRefusedError: _Rule(
+        401, "webhook-refused", "The webhook is not signed as agreed", lambda e: {"source": e.source}
+    ),
+    WebhookUnmappedError: _Rule(
+        422,
+        "webhook-unmapped",
+        "No trigger can be made of the webhook",
+        lambda e: {"source": e.source, "delivery_id": e.delivery_id},
+    ),
+    CallbackRefusedError: _Rule(
+        422, "callback-refused", "Nobody can be told at this address", lambda e: {"url": e.url}
     ),
     DefinitionError: _Rule(
         409,

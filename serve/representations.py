@@ -13,20 +13,22 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.artifact import StoredArtifact
+from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.lineage import Role
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
-from owlclaw_ray.domain.run import Run, RunResult
+from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.schedules import Alarm
-from owlclaw_ray.ports.store import LedgerPlace
+from owlclaw_ray.ports.store import DeliveryStored, LedgerPlace, RunAccepted
 
 PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\..+$"
 """A place in the ledger, as clients pass it on: time, position and writer, which mean nothing to them."""
@@ -51,6 +53,81 @@ def exact_moment(at: datetime) -> str:
 def moment_or_none(at: datetime | None) -> str | None:
     """Return ISO 8601 in UTC, or None for what did not happen."""
     return None if at is None else moment(at)
+
+
+def accepted_body(accepted: RunAccepted, status: RunStatus) -> wire.Accepted:
+    """Return what became of a trigger that is committed."""
+    return {
+        "run_id": accepted.run_id,
+        "agent": accepted.agent.agent_id,
+        "status": status.value,
+        "scripted": accepted.scripted,
+        "duplicate": accepted.duplicate,
+        "merged": accepted.merged,
+        "interrupted": accepted.interrupted,
+    }
+
+
+def source_body(source: WebhookSource) -> wire.WebhookSource:
+    """Return a source without its secrets."""
+    form = source.signature
+    return {
+        "source": source.name,
+        "path": f"/v1/webhooks/{source.name}",
+        "agent": source.mapping.agent,
+        "signature_header": form.header,
+        "algorithm": form.algorithm,
+        "window_seconds": form.tolerance if form.timed else None,
+        "dedupe": source.mapping.dedupe,
+    }
+
+
+def delivery_body(delivery: Delivery) -> wire.Delivery:
+    """Return a delivery, without its body."""
+    return {
+        "delivery_id": delivery.delivery_id,
+        "source": delivery.source,
+        "status": delivery.status.value,
+        "reason": delivery.reason,
+        "agent": None if delivery.agent is None else delivery.agent.agent_id,
+        "run_id": delivery.run_id,
+        "received_at": moment(delivery.received_at),
+    }
+
+
+def full_delivery_body(delivery: Delivery) -> wire.FullDelivery:
+    """Return a delivery with all that is kept of it."""
+    headers = {name: str(value) for name, value in delivery.headers.items()}
+    return {**delivery_body(delivery), "headers": headers, "body": delivery.body, "repeatable": delivery.repeatable}
+
+
+def receipt_body(stored: DeliveryStored) -> wire.WebhookReceipt:
+    """Return what the sender of a webhook is told."""
+    delivery = stored.delivery
+    return {
+        "delivery_id": delivery.delivery_id,
+        "status": delivery.status.value,
+        "run_id": delivery.run_id,
+        "duplicate": stored.duplicate,
+        "reason": delivery.reason,
+    }
+
+
+def callback_body(callback: Callback) -> wire.Callback:
+    """Return what is, or was, to be told of a run's end."""
+    return {
+        "callback_id": callback.callback_id,
+        "run_id": callback.run_id,
+        "agent": callback.agent.agent_id,
+        "url": callback.url,
+        "status": callback.status.value,
+        "attempts": callback.attempts,
+        "problem": callback.problem,
+        "created_at": moment(callback.created_at),
+        "tried_at": moment_or_none(callback.tried_at),
+        "next_try_at": moment_or_none(callback.next_try_at),
+        "delivered_at": moment_or_none(callback.delivered_at),
+    }
 
 
 def event_body(entry: JournalEntry) -> wire.Event:

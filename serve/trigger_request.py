@@ -29,9 +29,10 @@ from serve.errors import InvalidRequestError, MalformedJsonError
 
 MAX_FOCUS = 500
 MAX_WAIT_SECONDS = 300
+MAX_BATCH = 500
 _SHOWN = 80
 """Longest JSON that is repeated to whom sent it."""
-_ADMISSION_FIELDS = ("busy", "priority", "deadline_seconds")
+_ADMISSION_FIELDS = ("busy", "priority", "deadline_seconds", "callback_url")
 _FIELDS = ("payload", "focus", "kind", *_ADMISSION_FIELDS)
 _KINDS = {"api": TriggerKind.API, "event": TriggerKind.EVENT}
 _POLICIES = {policy.value: policy for policy in BusyPolicy}
@@ -45,13 +46,23 @@ def parse_trigger(body: bytes) -> tuple[Trigger, Admission]:
     """
     if not body:
         return Trigger(TriggerKind.API), ENQUEUED
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise MalformedJsonError.at(error) from None
+    parsed = read_json(body)
     if not isinstance(parsed, dict):
         fix = 'put it into a field: {"payload": …}'
-        raise InvalidRequestError([Problem("body", f"must be a JSON object, not {_json_type(parsed)}", fix)])
+        raise InvalidRequestError([Problem("body", f"must be a JSON object, not {json_type(parsed)}", fix)])
+    return trigger_of(parsed)
+
+
+def read_json(body: bytes) -> Any:
+    """Return the JSON of a body; raises MalformedJsonError."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedJsonError.at(error) from None
+
+
+def trigger_of(parsed: dict[str, Any]) -> tuple[Trigger, Admission]:
+    """Return the trigger that an object asks for, and its admission; raises InvalidRequestError with every field that is wrong."""
     focus, kind = parsed.get("focus", ""), parsed.get("kind", "api")
     if not _focus_fits(focus) or kind.__class__ is not str or kind not in _KINDS or not parsed.keys() <= set(_FIELDS):
         raise InvalidRequestError(_problems(parsed))
@@ -68,11 +79,17 @@ def caused_by(request: Request, trigger: Trigger) -> Trigger:
 
 def parse_idempotency_key(request: Request) -> str | None:
     """Return the header Idempotency-Key, None without one; raises InvalidRequestError."""
-    key = request.headers.get("idempotency-key")
-    if key is None or _VISIBLE.fullmatch(key):
-        return key
-    what = f"has {len(key)} characters" if len(key) > 255 else "is empty or has blanks or characters outside ASCII"
-    raise InvalidRequestError([Problem("header Idempotency-Key", what, "1 to 255 visible ASCII characters")])
+    return checked_key(request.headers.get("idempotency-key"), "header Idempotency-Key")
+
+
+def checked_key(key: Any, where: str) -> str | None:
+    """Return an Idempotency-Key that came from there, None for none; raises InvalidRequestError."""
+    if key is None or (key.__class__ is str and _VISIBLE.fullmatch(key)):
+        found: str | None = key
+        return found
+    long = isinstance(key, str) and len(key) > 255
+    what = f"has {len(key)} characters" if long else "is empty or has blanks or characters outside ASCII"
+    raise InvalidRequestError([Problem(where, what, "1 to 255 visible ASCII characters")])
 
 
 def parse_wait(request: Request) -> float | None:
@@ -94,6 +111,8 @@ def body_hash(agent: AgentRef, trigger: Trigger, admission: Admission) -> str:
     meaning = [agent.agent_id, trigger.kind.value, trigger.focus, trigger.payload]
     if admission != ENQUEUED:
         meaning += [admission.busy.value, admission.priority, admission.deadline]
+    if admission.callback_url:
+        meaning.append(admission.callback_url)
     return hashlib.sha256(orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -102,7 +121,8 @@ def _admission(parsed: dict[str, Any]) -> Admission:
     if problems:
         raise InvalidRequestError(problems)
     busy, deadline = parsed.get("busy", BusyPolicy.ENQUEUE.value), parsed.get("deadline_seconds")
-    return Admission(_POLICIES[busy], parsed.get("priority", 0), None if deadline is None else float(deadline))
+    seconds, url = None if deadline is None else float(deadline), parsed.get("callback_url") or ""
+    return Admission(_POLICIES[busy], parsed.get("priority", 0), seconds, url)
 
 
 def _focus_fits(focus: Any) -> bool:
@@ -113,7 +133,7 @@ def _problems(parsed: dict[str, Any]) -> list[Problem]:
     problems = [_unknown(name) for name in parsed if name not in _FIELDS]
     focus, kind = parsed.get("focus", ""), parsed.get("kind", "api")
     if not isinstance(focus, str):
-        problems.append(Problem("body.focus", f"is {_json_type(focus)}", f"a text of up to {MAX_FOCUS} characters"))
+        problems.append(Problem("body.focus", f"is {json_type(focus)}", f"a text of up to {MAX_FOCUS} characters"))
     elif len(focus) > MAX_FOCUS:
         problems.append(Problem("body.focus", f"has {len(focus)} characters", f"up to {MAX_FOCUS} characters"))
     elif "\0" in focus:
@@ -133,6 +153,8 @@ def _admission_problems(parsed: dict[str, Any]) -> list[Problem]:
     if "deadline_seconds" in parsed and not _is_deadline(parsed["deadline_seconds"]):
         fix = f"seconds, over 0 and up to {LONGEST_DEADLINE:.0f}"
         problems.append(Problem("body.deadline_seconds", f"is {_shown(parsed['deadline_seconds'])}", fix))
+    if not isinstance(parsed.get("callback_url", ""), str | None):
+        problems.append(Problem("body.callback_url", f"is {_shown(parsed['callback_url'])}", "a URL with https://"))
     return problems
 
 
@@ -156,10 +178,11 @@ def _unknown(name: str) -> Problem:
 
 def _shown(value: Any) -> str:
     text = orjson.dumps(value).decode()
-    return text if len(text) <= _SHOWN else _json_type(value)
+    return text if len(text) <= _SHOWN else json_type(value)
 
 
-def _json_type(value: Any) -> str:
+def json_type(value: Any) -> str:
+    """Return what a JSON value is, for people."""
     match value:
         case None:
             return "null"

@@ -14,7 +14,7 @@ from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import RunAccepted
 from serve import openapi
-from serve.representations import json_response, run_body
+from serve.representations import accepted_body, json_response, run_body
 from serve.tenancy import agent_of
 from serve.trigger_request import body_hash, caused_by, parse_idempotency_key, parse_trigger, parse_wait
 from serve.waiting import outcome
@@ -28,7 +28,9 @@ place of a queued trigger of the same kind and focus that came with `coalesce` t
 (`interrupt`). When `limits.queued_runs` of the agent wait, it is refused with 429.
 
 With `Idempotency-Key`, a repetition with the same body within 24 hours answers for the same run. With `wait`, the response
-comes when the run is over (200, the whole run) or after that many seconds (202, still going)."""
+comes when the run is over (200, the whole run) or after that many seconds (202, still going).
+
+`callback_url` is told of the run's end by a signed webhook, see /v1/callbacks."""
 
 
 class Triggers:
@@ -76,16 +78,7 @@ class Triggers:
         if wait is not None and run is not None and run.status.final:
             return json_response(run_body(run), 200, headers)
         status = RunStatus.QUEUED if run is None else run.status
-        body = {
-            "run_id": accepted.run_id,
-            "agent": agent.agent_id,
-            "status": status.value,
-            "scripted": accepted.scripted,
-            "duplicate": accepted.duplicate,
-            "merged": accepted.merged,
-            "interrupted": accepted.interrupted,
-        }
-        return json_response(body, 202, headers)
+        return json_response(accepted_body(accepted, status), 202, headers)
 
     async def _present(self, tenant: TenantId, accepted: RunAccepted, wait: float | None) -> Run | None:
         if wait is not None:

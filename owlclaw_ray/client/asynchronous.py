@@ -27,7 +27,7 @@ EVENT_SILENCE_SECONDS = 60.0
 """An event stream that says nothing for so long, not even a keep-alive comment, is taken for dead."""
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
-_UNSAID: JsonObject = {"busy": "enqueue", "priority": 0, "deadline_seconds": None}
+_UNSAID: JsonObject = {"busy": "enqueue", "priority": 0, "deadline_seconds": None, "callback_url": ""}
 """What a trigger means that does not say it."""
 
 Query: TypeAlias = Mapping[str, str | int | bool | list[str] | None]
@@ -89,14 +89,17 @@ class Client:
         busy: wire.BusyPolicy = "enqueue",
         priority: int = 0,
         deadline: float | None = None,
+        callback_url: str = "",
     ) -> wire.Accepted | wire.Run:
         """Trigger an agent. When this returns, the trigger cannot be lost.
 
         `busy`: what becomes of it if the agent has runs already; with `reject` AgentBusyError is raised, and QueueFullError
         when its queue is full even after the retries. `priority` (-10 to 10): higher goes first. `deadline`: how long from
-        now the run may begin and last. With `wait` (at most 300) the answer is the whole run if it ended in that time.
+        now the run may begin and last. `callback_url` is told of the run's end; `verify_callback` reads what it gets. With
+        `wait` (at most 300) the answer is the whole run if it ended in that time.
         """
         admission: JsonObject = {"busy": busy, "priority": priority, "deadline_seconds": deadline}
+        admission["callback_url"] = callback_url
         said = {name: value for name, value in admission.items() if value != _UNSAID[name]}
         answer: wire.Accepted | wire.Run = await self._call(
             "POST",
@@ -107,6 +110,15 @@ class Client:
             patience=wait or 0.0,
         )
         return answer
+
+    async def submit_batch(self, triggers: Sequence[wire.BatchTrigger]) -> list[wire.BatchResult]:
+        """Trigger many agents at once, up to 500; return what became of each, in order.
+
+        Those without an `idempotency_key` get one, so that the request is safe to repeat.
+        """
+        keyed = [{"idempotency_key": self._ids.make("key"), **each} for each in triggers]
+        answer: wire.BatchResults = await self._call("POST", "/v1/triggers:batch", body={"triggers": keyed})
+        return answer["results"]
 
     async def run(self, run_id: str, *, events: bool = False) -> wire.Run:
         """Return a run, its journal included if asked for."""
@@ -380,6 +392,52 @@ class Client:
             body["arguments"] = arguments
         path = f"/v1/approvals/{_part(approval_id)}/decision"
         answer: wire.Approval = await self._call("POST", path, body=body)
+        return answer
+
+    async def webhook_sources(self) -> list[wire.WebhookSource]:
+        """Return who may send webhooks, by name."""
+        answer: wire.WebhookSources = await self._call("GET", "/v1/webhooks")
+        return answer["sources"]
+
+    async def deliveries(
+        self, source: str | None = None, status: wire.DeliveryStatus | None = None, limit: int = 100
+    ) -> list[wire.Delivery]:
+        """Return webhooks that came in, newest first."""
+        query: Query = {"source": source, "status": status, "limit": limit}
+        answer: wire.Deliveries = await self._call("GET", "/v1/deliveries", query)
+        return answer["deliveries"]
+
+    async def delivery(self, delivery_id: str) -> wire.FullDelivery:
+        """Return a webhook that came in, with its body."""
+        answer: wire.FullDelivery = await self._call("GET", f"/v1/deliveries/{_part(delivery_id)}")
+        return answer
+
+    async def redeliver(self, delivery_id: str) -> wire.WebhookReceipt:
+        """Have a webhook that has not triggered mapped again; raises SettledError."""
+        path = f"/v1/deliveries/{_part(delivery_id)}/redelivery"
+        answer: wire.WebhookReceipt = await self._call("POST", path)
+        return answer
+
+    async def callbacks(
+        self,
+        agent: str | None = None,
+        run: str | None = None,
+        status: wire.CallbackStatus | None = None,
+        limit: int = 100,
+    ) -> list[wire.Callback]:
+        """Return what is told of runs' ends, newest first."""
+        query: Query = {"agent": agent, "run": run, "status": status, "limit": limit}
+        answer: wire.Callbacks = await self._call("GET", "/v1/callbacks", query)
+        return answer["callbacks"]
+
+    async def callback(self, callback_id: str) -> wire.Callback:
+        """Return what is told of a run's end to one address."""
+        answer: wire.Callback = await self._call("GET", f"/v1/callbacks/{_part(callback_id)}")
+        return answer
+
+    async def send_again(self, callback_id: str) -> wire.Callback:
+        """Have a callback sent again; raises SettledError while its run is not over."""
+        answer: wire.Callback = await self._call("POST", f"/v1/callbacks/{_part(callback_id)}/redelivery")
         return answer
 
     async def mcp_servers(self) -> list[wire.McpServer]:

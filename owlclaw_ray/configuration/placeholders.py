@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -15,3 +16,8 @@ def names_in(text: str) -> tuple[str, ...]:
 def stray_in(text: str) -> bool:
     """Return whether a text has the beginning of a placeholder that is none."""
     return "${" in PLACEHOLDER.sub("", text)
+
+
+def filled(text: str, environ: Mapping[str, str]) -> str:
+    """Return the text with the values of its variables; raises KeyError with the first that is not set."""
+    return PLACEHOLDER.sub(lambda found: environ[found[1]], text)

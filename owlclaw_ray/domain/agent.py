@@ -178,6 +178,8 @@ class AgentDefinition:
     """How many memories are looked up before the first model call (M8); 0 turns it off."""
     governance: Governance = field(default_factory=Governance)
     heartbeat: Heartbeat | None = None
+    callback_url: str = ""
+    """Who is told of the end of every run, by a webhook; empty: nobody but whom triggers name."""
     warnings: tuple[str, ...] = ()
     """What was wrong but did not stop the loading, such as a skill with broken frontmatter: file, line, problem."""
 

@@ -32,7 +32,7 @@ class Trigger:
     payload: JsonValue = None
     focus: str = ""
     source: str = ""
-    """What fired: a schedule id, a parent run id; empty for a plain request."""
+    """What fired: a schedule id, a webhook delivery, a parent run id; empty for a plain request."""
     merged: int = 1
     """How many triggers it stands for: itself, and those whose place it took (BusyPolicy.COALESCE)."""
     lineage: Lineage | None = None
@@ -62,13 +62,15 @@ LONGEST_DEADLINE = 604_800.0
 @fast_pickle
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """How a trigger comes to its agent."""
+    """How a trigger comes to its agent, and who hears of its end."""
 
     busy: BusyPolicy = BusyPolicy.ENQUEUE
     priority: int = 0
     """LOWEST_PRIORITY to HIGHEST_PRIORITY. Higher goes first; of the same priority, what was accepted first."""
     deadline: float | None = None
     """Seconds from acceptance, up to LONGEST_DEADLINE: a run that has not begun by then is skipped, one that has is ended."""
+    callback_url: str = ""
+    """Who is told of the run's end, by a webhook; empty: nobody but whom the definition names."""
 
     def __post_init__(self) -> None:
         if not LOWEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:

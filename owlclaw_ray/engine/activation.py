@@ -261,6 +261,7 @@ class Activation:
             return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error), self.state
         if definition is None:
             return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
+        journal.callback_url = definition.callback_url
         execute = self._beat if run.trigger.kind is TriggerKind.HEARTBEAT else self._loop
         return await execute(run, definition, journal)
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import replace
-from datetime import timedelta
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
+from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
+from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.engine.inbox import WebhookInbox
+from owlclaw_ray.engine.outbox import WebhookOutbox
 from owlclaw_ray.engine.runtime_memory import AgentMemories
+from owlclaw_ray.engine.submissions import Dispatcher, Submission, Submissions, is_scripted
 from owlclaw_ray.errors import (
-    AgentBusyError,
     AlreadyDecidedError,
     DefinitionError,
-    IdempotencyConflictError,
     NotFoundError,
-    QueueFullError,
+    OwlClawError,
     StoreUnavailableError,
     ToolArgumentsError,
     UnknownAgentError,
@@ -36,11 +37,10 @@ from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.mcp import McpNode, McpServerView
 from owlclaw_ray.ports.memory import MemoryFiles
 from owlclaw_ray.ports.metrics import MetricFamily, Metrics
-from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
+from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, TriggerRequest, Watched
 from owlclaw_ray.ports.runtime_memory import IndexedMemory
 from owlclaw_ray.ports.schedules import Alarm, Timetable
 from owlclaw_ray.ports.store import (
-    AgentBusy,
     AgentRecord,
     ApprovalClosed,
     ApprovalFilter,
@@ -48,19 +48,13 @@ from owlclaw_ray.ports.store import (
     CancelOutcome,
     CancelRun,
     DecideApproval,
-    IdempotencyClaim,
-    IdempotencyConflict,
     LedgerFilter,
     LedgerStore,
     NoSuchApproval,
-    QueueFull,
     RunAccepted,
     RunFilter,
     Store,
-    SubmitRun,
 )
-
-IDEMPOTENCY_WINDOW = timedelta(hours=24)
 
 
 async def verified_ledger(store: LedgerStore, tenant: TenantId) -> LedgerVerification:
@@ -96,20 +90,8 @@ class Watch(Protocol):
         ...
 
 
-class Dispatcher(Protocol):
-    """Reaches agents where they are."""
-
-    async def wake(self, agents: Sequence[AgentRef]) -> None:
-        """Have the agents look for their runs. A wake may be lost: whoever holds the agents also looks by himself."""
-        ...
-
-    async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
-        """Tell the agent's host to end the run."""
-        ...
-
-
 class RuntimeFacade:
-    """Implements `Runtime`."""
+    """Implements `Runtime`. Without `callbacks`, the rules of where they may go, nobody can be told of a run's end."""
 
     def __init__(
         self,
@@ -129,15 +111,22 @@ class RuntimeFacade:
         timetable: Timetable,
         ring: Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]],
         mcp: McpNode | None = None,
+        sources: Sequence[WebhookSource] = (),
+        callbacks: CallbackRules | None = None,
     ) -> None:
         self.timetable, self._ring = timetable, ring
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._health_of = definitions, health_of
         self.memory = AgentMemories(memory_files, indexed_memory, self._require_known, clock, ids)
         self._artifacts, self._argument_problems = artifacts, argument_problems
-        self._clock, self._ids = clock, ids
+        self._clock = clock
         self._mcp, self._metrics = mcp, metrics
-        self._messages: set[asyncio.Task[None]] = set()
+        self._submissions = Submissions(
+            dispatcher=dispatcher, definitions=definitions, callbacks=callbacks, clock=clock, ids=ids
+        )
+        self._behind = self._submissions.behind
+        self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
+        self.outbox = WebhookOutbox(store, clock, ids)
 
     async def submit(
         self,
@@ -149,38 +138,34 @@ class RuntimeFacade:
         body_hash: str = "",
     ) -> RunAccepted:
         """See Runtime.submit."""
-        definition = await self._definitions.get(agent.definition)
-        now = self._clock.now()
-        claim = None
-        if idempotency_key is not None:
-            claim = IdempotencyClaim(idempotency_key, body_hash, now + IDEMPOTENCY_WINDOW)
-        deadline = None if admission.deadline is None else now + timedelta(seconds=admission.deadline)
-        command = SubmitRun(
-            RunId(self._ids.make("run")),
-            agent,
-            trigger,
-            now,
-            claim,
-            busy=admission.busy,
-            priority=admission.priority,
-            deadline=deadline,
-            queue_limit=definition.limits.queued_runs,
+        submission = await self._submissions.prepare(
+            agent, trigger, admission, idempotency_key=idempotency_key, body_hash=body_hash
         )
-        match (await self._store.apply([command]))[0]:
-            case RunAccepted() as accepted:
-                if not accepted.duplicate:
-                    self._behind(self._dispatcher.wake([agent]))
-                if accepted.interrupted is not None:
-                    self._behind(self._dispatcher.cancel(agent, accepted.interrupted))
-                return replace(accepted, scripted=_is_scripted(definition))
-            case IdempotencyConflict(key):
-                raise IdempotencyConflictError(key)
-            case AgentBusy(run_id):
-                raise AgentBusyError(agent.agent_id, run_id)
-            case QueueFull(limit):
-                raise QueueFullError(agent.agent_id, limit)
-            case other:
-                raise StoreUnavailableError(f"the trigger was not stored: {other}")
+        (outcome,) = await self._store.apply([submission.command])
+        concluded = self._submissions.concluded(submission, outcome)
+        if isinstance(concluded, OwlClawError):
+            raise concluded
+        return concluded
+
+    async def submit_all(self, requests: Sequence[TriggerRequest]) -> Sequence[RunAccepted | OwlClawError]:
+        """See Runtime.submit_all."""
+        prepared = [await self._prepared(each) for each in requests]
+        ready = [each for each in prepared if isinstance(each, Submission)]
+        outcomes = await self._store.apply([each.command for each in ready]) if ready else ()
+        concluded = iter([self._submissions.concluded(*each) for each in zip(ready, outcomes, strict=True)])
+        return [next(concluded) if isinstance(each, Submission) else each for each in prepared]
+
+    async def _prepared(self, request: TriggerRequest) -> Submission | OwlClawError:
+        try:
+            return await self._submissions.prepare(
+                request.agent,
+                request.trigger,
+                request.admission,
+                idempotency_key=request.idempotency_key,
+                body_hash=request.body_hash,
+            )
+        except OwlClawError as error:
+            return error
 
     async def run(self, tenant: TenantId, run_id: RunId) -> Run:
         """See Runtime.run."""
@@ -323,17 +308,7 @@ class RuntimeFacade:
             agent,
             record,
             model=definition.model.chain[0],
-            scripted=_is_scripted(definition),
+            scripted=is_scripted(definition),
             isolation=definition.isolation.value,
             warnings=definition.warnings,
         )
-
-    def _behind(self, message: Coroutine[Any, Any, None]) -> None:
-        """Send it without holding up the caller, for whom the commit is enough."""
-        task = asyncio.create_task(message)
-        self._messages.add(task)
-        task.add_done_callback(self._messages.discard)
-
-
-def _is_scripted(definition: AgentDefinition) -> bool:
-    return definition.model.chain[0].startswith("scripted:")

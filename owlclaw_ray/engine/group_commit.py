@@ -23,6 +23,7 @@ from owlclaw_ray.ports.store import (
     CancelOutcome,
     Command,
     CommandStore,
+    DeliveryStored,
     FinishRun,
     Outcome,
     RunAccepted,
@@ -211,7 +212,11 @@ class GroupCommit:
 def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterator[RunId]:
     for command, outcome in zip(commands, outcomes, strict=True):
         match outcome:
-            case RunAccepted(run_id=run_id) | ScheduleFired(run=RunAccepted(run_id=run_id)):
+            case (
+                RunAccepted(run_id=run_id)
+                | ScheduleFired(run=RunAccepted(run_id=run_id))
+                | DeliveryStored(submitted=RunAccepted(run_id=run_id))
+            ):
                 yield run_id
             case RunClaimed(run=run) | AgentActivated(claimed=RunClaimed(run=run)):
                 yield run.run_id

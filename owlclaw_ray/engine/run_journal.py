@@ -64,7 +64,7 @@ class RunJournal:
     """Facts of one run under one epoch. After `failure`, be it StaleEpochError or another, nothing more can be written.
 
     Whoever executes the run sets `interrupt`: it is called as soon as a write, waited for or not, finds that the run was asked
-    to end (`cancel_requested`) or cannot go on here (`failure`).
+    to end (`cancel_requested`) or cannot go on here (`failure`). So is `callback_url`, whom the definition wants told of the end.
     """
 
     def __init__(self, run: Run, epoch: int, *, conversation: Conversation, store: DurableStore, clock: Clock) -> None:
@@ -73,6 +73,7 @@ class RunJournal:
         self._interrupted_by = run.interrupted_by
         self.failure: Exception | None = None
         self.interrupt: Callable[[], None] = _nobody
+        self.callback_url = ""
         self._run, self._epoch, self._store, self._clock = run, epoch, store, clock
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
@@ -194,6 +195,7 @@ class RunJournal:
                 ledger,
                 blobs,
                 claim_next=claim_next,
+                callback_url=self.callback_url,
             )
             *settled, outcome = await self._store.apply_all([*settlements, end])
         self._tell(settled)

@@ -23,8 +23,9 @@ from owlclaw_ray.domain.schedule import (
     Tick,
     TickOutcome,
 )
-from owlclaw_ray.engine.facade import Dispatcher, NamedDefinitions
+from owlclaw_ray.engine.facade import NamedDefinitions
 from owlclaw_ray.engine.firing import NextFire, due_times_between, run_id_of, run_of
+from owlclaw_ray.engine.submissions import Dispatcher
 from owlclaw_ray.errors import (
     IdempotencyConflictError,
     NotFoundError,

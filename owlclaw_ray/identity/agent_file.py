@@ -51,6 +51,8 @@ class AgentFile(BaseModel):
     tools: ToolSection = Field(default_factory=ToolSection)
     heartbeat: HeartbeatFile | None = None
     """None has no heartbeats."""
+    callback_url: str = ""
+    """Who is told of the end of every run."""
 
     @property
     def permission_rules(self) -> PermissionRules:

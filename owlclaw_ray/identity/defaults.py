@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.budget import Budget
+from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.permission import PermissionPolicy
 
 
@@ -20,3 +21,5 @@ class Defaults:
     """Its `inherited` rules are those of the settings."""
     budgets: tuple[Budget, ...] = ()
     """What all definitions have beside their own budgets."""
+    callbacks: CallbackRules | None = None
+    """Where callbacks may go; None: nowhere."""

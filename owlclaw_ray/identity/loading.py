@@ -16,6 +16,7 @@ from owlclaw_ray.domain.governance import Governance, Risk
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.engine.sanitise import neutralise
 from owlclaw_ray.engine.skill_text import SKILL_FILE
+from owlclaw_ray.engine.submissions import NO_CALLBACKS
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.defaults import Defaults
@@ -58,6 +59,7 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
         problems.append(Problem(_shown(folder / IDENTITY), what, "write there what the agent can do, one point a line"))
     settings = _agent_file(folder / AGENT, problems)
     problems += _taken_names(folder, settings, defaults)
+    problems += _callback_problems(folder, settings, defaults)
     if problems:
         raise DefinitionError(problems)
     trading_hours = settings.governance.trading_hours.of(())
@@ -83,6 +85,7 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
         preload_memories=settings.preload_memories,
         governance=_governance(settings, defaults, skills),
         heartbeat=None if settings.heartbeat is None else settings.heartbeat.heartbeat(),
+        callback_url=settings.callback_url,
         warnings=tuple(warnings),
     )
 
@@ -111,6 +114,13 @@ def _taken_names(folder: Path, settings: AgentFile, defaults: Defaults) -> list[
         for each in settings.governance.budgets
         if each.name in taken
     ]
+
+
+def _callback_problems(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:
+    if not settings.callback_url:
+        return []
+    what = NO_CALLBACKS if defaults.callbacks is None else defaults.callbacks.problem(settings.callback_url)
+    return [Problem(f"{_shown(folder / AGENT)}: callback_url", what)] if what else []
 
 
 def source_files(folder: Path) -> list[str]:

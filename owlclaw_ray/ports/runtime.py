@@ -14,6 +14,7 @@ from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
+from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.metrics import MetricFamily
@@ -28,6 +29,7 @@ from owlclaw_ray.ports.store import (
     RunAccepted,
     RunFilter,
 )
+from owlclaw_ray.ports.webhooks import Inbox, Outbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,33 @@ class LedgerVerification:
     breaks: tuple[ChainBreak, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TriggerRequest:
+    """One of several triggers that are submitted together; see Runtime.submit."""
+
+    agent: AgentRef
+    trigger: Trigger
+    admission: Admission = ENQUEUED
+    idempotency_key: str | None = None
+    body_hash: str = ""
+
+
 class Runtime(Protocol):
     """Everything that an interface can ask of the running system."""
 
     @property
     def memory(self) -> RuntimeMemory:
         """What agents remember."""
+        ...
+
+    @property
+    def inbox(self) -> Inbox:
+        """Webhooks that come in."""
+        ...
+
+    @property
+    def outbox(self) -> Outbox:
+        """What is told of runs' ends."""
         ...
 
     @property
@@ -102,8 +125,15 @@ class Runtime(Protocol):
     ) -> RunAccepted:
         """Commit a trigger and wake its agent. When this returns, the trigger cannot be lost.
 
-        Raises UnknownAgentError, DefinitionError, AgentBusyError, QueueFullError (nothing is committed),
+        Raises UnknownAgentError, DefinitionError, CallbackRefusedError, AgentBusyError, QueueFullError (nothing is committed),
         IdempotencyConflictError, StoreUnavailableError, RuntimeUnavailableError.
+        """
+        ...
+
+    async def submit_all(self, requests: Sequence[TriggerRequest]) -> Sequence[RunAccepted | OwlClawError]:
+        """Commit triggers in one transaction and wake their agents; return for each what `submit` would return or raise.
+
+        What is refused keeps nothing else back. Raises StoreUnavailableError if nothing was committed, for sure or perhaps.
         """
         ...
 

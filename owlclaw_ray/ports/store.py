@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.budget import BudgetUse
+from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.pickling import fast_pickle
@@ -25,7 +26,19 @@ from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
-from owlclaw_ray.ids import ActivationId, ApprovalId, RecordId, ReservationId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
+from owlclaw_ray.ids import (
+    ActivationId,
+    ApprovalId,
+    CallbackId,
+    DeliveryId,
+    RecordId,
+    ReservationId,
+    RunId,
+    ScheduleId,
+    TaskId,
+    TenantId,
+)
 
 
 @fast_pickle
@@ -63,6 +76,8 @@ class SubmitRun:
     priority: int = 0
     deadline: datetime | None = None
     queue_limit: int | None = None
+    callback_urls: tuple[str, ...] = ()
+    """Who is told of the end of the run that the trigger becomes, or joins."""
 
 
 @fast_pickle
@@ -116,7 +131,7 @@ class AppendJournal:
 @dataclass(frozen=True, slots=True)
 class FinishRun:
     """Append the last facts, set the result, save the agent's state, give back what the run reserved of budgets, all in one;
-    then claim the next run if asked.
+    then claim the next run if asked. What is to be told of the run's end is to be sent from then on.
 
     Outcome: RunFinished or StaleEpoch.
     """
@@ -131,6 +146,8 @@ class FinishRun:
     ledger: tuple[LedgerRecord, ...] = ()
     blobs: Mapping[str, str] = field(default_factory=dict)
     claim_next: bool = True
+    callback_url: str = ""
+    """Whom the definition wants told of the end, besides those whom triggers named."""
 
 
 @fast_pickle
@@ -239,6 +256,30 @@ class CancelRun:
     tenant: TenantId
     run_id: RunId
     at: datetime
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ReceiveDelivery:
+    """Store what came in, and with it the run that it triggers. Outcome: DeliveryStored.
+
+    A delivery of the same id that is settled stays as it is. One that is not is replaced. If the run is refused, because
+    its agent's queue is full or its policy says so, the delivery is stored as refused, with the reason.
+    """
+
+    delivery: Delivery
+    run: SubmitRun | None = None
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ChangeCallback:
+    """Put this in the place of a callback, if the version that is stored is the one before. Outcome: CallbackStored or CallbackChanged.
+
+    Callbacks are made with the run that they tell of (SubmitRun), or with its end (FinishRun).
+    """
+
+    callback: Callback
 
 
 @fast_pickle
@@ -420,6 +461,8 @@ Command: TypeAlias = (
     | AppendLedger
     | ReserveBudget
     | SettleBudget
+    | ReceiveDelivery
+    | ChangeCallback
 )
 
 
@@ -685,6 +728,31 @@ class BudgetSettled:
 
 @fast_pickle
 @dataclass(frozen=True, slots=True)
+class DeliveryStored:
+    """The delivery is durable, like this. `duplicate`: it came before, and changed nothing now."""
+
+    delivery: Delivery
+    duplicate: bool = False
+    submitted: RunAccepted | AgentBusy | QueueFull | None = None
+    """What became of the run that came with it, unless it is a duplicate."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class CallbackStored:
+    """The callback is durable, or was before."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class CallbackChanged:
+    """Somebody else changed it; `callback` is what is stored. None: it does not exist."""
+
+    callback: Callback | None
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
 class CommandFailed:
     """The command could not be applied though the others of its transaction were. `message` says why."""
 
@@ -723,6 +791,9 @@ Outcome: TypeAlias = (
     | BudgetReserved
     | BudgetSpent
     | BudgetSettled
+    | DeliveryStored
+    | CallbackStored
+    | CallbackChanged
     | CommandFailed
 )
 
@@ -779,6 +850,29 @@ class ApprovalFilter:
     agent: AgentRef | None = None
     run_id: RunId | None = None
     status: ApprovalStatus | None = None
+    limit: int = 100
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class DeliveryFilter:
+    """Which deliveries; newest first, without their bodies. Absent fields do not filter."""
+
+    tenant: TenantId
+    source: str | None = None
+    status: DeliveryStatus | None = None
+    limit: int = 100
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class CallbackFilter:
+    """Which callbacks; newest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    run_id: RunId | None = None
+    status: CallbackStatus | None = None
     limit: int = 100
 
 
@@ -953,6 +1047,34 @@ class ApprovalStore(Protocol):
         ...
 
 
+class DeliveryStore(Protocol):
+    """Reading deliveries."""
+
+    async def delivery(self, tenant: TenantId, delivery_id: DeliveryId) -> Delivery | None:
+        """Return the delivery, or None if the tenant has none of that id."""
+        ...
+
+    async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
+        """Return the deliveries that match, newest first, without their bodies."""
+        ...
+
+
+class CallbackStore(Protocol):
+    """Reading callbacks."""
+
+    async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
+        """Return the callback, or None if the tenant has none of that id."""
+        ...
+
+    async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
+        """Return the callbacks that match, newest first."""
+        ...
+
+    async def due_callbacks(self, now: datetime, limit: int = 500) -> Sequence[Callback]:
+        """Return pending callbacks, of all tenants, whose next_try_at is not after `now`, the earliest first."""
+        ...
+
+
 class LedgerStore(Protocol):
     """Reading the ledger."""
 
@@ -969,7 +1091,17 @@ class LedgerStore(Protocol):
         ...
 
 
-class Store(CommandStore, RunStore, ScheduleStore, TaskStore, ApprovalStore, LedgerStore, Protocol):
+class Store(
+    CommandStore,
+    RunStore,
+    ScheduleStore,
+    TaskStore,
+    ApprovalStore,
+    DeliveryStore,
+    CallbackStore,
+    LedgerStore,
+    Protocol,
+):
     """The whole store."""
 
     async def check_writable(self) -> None:

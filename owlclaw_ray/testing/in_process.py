@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
+from owlclaw_ray.adapters.callback_http import HttpCallbackSender
 from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.metrics import gauges
@@ -25,12 +26,14 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
+from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory, Recall
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.directory import Directory, Placement
@@ -44,6 +47,7 @@ from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.host_pool import Host, HostGoneError
 from owlclaw_ray.engine.live_tools import LiveTools
 from owlclaw_ray.engine.model_gateway import ModelGateway
+from owlclaw_ray.engine.outbox import CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.permission import Approve
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices, at_once
@@ -123,6 +127,8 @@ class GroupedStore:
         self.schedules_named = store.schedules_named
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
         self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
+        self.delivery, self.deliveries = store.delivery, store.deliveries
+        self.callback, self.callbacks, self.due_callbacks = store.callback, store.callbacks, store.due_callbacks
         self.check_writable, self.close = store.check_writable, store.close
 
 
@@ -414,6 +420,7 @@ class InProcessRuntime(RuntimeFacade):
     heartbeats: Heartbeats
     family: Family
     expiry: ApprovalExpiry
+    callbacks: CallbackDelivery
 
     async def trigger(self, agent: str, payload: JsonValue = None, *, focus: str = "") -> Run:
         """Submit an `api` trigger and return its run when it is over."""
@@ -449,6 +456,8 @@ def assemble(
     ids: IdSource,
     counted: CommitMetrics | None = None,
     mcp: McpNode | None = None,
+    webhook_sources: Sequence[WebhookSource] = (),
+    callbacks: CallbackRules | None = None,
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on.
 
@@ -494,6 +503,8 @@ def assemble(
         argument_problems=argument_problems,
         mcp=mcp,
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory),
+        sources=webhook_sources,
+        callbacks=callbacks,
         clock=clock,
         ids=ids,
         timetable=StoreTimetable(
@@ -561,6 +572,8 @@ async def in_process_runtime(
     approve: Approve | None = None,
     model_limits: Sequence[ProviderLimits] = (),
     embedders: Embedders | None = None,
+    webhook_sources: Sequence[WebhookSource] = (),
+    callbacks: CallbackOptions | None = None,
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
@@ -571,9 +584,12 @@ async def in_process_runtime(
     approvals expire at `runtime.expiry.tick()`, and runs that
     wait for others and were told nothing go on at `runtime.family.sweep()`.
     Memories are found by their words only, unless there are `embedders`.
+    `webhook_sources` may send webhooks. With `callbacks`, those whom triggers and definitions name are told of runs' ends when
+    `runtime.callbacks.tick()` is called, where `defaults` allows it.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
+    defaults = defaults or Defaults()
     host_tools, environ = host_tools or HostTools(), environ or {}
     await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
     store = await open_store(store_url or f"sqlite:///{data_dir}/owlclaw.db", writer="in-process")
@@ -581,7 +597,7 @@ async def in_process_runtime(
     commits = GroupCommit(store, observer=counted)
     memory, artifacts = LanceMemory(data_dir, embedders or OneEmbedder(None), clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
-    definitions = DefinitionFolder(agents_dir, defaults or Defaults(), Machine(environ))
+    definitions = DefinitionFolder(agents_dir, defaults, Machine(environ))
     reach = LoopAgents(store, commits, definitions)
     agents, options = reach.agents(clock), host_tools.agents
     others = () if options is None else (AgentTools(agents, agents, options, clock),)
@@ -621,7 +637,14 @@ async def in_process_runtime(
         placement=placement or Placement(warm=1),
         ids=ids,
         counted=counted,
+        webhook_sources=webhook_sources,
+        callbacks=defaults.callbacks,
     )
+    if callbacks is not None:
+        sender = HttpCallbackSender(defaults.callbacks or CallbackRules(), callbacks.seconds)
+        runtime.callbacks = CallbackDelivery(
+            callbacks, store=GroupedStore(store, commits), sender=sender, clock=clock, ids=ids, jitter=_no_jitter
+        )
     reach.directory = runtime.directory
     await runtime.directory.start()
     try:
@@ -630,5 +653,7 @@ async def in_process_runtime(
         await runtime.directory.stop(_DRAIN_SECONDS)
         if servers is not None:
             await servers.stop()
+        if callbacks is not None:
+            await runtime.callbacks.stop()
         await commits.close()
         await store.close()

@@ -37,6 +37,7 @@ from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, cl
 from owlclaw_ray.testing.store_family_contract import FamilyContract, TaskContract
 from owlclaw_ray.testing.store_ledger_contract import LedgerContract
 from owlclaw_ray.testing.store_schedule_contract import ScheduleContract
+from owlclaw_ray.testing.store_webhook_contract import CallbackContract, DeliveryContract
 
 
 class SubmissionContract:
@@ -352,6 +353,8 @@ class StoreContract(
     ScheduleContract,
     ApprovalContract,
     FamilyContract,
+    DeliveryContract,
+    CallbackContract,
     TaskContract,
     LedgerContract,
     ClaimingActivationContract,

@@ -24,6 +24,7 @@ from serve.cli import (
     skill,
     top,
     trigger,
+    webhooks,
 )
 from serve.cli.output import complain
 
@@ -62,6 +63,7 @@ def build_cli() -> typer.Typer:
         skill,
         schedules,
         approvals,
+        webhooks,
         ledger,
         mcp,
         doctor,

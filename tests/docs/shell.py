@@ -111,7 +111,9 @@ def send(arguments, server, run_id, schedule_id):
         given.url.replace(DOCUMENTED_URL, server)
         .replace("RUN_ID", run_id)
         .replace("SCHEDULE_ID", schedule_id)
-        .replace("ARTIFACT_ID", ARTIFACT.artifact_id),
+        .replace("ARTIFACT_ID", ARTIFACT.artifact_id)
+        .replace("DELIVERY_ID", "whd_2")
+        .replace("CALLBACK_ID", "cb_2"),
         headers=dict(header.split(": ", 1) for header in given.headers),
         content=given.data,
         timeout=10,

@@ -18,6 +18,8 @@ from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, Govern
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
+from owlclaw_ray.configuration.webhooks import SignatureFile, SourceFile
+from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.domain.heartbeat import BeatSkipped, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.hours import DAYS
 from owlclaw_ray.domain.journal import EntryKind
@@ -25,6 +27,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.governance.redaction import SHORTEST_SECRET
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.loading import MAX_BYTES
@@ -120,6 +123,22 @@ def test_every_key_of_an_mcp_server_is_documented_with_its_default(section, mode
     documented = [(code(key), default) for key, default, _ in table("docs/mcp.md", f"key of `{section}`")]
     fields = model.model_fields.items()
     assert documented == [(name, shown(info.get_default(call_default_factory=True))) for name, info in fields]
+
+
+@pytest.mark.parametrize(("section", "model"), [("webhooks.sources", SourceFile), ("signature", SignatureFile)])
+def test_every_key_of_a_webhook_source_is_documented_with_its_default(section, model):
+    documented = {code(key): default for key, default, _ in table("docs/webhooks.md", f"key of `{section}`")}
+    assert list(documented) == list(model.model_fields)
+    for name, info in model.model_fields.items():
+        default = info.get_default(call_default_factory=True)
+        if not info.is_required() and not isinstance(default, BaseModel):
+            assert documented[name] == shown(default)
+
+
+@pytest.mark.parametrize(("title", "statuses"), [("delivery", DeliveryStatus), ("callback", CallbackStatus)])
+def test_every_status_of_webhooks_is_documented(title, statuses):
+    documented = [code(status) for status, _ in table("docs/webhooks.md", title)]
+    assert documented == [status.value for status in statuses]
 
 
 def test_every_key_of_the_limits_of_models_is_documented_with_its_default():

@@ -22,6 +22,7 @@ from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
 from owlclaw_ray.engine.firing import Firings
+from owlclaw_ray.engine.submissions import Submission
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import (
     AgentBusyError,
@@ -30,6 +31,7 @@ from owlclaw_ray.errors import (
     IdempotencyConflictError,
     MemoryUnavailableError,
     NotFoundError,
+    OwlClawError,
     Problem,
     QueueFullError,
     ToolArgumentsError,
@@ -49,7 +51,7 @@ from owlclaw_ray.ids import (
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.mcp import LeftOut, McpServerView, McpState
 from owlclaw_ray.ports.metrics import MetricFamily, Sample
-from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, Watched
+from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, TriggerRequest, Watched
 from owlclaw_ray.ports.schedules import Alarm
 from owlclaw_ray.ports.store import (
     AgentRecord,
@@ -60,10 +62,12 @@ from owlclaw_ray.ports.store import (
     LedgerPlace,
     RunAccepted,
     RunFilter,
+    SubmitRun,
 )
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.cron import next_fire
 from tests.engine.world import InlineDatabase
+from tests.serve.webhook_double import webhooks
 
 DEFINITIONS = ("assistant", "broken", "patient")
 BROKEN = Problem("agents/broken/SOUL.md", "is missing", "write who the agent is")
@@ -184,6 +188,17 @@ class MemoriesInMemory:
         return (self.archive_of if archived else self.active).setdefault(agent, [])
 
 
+class Submitting:
+    """What the inbox does with triggers, over the runtime in dictionaries."""
+
+    def __init__(self, runtime: MemoryRuntime) -> None:
+        self._runtime = runtime
+
+    async def prepare(self, agent: AgentRef, trigger: Trigger, admission: Admission) -> Submission:
+        accepted = await self._runtime.submit(agent, trigger, admission)
+        return Submission(SubmitRun(accepted.run_id, agent, trigger, datetime(2026, 11, 3, tzinfo=UTC)), scripted=True)
+
+
 class MemoryRuntime:
     """Keeps everything in dictionaries of one event loop, but for schedules, which a real store has."""
 
@@ -223,6 +238,7 @@ class MemoryRuntime:
         """The run that triggers with the policy COALESCE join."""
         self.breaks: tuple[ChainBreak, ...] = ()
         """What is wrong with the ledger."""
+        self.inbox, self.outbox = webhooks(clock, Submitting(self))
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
 
     async def ring(self, schedule_id: ScheduleId) -> Alarm:
@@ -278,6 +294,18 @@ class MemoryRuntime:
         else:
             await self._start(run_id)
         return accepted
+
+    async def submit_all(self, requests: Sequence[TriggerRequest]) -> Sequence[RunAccepted | OwlClawError]:
+        return [await self._submitted(each) for each in requests]
+
+    async def _submitted(self, request: TriggerRequest) -> RunAccepted | OwlClawError:
+        key, hashed = request.idempotency_key, request.body_hash
+        try:
+            return await self.submit(
+                request.agent, request.trigger, request.admission, idempotency_key=key, body_hash=hashed
+            )
+        except OwlClawError as error:
+            return error
 
     async def run(self, tenant: TenantId, run_id: RunId) -> Run:
         if run_id not in self._runs:

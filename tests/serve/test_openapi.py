@@ -110,6 +110,35 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     for verb in ("pause", "resume", "cancel", "pause"):
         check(document, f"/v1/schedules/{{schedule_id}}/{verb}", "post", await http.post(f"{schedule}/{verb}"))
     check(document, "/v1/agents/{agent}/schedules", "post", await http.post("/v1/agents/assistant/schedules"))
+    runtime.full_at = None
+    batch = {"triggers": [{"agent": "assistant"}, {"agent": "nobody"}]}
+    check(document, "/v1/triggers:batch", "post", await http.post("/v1/triggers:batch", json=batch))
+    check(document, "/v1/webhooks", "get", await http.get("/v1/webhooks"))
+    mac = "sha256=20d1dabccf85a1f63ceaa168d8807b55775d7d61c083080a4fd09c45eb888409"
+    hook = {"headers": {"X-Hub-Signature-256": mac}}
+    body = b'{"action": "opened", "issue": {"number": 17}}'
+    sent = await http.post("/v1/webhooks/github", content=body, **hook)
+    assert sent.status_code == 202
+    check(document, "/v1/webhooks/{source}", "post", sent)
+    unmapped = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    hook = {"headers": {"X-Hub-Signature-256": unmapped}}
+    check(
+        document,
+        "/v1/webhooks/{source}",
+        "post",
+        await http.post("/v1/webhooks/github", content=b"Hello, World!", **hook),
+    )
+    check(document, "/v1/webhooks/{source}", "post", await http.post("/v1/webhooks/github"))
+    check(document, "/v1/deliveries", "get", await http.get("/v1/deliveries"))
+    check(document, "/v1/deliveries/{delivery_id}", "get", await http.get("/v1/deliveries/whd_2"))
+    again = "/v1/deliveries/{delivery_id}/redelivery"
+    check(document, again, "post", await http.post("/v1/deliveries/whd_1/redelivery"))
+    check(document, again, "post", await http.post("/v1/deliveries/whd_2/redelivery"))
+    check(document, "/v1/callbacks", "get", await http.get("/v1/callbacks"))
+    check(document, "/v1/callbacks/{callback_id}", "get", await http.get("/v1/callbacks/cb_1"))
+    again = "/v1/callbacks/{callback_id}/redelivery"
+    check(document, again, "post", await http.post("/v1/callbacks/cb_1/redelivery"))
+    check(document, again, "post", await http.post("/v1/callbacks/cb_2/redelivery"))
     check(document, "/v1/mcp", "get", await http.get("/v1/mcp"))
     check(document, "/v1/agents/{agent}/ledger", "get", await http.get("/v1/agents/assistant/ledger"))
     check(document, "/v1/ledger", "get", await http.get("/v1/ledger"))

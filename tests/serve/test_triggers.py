@@ -137,7 +137,10 @@ async def test_every_wrong_field_is_named_with_what_is_right(http: httpx.AsyncCl
     assert response.status_code == 422
     assert {each["where"]: (each["what"], each["fix"]) for each in response.json()["problems"]} == {
         "body.fokus": ("unknown field", "did you mean focus?"),
-        "body.colour": ("unknown field", "known fields: payload, focus, kind, busy, priority, deadline_seconds"),
+        "body.colour": (
+            "unknown field",
+            "known fields: payload, focus, kind, busy, priority, deadline_seconds, callback_url",
+        ),
         "body.focus": ("is a number", "a text of up to 500 characters"),
         "body.kind": ('is "heartbeat"', '"api" (default) or "event"'),
     }

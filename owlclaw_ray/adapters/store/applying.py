@@ -8,7 +8,16 @@ from typing import assert_never
 from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 
-from owlclaw_ray.adapters.store import approving, awaiting, budgeting, cancelling, running, scheduling, submitting
+from owlclaw_ray.adapters.store import (
+    approving,
+    awaiting,
+    budgeting,
+    cancelling,
+    running,
+    scheduling,
+    submitting,
+    webhooks,
+)
 from owlclaw_ray.adapters.store.answers import (
     ActivateAnswer,
     Answer,
@@ -39,6 +48,7 @@ from owlclaw_ray.ports.store import (
     BackfillTick,
     CancelRun,
     CancelSchedule,
+    ChangeCallback,
     ClaimRun,
     Command,
     CommandFailed,
@@ -51,6 +61,7 @@ from owlclaw_ray.ports.store import (
     Outcome,
     PauseSchedule,
     PutTask,
+    ReceiveDelivery,
     ReleaseAgent,
     ReserveBudget,
     ResumeSchedule,
@@ -177,6 +188,10 @@ def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR091
             return budgeting.reserve_budget(store, command)
         case SettleBudget():
             return budgeting.settle_budget(store, command)
+        case ReceiveDelivery():
+            return webhooks.receive_delivery(store, command)
+        case ChangeCallback():
+            return webhooks.change_callback(store, command)
         case AppendLedger():
             store.record(command.records)
             return LedgerAppended()

@@ -30,6 +30,7 @@ def ask_to_end(store: WorkingSet, run: RunRow, at: int) -> None:
     """End a run that is queued; have any other that is not over end soon, without what it waits for."""
     if run.status is RunStatus.QUEUED:
         _end_queued(store, run, at)
+        store.run_over(run, at)
     elif not run.status.final and not run.cancel_requested:
         run.cancel_requested = True
         store.changed_run(run)

@@ -1,7 +1,7 @@
 """Loading the working set of a batch with a number of statements that does not depend on its size.
 
 Locks are taken in one order everywhere, which is what excludes deadlocks: new agents, agents by key, Idempotency-Keys, new
-accounts of budgets, accounts by name.
+accounts of budgets, accounts by name, callbacks by id. Deliveries are locked with the Idempotency-Keys.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from owlclaw_ray.adapters.store.schema import (
     begun_run,
     budget_reservations,
     budgets,
+    callbacks,
     idempotency_keys,
     journal,
     ledger,
@@ -34,8 +35,10 @@ from owlclaw_ray.adapters.store.schema import (
     schedules,
     tasks,
     ticks,
+    webhook_deliveries,
 )
 from owlclaw_ray.adapters.store.task_rows import TASK_COLUMNS, task_of
+from owlclaw_ray.adapters.store.webhook_rows import BRIEF_DELIVERY_COLUMNS, CALLBACK_COLUMNS, callback_of, delivery_of
 from owlclaw_ray.adapters.store.working_set import (
     AccountRow,
     AgentRow,
@@ -136,6 +139,10 @@ class Loader:
         self._approvals = select(*APPROVAL_COLUMNS).where(among(approvals.c.approval_id, "ids"))
         self._pending = select(*APPROVAL_COLUMNS).where(among(approvals.c.run_id, "ids"), pending_approval)
         self._tasks = select(*TASK_COLUMNS).where(among(tasks.c.task_id, "ids"))
+        self._deliveries = select(*BRIEF_DELIVERY_COLUMNS).where(among(webhook_deliveries.c.delivery_id, "ids"))
+        self._callbacks = dialect.locking(
+            select(*CALLBACK_COLUMNS).where(among(callbacks.c.callback_id, "ids")).order_by(callbacks.c.callback_id)
+        )
         self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
         self._open_accounts = (
             dialect.insert(budgets)
@@ -166,11 +173,11 @@ class Loader:
             self._load_mergeable(connection, needs, store)
         if needs.counted:
             self._count_queues(connection, needs, store)
-        if needs.keys:
-            self._dialect.lock_keys(connection, needs.keys)
-            for key, *row in self._many(connection, self._keys, needs.keys):
-                store.keys[key] = KeyRow(*row)
+        self._load_keys(connection, needs, store)
         self._load_budgets(connection, needs, store)
+        if needs.callbacks:
+            known = map(callback_of, self._many(connection, self._callbacks, needs.callbacks))
+            store.callbacks = {each.callback_id: each for each in known}
         if needs.records:
             found = connection.execute(self._records, self._dialect.pairs(needs.records))
             store.records.update((row[0], row[1]) for row in found)
@@ -262,6 +269,17 @@ class Loader:
         parameters = {"agents": self._dialect.ids(needs.counted), "bound": bound}
         for agent, number in connection.execute(self._queue_lengths, parameters):
             store.agents[agent].queued = number
+
+    def _load_keys(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
+        locked = needs.keys | needs.deliveries
+        if locked:
+            self._dialect.lock_keys(connection, locked)
+        if needs.keys:
+            for key, *row in self._many(connection, self._keys, needs.keys):
+                store.keys[key] = KeyRow(*row)
+        if needs.deliveries:
+            found = map(delivery_of, self._many(connection, self._deliveries, needs.deliveries))
+            store.deliveries = {each.delivery_id: each for each in found}
 
     def _load_budgets(self, connection: Connection, needs: Needs, store: WorkingSet) -> None:
         ending = {run_id for run_id in needs.finished if run_id in store.runs and store.runs[run_id].reserves}

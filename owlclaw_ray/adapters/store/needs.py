@@ -22,6 +22,7 @@ from owlclaw_ray.ports.store import (
     BackfillTick,
     CancelRun,
     CancelSchedule,
+    ChangeCallback,
     ClaimRun,
     Command,
     CreateSchedule,
@@ -31,6 +32,7 @@ from owlclaw_ray.ports.store import (
     FireSchedule,
     PauseSchedule,
     PutTask,
+    ReceiveDelivery,
     ReleaseAgent,
     ReserveBudget,
     ResumeSchedule,
@@ -80,6 +82,8 @@ class Needs:
     approvals: set[str] = field(default_factory=set)
     settled: set[str] = field(default_factory=set)
     """Approvals to settle: their agents and runs are known only from the store."""
+    deliveries: set[str] = field(default_factory=set)
+    callbacks: set[str] = field(default_factory=set)
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 
@@ -156,6 +160,12 @@ class Needs:
         self.agents.add(key)
         self.registered.setdefault(key, to_micros(command.at))
         self.tasks.add(command.task.task_id)
+
+    def receive(self, command: ReceiveDelivery) -> None:
+        """Note what a ReceiveDelivery needs."""
+        self.deliveries.add(command.delivery.delivery_id)
+        if command.run is not None:
+            self.submit(command.run)
 
     def fire(self, command: FireSchedule) -> None:
         """Note what a FireSchedule needs."""
@@ -257,5 +267,9 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901, PLR0912, PLR09
             needs.agents.update(agent_key(AgentRef(each.tenant, each.agent_id)) for each in command.records)
         case ReserveBudget() | SettleBudget():
             needs.budget(command)
+        case ReceiveDelivery():
+            needs.receive(command)
+        case ChangeCallback():
+            needs.callbacks.add(command.callback.callback_id)
         case _:
             assert_never(command)

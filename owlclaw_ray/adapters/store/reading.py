@@ -34,30 +34,44 @@ from owlclaw_ray.adapters.store.schema import (
     approvals,
     awaiting_run,
     begun_run,
+    callbacks,
     journal,
     ledger,
     ledger_heads,
     pending_approval,
+    pending_callback,
     runs,
     schedules,
     tasks,
     ticks,
+    webhook_deliveries,
 )
 from owlclaw_ray.adapters.store.task_rows import TASK_COLUMNS, task_of
+from owlclaw_ray.adapters.store.webhook_rows import (
+    BRIEF_DELIVERY_COLUMNS,
+    CALLBACK_COLUMNS,
+    DELIVERY_COLUMNS,
+    callback_of,
+    delivery_of,
+)
 from owlclaw_ray.adapters.store.working_set import awaited_by
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
+from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.governance.ledger_chain import ChainHead, verify
-from owlclaw_ray.ids import AgentId, ApprovalId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ids import AgentId, ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
+    CallbackFilter,
     ChainBreak,
+    DeliveryFilter,
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
@@ -264,6 +278,56 @@ def read_expired_approvals(connection: Connection, now: datetime, limit: int) ->
         .limit(limit)
     )
     return [approval_of(row) for row in connection.execute(found)]
+
+
+def read_delivery(connection: Connection, tenant: TenantId, delivery_id: DeliveryId) -> Delivery | None:
+    """As DeliveryStore.delivery."""
+    mine = (webhook_deliveries.c.delivery_id == delivery_id, webhook_deliveries.c.tenant == tenant)
+    row = connection.execute(select(*DELIVERY_COLUMNS).where(*mine)).one_or_none()
+    return None if row is None else delivery_of(row)
+
+
+def read_deliveries(connection: Connection, where: DeliveryFilter) -> Sequence[Delivery]:
+    """As DeliveryStore.deliveries."""
+    table = webhook_deliveries.c
+    found = select(*BRIEF_DELIVERY_COLUMNS).where(table.tenant == where.tenant)
+    if where.source is not None:
+        found = found.where(table.source == where.source)
+    if where.status is not None:
+        found = found.where(table.status == where.status.value)
+    found = found.order_by(table.received_at.desc(), table.delivery_id.desc()).limit(where.limit)
+    return [delivery_of(row) for row in connection.execute(found)]
+
+
+def read_callback(connection: Connection, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
+    """As CallbackStore.callback."""
+    mine = (callbacks.c.callback_id == callback_id, callbacks.c.tenant == tenant)
+    row = connection.execute(select(*CALLBACK_COLUMNS).where(*mine)).one_or_none()
+    return None if row is None else callback_of(row)
+
+
+def read_callbacks(connection: Connection, where: CallbackFilter) -> Sequence[Callback]:
+    """As CallbackStore.callbacks."""
+    found = select(*CALLBACK_COLUMNS).where(callbacks.c.tenant == where.tenant)
+    if where.agent is not None:
+        found = found.where(callbacks.c.agent == agent_key(where.agent))
+    if where.run_id is not None:
+        found = found.where(callbacks.c.run_id == where.run_id)
+    if where.status is not None:
+        found = found.where(callbacks.c.status == where.status.value)
+    found = found.order_by(callbacks.c.created_at.desc(), callbacks.c.callback_id.desc()).limit(where.limit)
+    return [callback_of(row) for row in connection.execute(found)]
+
+
+def read_due_callbacks(connection: Connection, now: datetime, limit: int) -> Sequence[Callback]:
+    """As CallbackStore.due_callbacks."""
+    found = (
+        select(*CALLBACK_COLUMNS)
+        .where(pending_callback, callbacks.c.next_try_at <= to_micros(now))
+        .order_by(callbacks.c.next_try_at)
+        .limit(limit)
+    )
+    return [callback_of(row) for row in connection.execute(found)]
 
 
 def read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[ChainedRecord]:

@@ -98,6 +98,8 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
     give_back(store, run)
     run.status, run.finished_at, run.result = command.result.status, to_micros(command.at), dump(command.result)
     store.changed_run(run)
+    store.call_back(run, filter(None, (command.callback_url,)), run.finished_at)
+    store.run_over(run, run.finished_at)
     agent.running = None
     agent.state = dump(command.state)
     store.changed_agent(agent)

@@ -203,6 +203,51 @@ approvals = Table(
     Index("approvals_by_status", "tenant", "status", "requested_at"),
 )
 
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("delivery_id", NAME, primary_key=True),
+    Column("tenant", NAME, nullable=False),
+    Column("source", NAME, nullable=False),
+    Column("receipt", NAME, nullable=False),
+    Column("received_at", BigInteger, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("agent", NAME),
+    Column("run_id", NAME),
+    Column("headers", Text, nullable=False),
+    Column("whole", Boolean, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("webhook_deliveries_by_tenant", "tenant", "received_at"),
+    Index("webhook_deliveries_by_source", "tenant", "source", "received_at"),
+    Index("webhook_deliveries_by_status", "tenant", "status", "received_at"),
+)
+
+callbacks = Table(
+    "callbacks",
+    metadata,
+    Column("callback_id", NAME, primary_key=True),
+    Column("tenant", NAME, nullable=False),
+    Column("agent", NAME, nullable=False),
+    Column("run_id", NAME, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("next_try_at", BigInteger),
+    Column("tried_at", BigInteger),
+    Column("problem", Text, nullable=False),
+    Column("delivered_at", BigInteger),
+    Column("version", BigInteger, nullable=False),
+    Column("changed_by", NAME, nullable=False),
+    Index("callbacks_due", "next_try_at", sqlite_where=PENDING, postgresql_where=PENDING),
+    Index("callbacks_by_run", "run_id"),
+    Index("callbacks_by_agent", "agent", "created_at"),
+    Index("callbacks_by_tenant", "tenant", "created_at"),
+    Index("callbacks_by_status", "tenant", "status", "created_at"),
+)
+"""What is to be told of runs that are, or will be, over: the outbox."""
+
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
@@ -257,3 +302,5 @@ active_schedule = schedules.c.status == literal_column("'active'")
 """Spelt as in the index schedules_due, which serves it."""
 open_schedule = schedules.c.status.in_([literal_column("'active'"), literal_column("'paused'")])
 """Spelt as in the index schedules_open, which serves it."""
+pending_callback = callbacks.c.status == literal_column("'pending'")
+"""Spelt as in the index callbacks_due, which serves it."""

@@ -15,19 +15,23 @@ from owlclaw_ray.adapters.store.databases import Database
 from owlclaw_ray.adapters.store.failures import FAILURES, Failure, explain, failure_of
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
+from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
-from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ids import ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
+    CallbackFilter,
     ChainBreak,
     Command,
+    DeliveryFilter,
     LedgerChain,
     LedgerFilter,
     Outcome,
@@ -179,6 +183,26 @@ class SqlStore:
     async def expired_approvals(self, now: datetime, limit: int = 500) -> Sequence[Approval]:
         """As ApprovalStore.expired_approvals."""
         return await self._read(reading.read_expired_approvals, now, limit)
+
+    async def delivery(self, tenant: TenantId, delivery_id: DeliveryId) -> Delivery | None:
+        """As DeliveryStore.delivery."""
+        return await self._read(reading.read_delivery, tenant, delivery_id)
+
+    async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
+        """As DeliveryStore.deliveries."""
+        return await self._read(reading.read_deliveries, where)
+
+    async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
+        """As CallbackStore.callback."""
+        return await self._read(reading.read_callback, tenant, callback_id)
+
+    async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
+        """As CallbackStore.callbacks."""
+        return await self._read(reading.read_callbacks, where)
+
+    async def due_callbacks(self, now: datetime, limit: int = 500) -> Sequence[Callback]:
+        """As CallbackStore.due_callbacks."""
+        return await self._read(reading.read_due_callbacks, now, limit)
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """As LedgerStore.ledger."""

@@ -96,6 +96,7 @@ def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | 
         store.mergeable[agent.agent, key] = run
     store.note(run, EntryKind.RUN_QUEUED, at, {"trigger": trigger.kind.value, "focus": trigger.focus})
     _keep_key(store, run, command)
+    store.call_back(run, command.callback_urls, at)
     if command.busy is BusyPolicy.INTERRUPT:
         _interrupt(store, agent, run, command)
     return _accepted(store, run, command)
@@ -126,6 +127,7 @@ def _merge(store: WorkingSet, run: RunRow, command: SubmitRun) -> RunAccepted:
     expires_at = to_micros(command.at + _MERGED_FOR)
     store.know_key(trigger_key(command.run_id), KeyRow("", run.run_id, expires_at, run.seq, run.agent))
     _keep_key(store, run, command)
+    store.call_back(run, command.callback_urls, to_micros(command.at))
     return RunAccepted(RunId(run.run_id), run.seq, command.agent, merged=True)
 
 

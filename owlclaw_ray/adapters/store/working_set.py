@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -27,12 +27,14 @@ from owlclaw_ray.adapters.store.codec import (
 )
 from owlclaw_ray.adapters.store.queue_order import priority_of
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
+from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import RunId
 
 WAITED = 0
@@ -200,6 +202,12 @@ class Changes:
     new_approvals: dict[str, Approval] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
     tasks: dict[str, PutRow] = field(default_factory=dict)
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
+    new_callbacks: dict[str, Callback] = field(default_factory=dict)
+    """Those that are there already stay as they are."""
+    callbacks: dict[str, Callback] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    """Runs that are over, with the time: what waited to be told of them is to be sent."""
 
 
 @dataclass(slots=True)
@@ -219,6 +227,10 @@ class WorkingSet:
     approvals: dict[str, Approval] = field(default_factory=dict)
     """Those that commands name, and all pending ones of runs that wait."""
     tasks: dict[str, PutRow] = field(default_factory=dict)
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
+    """Those that commands name, without their bodies."""
+    callbacks: dict[str, Callback] = field(default_factory=dict)
+    """Those that commands name."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
     accounts: dict[str, AccountRow] = field(default_factory=dict)
@@ -333,6 +345,35 @@ class WorkingSet:
     def put_task(self, row: PutRow) -> None:
         """Store a task, new or changed."""
         self.tasks[row.task.task_id] = self.changes.tasks[row.task.task_id] = row
+
+    def put_delivery(self, delivery: Delivery) -> None:
+        """Store a delivery, in the place of one of the same id."""
+        self.deliveries[delivery.delivery_id] = self.changes.deliveries[delivery.delivery_id] = delivery
+
+    def call_back(self, run: RunRow, urls: Iterable[str], at: int) -> None:
+        """See to it that these addresses are told of the run's end."""
+        for url in urls:
+            callback_id = callback_id_of(run.run_id, url)
+            if callback_id not in self.callbacks:
+                callback = Callback(callback_id, agent_of(run.agent), RunId(run.run_id), url, from_micros(at))
+                self.callbacks[callback_id] = self.changes.new_callbacks[callback_id] = callback
+
+    def run_over(self, run: RunRow, at: int) -> None:
+        """Note that what is to be told of the run can be sent."""
+        self.changes.ended[run.run_id] = at
+        waiting = [each for each in self.callbacks.values() if each.run_id == run.run_id]
+        for each in waiting:
+            if each.status is CallbackStatus.WAITING:
+                due = replace(
+                    each, status=CallbackStatus.PENDING, next_try_at=from_micros(at), version=each.version + 1
+                )
+                self.callbacks[each.callback_id] = due
+                if each.callback_id in self.changes.new_callbacks:
+                    self.changes.new_callbacks[each.callback_id] = due
+
+    def change_callback(self, callback: Callback) -> None:
+        """Put this in the place of a callback."""
+        self.callbacks[callback.callback_id] = self.changes.callbacks[callback.callback_id] = callback
 
     def add_approval(self, approval: Approval) -> None:
         """Store a new pending approval."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, literal_column, select, update
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from sqlalchemy.sql.schema import Table
 
@@ -21,6 +21,7 @@ from owlclaw_ray.adapters.store.schema import (
     blobs,
     budget_reservations,
     budgets,
+    callbacks,
     idempotency_keys,
     journal,
     ledger,
@@ -30,8 +31,10 @@ from owlclaw_ray.adapters.store.schema import (
     schedules,
     tasks,
     ticks,
+    webhook_deliveries,
 )
 from owlclaw_ray.adapters.store.task_rows import TASK_COLUMNS, task_row
+from owlclaw_ray.adapters.store.webhook_rows import CALLBACK_COLUMNS, DELIVERY_COLUMNS, callback_row, delivery_row
 from owlclaw_ray.adapters.store.working_set import Changes, RunRow
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
@@ -162,6 +165,23 @@ class Writer:
         self._tasks = replacing(tasks, [column.name for column in TASK_COLUMNS])
         self._new_approvals = inserting(approvals, [column.name for column in APPROVAL_COLUMNS])
         self._approvals = updating(approvals, ("status", "decision", "decided_at"), "approval_id")
+        self._deliveries = replacing(webhook_deliveries, [column.name for column in DELIVERY_COLUMNS])
+        self._new_callbacks = RowsStatement(
+            dialect.insert(callbacks).on_conflict_do_nothing(),
+            [column.name for column in CALLBACK_COLUMNS],
+            engine_dialect,
+        )
+        self._callbacks = replacing(callbacks, [column.name for column in CALLBACK_COLUMNS])
+        self._due_callbacks = RowsStatement(
+            update(callbacks)
+            .values(status=literal_column("'pending'"), version=callbacks.c.version + literal_column("1"))
+            .values(next_try_at=bindparam("at", type_=callbacks.c.next_try_at.type))
+            .where(
+                callbacks.c.run_id == bindparam("key", type_=NAME), callbacks.c.status == literal_column("'waiting'")
+            ),
+            ("at", "key"),
+            engine_dialect,
+        )
         self._read_heads = dialect.locking(
             select(ledger_heads)
             .where(dialect.among(ledger_heads.c.tenant, "tenants"), ledger_heads.c.writer == name)
@@ -198,6 +218,7 @@ class Writer:
         self._write_schedules(connection, changes)
         self._write_approvals(connection, changes)
         self._write_tasks(connection, changes)
+        self._write_webhooks(connection, changes)
         if changes.accounts:
             self._write_budgets(connection, changes)
 
@@ -244,6 +265,12 @@ class Writer:
 
     def _write_tasks(self, connection: Connection, changes: Changes) -> None:
         self._tasks.run(connection, [task_row(changes.tasks[task_id]) for task_id in sorted(changes.tasks)])
+
+    def _write_webhooks(self, connection: Connection, changes: Changes) -> None:
+        self._deliveries.run(connection, [delivery_row(each) for _, each in sorted(changes.deliveries.items())])
+        self._new_callbacks.run(connection, [callback_row(each) for each in changes.new_callbacks.values()])
+        self._due_callbacks.run(connection, [(at, run_id) for run_id, at in sorted(changes.ended.items())])
+        self._callbacks.run(connection, [callback_row(each) for _, each in sorted(changes.callbacks.items())])
 
     def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
         tenants = {record.tenant for record in records}

@@ -16,12 +16,14 @@ from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalRequest, Decision
+from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.task import Step, Task
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import ApprovalId, RunId, ToolCallId
 from owlclaw_ray.ports.store import (
     ActivateAgent,
@@ -35,6 +37,7 @@ from owlclaw_ray.ports.store import (
     BudgetClaim,
     CancelRun,
     CancelSchedule,
+    ChangeCallback,
     ClaimRun,
     CreateSchedule,
     DecideApproval,
@@ -44,6 +47,7 @@ from owlclaw_ray.ports.store import (
     IdempotencyClaim,
     PauseSchedule,
     PutTask,
+    ReceiveDelivery,
     ReleaseAgent,
     ReserveBudget,
     ResumeSchedule,
@@ -89,6 +93,7 @@ admissions = st.fixed_dictionaries(
         "priority": st.sampled_from([0, 0, 5, -5]),
         "deadline": st.one_of(st.none(), times),
         "queue_limit": st.sampled_from([None, None, 1, 2, 3]),
+        "callback_urls": st.sampled_from([(), (), ("https://a",), ("https://a", "https://b")]),
     }
 )
 states = st.builds(AgentState, recent_outcomes=st.tuples(texts), runs=st.integers(0, 9))
@@ -147,6 +152,7 @@ def finishes(draw):
         draw(record_lists()),
         draw(blobs),
         claim_next=draw(st.booleans()),
+        callback_url=draw(st.sampled_from(["", "https://b"])),
     )
 
 
@@ -237,6 +243,25 @@ def firings(draw):
     return FireSchedule(schedule_id, due, (tick,), following, run, draw(st.sampled_from(OverlapPolicy)))
 
 
+@st.composite
+def receptions(draw):
+    run = draw(st.one_of(st.none(), submits()))
+    status = draw(st.sampled_from(DeliveryStatus)) if run is None else DeliveryStatus.TRIGGERED
+    receipt = draw(st.sampled_from(["a", "b"]))
+    agent = AGENTS[0] if run is None else run.agent
+    delivery_id = f"whd_{draw(st.integers(0, 2))}"
+    return ReceiveDelivery(Delivery(delivery_id, agent.tenant, "shop", receipt, START, status, draw(texts), agent), run)
+
+
+@st.composite
+def callback_changes(draw):
+    run_id, agent = draw(runs())
+    url = draw(st.sampled_from(["https://a", "https://b"]))
+    status, version = draw(st.sampled_from(CallbackStatus)), draw(st.integers(2, 3))
+    callback = Callback(callback_id_of(run_id, url), agent, run_id, url, START, status, 1, draw(times), version=version)
+    return ChangeCallback(callback)
+
+
 amounts = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 4), min_size=1)
 
 
@@ -274,6 +299,8 @@ commands = st.one_of(
     runs_awaited(),
     runs_ended(),
     tasks(),
+    receptions(),
+    callback_changes(),
     st.builds(ReleaseAgent, agent=agents, epoch=epochs, state=states, at=times),
     st.builds(
         CancelRun, tenant=agents.map(lambda agent: agent.tenant), run_id=runs().map(lambda run: run[0]), at=times

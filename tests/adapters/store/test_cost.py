@@ -10,21 +10,26 @@ from sqlalchemy import event
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import ApprovalStatus
+from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, ScheduleFilter
 from owlclaw_ray.domain.trigger import BusyPolicy
-from owlclaw_ray.ids import ApprovalId, RunId, ScheduleId
+from owlclaw_ray.domain.webhook import DeliveryStatus
+from owlclaw_ray.ids import ApprovalId, DeliveryId, RunId, ScheduleId
 from owlclaw_ray.ports.store import (
     AppendJournal,
     AppendLedger,
     ApprovalFilter,
     AwaitRuns,
+    CallbackFilter,
     CancelRun,
     CancelSchedule,
+    ChangeCallback,
     ClaimRun,
     CreateSchedule,
+    DeliveryFilter,
     ExpireApproval,
     LedgerFilter,
     LedgerPlace,
@@ -41,6 +46,7 @@ from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, e
 from owlclaw_ray.testing.store_family_contract import TASK
 from owlclaw_ray.testing.store_ledger_contract import record
 from owlclaw_ray.testing.store_schedule_contract import DUE, backfilling, firing, schedule
+from owlclaw_ray.testing.store_webhook_contract import receiving, telling
 
 
 @pytest.fixture
@@ -194,6 +200,26 @@ async def test_approvals_are_asked_decided_and_read_without_reading_whole_tables
     assert {"approvals_pending", "approvals_by_status"} <= {
         word for detail, _ in plans for word in detail.split() if word.startswith("approvals_")
     }
+
+
+async def test_webhooks_are_written_and_read_without_reading_whole_tables(sqlite_store):
+    with statements_of(sqlite_store) as seen:
+        for command in (receiving(), receiving(), telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)):
+            await sqlite_store.apply([command])
+        (due,) = await sqlite_store.due_callbacks(NOW)
+        await sqlite_store.apply([ChangeCallback(replace(due, version=3))])
+        await sqlite_store.delivery(AGENT.tenant, DeliveryId("whd_1"))
+        await sqlite_store.callback(AGENT.tenant, due.callback_id)
+        for where in ({}, {"source": "shop"}, {"status": DeliveryStatus.REFUSED}):
+            await sqlite_store.deliveries(DeliveryFilter(AGENT.tenant, **where))
+        for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": CallbackStatus.DEAD}):
+            await sqlite_store.callbacks(CallbackFilter(AGENT.tenant, **where))
+
+    plans = await plans_of(sqlite_store, seen)
+
+    assert whole_tables(plans) == []
+    used = {word for detail, _ in plans for word in detail.split()}
+    assert {"callbacks_due", "callbacks_by_run", "callbacks_by_status", "webhook_deliveries_by_source"} <= used
 
 
 async def test_families_and_tasks_are_written_and_read_without_reading_whole_tables(sqlite_store):

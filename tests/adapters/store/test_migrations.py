@@ -40,6 +40,7 @@ async def test_the_migrations_lead_to_the_schema(store):
     assert await store._database.read(differences) == []
     assert await store._database.read(partial_indexes) == {
         "approvals_pending",
+        "callbacks_due",
         "runs_active",
         "runs_awaiting",
         "runs_mergeable",

@@ -21,7 +21,10 @@ from owlclaw_ray.ports.store import (
     AppendLedger,
     ApprovalClosed,
     ApprovalSettled,
+    CallbackFilter,
+    CallbackStored,
     CancelRun,
+    ChangeCallback,
     ClaimRun,
     CreateSchedule,
     NothingQueued,
@@ -37,6 +40,7 @@ from owlclaw_ray.testing.store_approval_contract import ALLOW, DENY, deciding, r
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, one, submission
 from owlclaw_ray.testing.store_ledger_contract import record
 from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
+from owlclaw_ray.testing.store_webhook_contract import receiving, telling
 
 pytestmark = pytest.mark.postgres
 AGENTS = [AgentRef.parse(f"trader:{number}") for number in range(20)]
@@ -208,3 +212,24 @@ async def test_a_decision_races_with_a_cancellation_and_the_run_goes_on_either_w
     assert isinstance(claimed, RunClaimed)
     assert claimed.run.cancel_requested
     assert not await keepers[0].verify_ledger(AGENT.tenant)
+
+
+async def test_racing_receptions_of_one_delivery_trigger_once(keepers):
+    commands = [receiving(receipt=str(at), run=submission(f"run_{at}", AGENTS[at])) for at in range(8)]
+
+    outcomes = await asyncio.gather(*(one(keepers[at % 2], each) for at, each in enumerate(commands)))
+
+    assert Counter(each.duplicate for each in outcomes) == {False: 1, True: 7}
+    assert len(await keepers[0].runs(RunFilter(AGENT.tenant))) == 1
+
+
+async def test_racing_changes_of_one_callback_are_made_one_after_another(keepers):
+    await keepers[0].apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
+    (due,) = await keepers[0].due_callbacks(NOW)
+    changes = [replace(due, attempts=1, version=due.version + 1, changed_by=f"snd_{at}") for at in range(8)]
+
+    outcomes = await asyncio.gather(*(one(keepers[at % 2], ChangeCallback(each)) for at, each in enumerate(changes)))
+
+    assert sum(isinstance(each, CallbackStored) for each in outcomes) == 1
+    (stored,) = await keepers[1].callbacks(CallbackFilter(AGENT.tenant))
+    assert outcomes[changes.index(stored)] == CallbackStored()

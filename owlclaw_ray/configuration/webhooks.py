@@ -1,0 +1,280 @@
+"""The section `webhooks` of owlclaw.yaml: who may send webhooks, and how callbacks are sent (S5, H2)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from owlclaw_ray.configuration.limits import Count, Seconds
+from owlclaw_ray.configuration.placeholders import PLACEHOLDER, filled, names_in
+from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY, Admission, BusyPolicy
+from owlclaw_ray.domain.webhook import (
+    PLACE,
+    SIGNED_PART,
+    BodyForm,
+    SecretForm,
+    SignatureForm,
+    WebhookSource,
+)
+from owlclaw_ray.domain.webhook import Mapping as WebhookMapping
+from owlclaw_ray.errors import ConfigurationError, Problem
+
+SHORTEST_KEY = 24
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_HEADER = re.compile(r"[A-Za-z0-9_-]+")
+_BRACES = re.compile(r"\{[A-Za-z_][^{}]*\}")
+_HOW_TO_MAKE = "make one with: openssl rand -base64 32"
+
+
+def _secret(value: object) -> object:
+    if not isinstance(value, str) or not PLACEHOLDER.fullmatch(value):
+        raise ValueError("must be ${NAME}, the variable that holds the secret: a file is no place for it")
+    return value
+
+
+def _template(text: str) -> str:
+    wrong = [found[0] for found in _BRACES.finditer(text) if not PLACE.fullmatch(found[0])]
+    if wrong:
+        raise ValueError(f"has {wrong[0]}: write {{body}}, {{body.path.to.it}} or {{header.Name}}")
+    return text
+
+
+Secret: TypeAlias = Annotated[str, BeforeValidator(_secret)]
+_NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SignatureFile(_Section):
+    """How a source signs."""
+
+    header: str = SignatureForm().header
+    algorithm: Literal["sha256", "sha384", "sha512"] = "sha256"
+    encoding: Literal["hex", "base64"] = "hex"
+    prefix: str = ""
+    digest_key: str = ""
+    timestamp_key: str = ""
+    timestamp_header: str = ""
+    signed: str = SignatureForm().signed
+    tolerance_seconds: Seconds = SignatureForm().tolerance
+
+    @field_validator("header", "timestamp_header")
+    @classmethod
+    def _is_header(cls, name: str) -> str:
+        if name and not _HEADER.fullmatch(name):
+            raise ValueError(f"is {name!r}, which is no name of a header")
+        return name
+
+    @field_validator("signed")
+    @classmethod
+    def _covers_body(cls, signed: str) -> str:
+        wrong = [found[0] for found in _BRACES.finditer(signed) if not SIGNED_PART.fullmatch(found[0])]
+        if wrong:
+            raise ValueError(f"has {wrong[0]}: write {{body}}, {{timestamp}} or {{header.Name}}")
+        if "{body}" not in signed:
+            raise ValueError("does not have {body} in it: anybody could put another body under a signature")
+        return signed
+
+    @model_validator(mode="after")
+    def _time_is_signed(self) -> Self:
+        if self.timestamp_key and self.timestamp_header:
+            raise ValueError("has timestamp_key and timestamp_header: the time comes from one of them")
+        if self.timestamp_key and not self.digest_key:
+            raise ValueError("has timestamp_key without digest_key: both are keys of the pairs in the header")
+        if ("{timestamp}" in self.signed) != bool(self.timestamp_key or self.timestamp_header):
+            raise ValueError("has a time that is not in `signed`, or {timestamp} in it and no place that it comes from")
+        return self
+
+    def form(self) -> SignatureForm:
+        """Return it as the domain says it."""
+        fields = self.model_dump(exclude={"tolerance_seconds"})
+        return SignatureForm(**fields, tolerance=self.tolerance_seconds)
+
+
+class SourceFile(_Section):
+    """Somebody who may send webhooks, and what they become."""
+
+    secret: Secret
+    previous_secret: Secret | None = None
+    """Also good, while the source changes over to `secret`."""
+    secret_encoding: Literal["text", "base64"] = "text"  # noqa: S105 - the name of a form
+    signature: SignatureFile = Field(default_factory=SignatureFile)
+    body: Literal["json", "form", "text"] = "json"
+    agent: _NonEmpty
+    payload: JsonValue = "{body}"
+    focus: str = ""
+    when: dict[_NonEmpty, tuple[str, ...]] = Field(default_factory=dict)
+    dedupe: str = ""
+    busy: BusyPolicy = BusyPolicy.ENQUEUE
+    priority: Annotated[int, Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)] = 0
+    deadline_seconds: Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)] | None = None
+    callback_url: str = ""
+
+    @field_validator("agent", "focus", "dedupe")
+    @classmethod
+    def _is_template(cls, text: str) -> str:
+        return _template(text)
+
+    @field_validator("payload")
+    @classmethod
+    def _are_templates(cls, payload: JsonValue) -> JsonValue:
+        for text in _texts(payload):
+            _template(text)
+        return payload
+
+    @field_validator("when")
+    @classmethod
+    def _are_conditions(cls, when: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for template in when:
+            if not PLACE.search(_template(template)):
+                raise ValueError(
+                    f"has {template!r}, which is always the same: write what to look at, such as {{body.type}}"
+                )
+        return when
+
+    def source(self, name: str) -> WebhookSource:
+        """Return it as the domain says it, with placeholders for secrets."""
+        mapping = WebhookMapping(
+            agent=self.agent,
+            payload=self.payload,
+            focus=self.focus,
+            when=tuple(self.when.items()),
+            dedupe=self.dedupe,
+            admission=Admission(self.busy, self.priority, self.deadline_seconds, self.callback_url),
+        )
+        secrets = tuple(filter(None, (self.secret, self.previous_secret)))
+        form, body = SecretForm(self.secret_encoding), BodyForm(self.body)
+        return WebhookSource(name, secrets, mapping, self.signature.form(), form, body)
+
+
+class CallbackSettings(_Section):
+    """What is told of runs' ends."""
+
+    secret: Secret | None = None
+    """Without one there are no callbacks."""
+    previous_secret: Secret | None = None
+    """Callbacks are signed with it too, while receivers change over to `secret`."""
+    attempts: Count = 10
+    backoff_seconds: Seconds = 10.0
+    """The longest wait before the second attempt; it doubles, with jitter, up to the next setting."""
+    backoff_limit_seconds: Seconds = 3_600.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=30)] = 10.0
+    allowed_networks: tuple[str, ...] = ()
+    """Beside public addresses, in the form 10.1.0.0/16."""
+
+    @field_validator("allowed_networks")
+    @classmethod
+    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for each in networks:
+            try:
+                ipaddress.ip_network(each)
+            except ValueError as error:
+                raise ValueError(f"has {each!r}, which is no network: {error}") from None
+        return networks
+
+    @model_validator(mode="after")
+    def _secret_before_previous(self) -> Self:
+        if self.secret is None and self.previous_secret is not None:
+            raise ValueError("has previous_secret without secret")
+        return self
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The placeholders of the secrets."""
+        return tuple(filter(None, (self.secret, self.previous_secret)))
+
+
+class WebhookSettings(_Section):
+    """Webhooks in and out."""
+
+    sources: dict[str, SourceFile] = Field(default_factory=dict)
+    """By the last part of their path: /v1/webhooks/<name>."""
+    callbacks: CallbackSettings = Field(default_factory=CallbackSettings)
+
+    @field_validator("sources")
+    @classmethod
+    def _names(cls, sources: dict[str, SourceFile]) -> dict[str, SourceFile]:
+        for name in sources:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"has {name!r}: a source's name has at most 32 small letters, digits, '-' and '_'")
+        return sources
+
+    @model_validator(mode="after")
+    def _callbacks_are_signed(self) -> Self:
+        for name, source in self.sources.items():
+            if source.callback_url and self.callbacks.secret is None:
+                raise ValueError(f"has a callback_url in sources.{name} and no callbacks.secret to sign with")
+        return self
+
+    def variables(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the variables that hold secrets, each with the place below this section that names it."""
+        for name, source in self.sources.items():
+            yield from ((("sources", name, *path), variable) for path, variable in _secrets_of(source))
+        yield from ((("callbacks", *path), variable) for path, variable in _secrets_of(self.callbacks))
+
+
+def filled_sources(sources: Iterable[WebhookSource], environ: Mapping[str, str]) -> tuple[WebhookSource, ...]:
+    """Return the sources with the secrets themselves; raises ConfigurationError for what is not set or not of its form."""
+    return tuple(_filled_source(each, environ) for each in sources)
+
+
+def filled_keys(secrets: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secrets of callbacks themselves; raises ConfigurationError for what is not set, no base64 or too short."""
+    place = "webhooks.callbacks"
+    found = _filled(secrets, environ, place)
+    for secret, name in zip(found, secrets, strict=True):
+        if len(_decoded(secret) or b"") < SHORTEST_KEY:
+            what = f"{name} must be at least {SHORTEST_KEY} bytes in base64, with or without whsec_ before them"
+            raise ConfigurationError([Problem(place, what, _HOW_TO_MAKE)])
+    return found
+
+
+def _filled_source(source: WebhookSource, environ: Mapping[str, str]) -> WebhookSource:
+    place = f"webhooks.sources.{source.name}"
+    secrets = _filled(source.secrets, environ, place)
+    for secret, name in zip(secrets, source.secrets, strict=True):
+        if not secret or (source.secret_form is SecretForm.BASE64 and not _decoded(secret)):
+            raise ConfigurationError([Problem(place, f"{name} is empty, or not of the form that secret_encoding says")])
+    return replace(source, secrets=secrets)
+
+
+def _filled(secrets: Sequence[str], environ: Mapping[str, str], place: str) -> tuple[str, ...]:
+    try:
+        return tuple(filled(each, environ) for each in secrets)
+    except KeyError as error:
+        what = f"the variable {error.args[0]} is not set"
+        raise ConfigurationError([Problem(place, what, "set it where the runtime is started")]) from None
+
+
+def _decoded(secret: str) -> bytes | None:
+    try:
+        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _secrets_of(section: SourceFile | CallbackSettings) -> Iterator[tuple[tuple[str], str]]:
+    for key in ("secret", "previous_secret"):
+        yield from (((key,), variable) for variable in names_in(getattr(section, key) or ""))
+
+
+def _texts(template: JsonValue) -> Iterator[str]:
+    match template:
+        case str():
+            yield template
+        case list():
+            for each in template:
+                yield from _texts(each)
+        case dict():
+            for each in template.values():
+                yield from _texts(each)

@@ -1,0 +1,106 @@
+"""Callbacks: what is told of a run's end to an address on the web, by a signed webhook (H2)."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.pickling import fast_pickle
+from owlclaw_ray.ids import CallbackId, RunId, derived_id
+
+MAX_URL = 2_000
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class CallbackStatus(Enum):
+    """Where a callback stands."""
+
+    WAITING = "waiting"
+    """Its run is not over."""
+    PENDING = "pending"
+    """It is to be sent, perhaps again."""
+    DELIVERED = "delivered"
+    """The receiver answered with a success."""
+    DEAD = "dead"
+    """It was tried as often as it may be, or the receiver wants no more. Somebody may have it sent again."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """What is to be told to one address of the end of one run."""
+
+    callback_id: CallbackId
+    """Derived from run and address: each address is told once of a run, whoever named it."""
+    agent: AgentRef
+    run_id: RunId
+    url: str
+    created_at: datetime
+    status: CallbackStatus = CallbackStatus.WAITING
+    attempts: int = 0
+    """Of sending it, since it was last made pending."""
+    next_try_at: datetime | None = None
+    """When it is sent (again), while it is pending. While it is under way: when it counts as lost."""
+    tried_at: datetime | None = None
+    problem: str = ""
+    """Why the last attempt failed."""
+    delivered_at: datetime | None = None
+    version: int = 1
+    """How often it changed."""
+    changed_by: str = ""
+    """An id of whoever changed it last: two who change it at once do not take each other's change for their own."""
+
+
+def callback_id_of(run_id: str, url: str) -> CallbackId:
+    """Return the id of the callback that tells this address of this run."""
+    return CallbackId(derived_id("cb", run_id, url))
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackRules:
+    """Where callbacks may go: to addresses that everybody on the internet can reach, and to these networks."""
+
+    allowed_networks: tuple[str, ...] = ()
+
+    def problem(self, url: str) -> str:
+        """Return why no callback can go to the address, as far as the address alone says it, or nothing."""
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname or "", parts.port
+        except ValueError as error:
+            return f"is no URL: {error}"
+        if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+            return f"must be up to {MAX_URL:,} visible ASCII characters"
+        if parts.scheme not in {"http", "https"} or not host:
+            return "must begin with https:// or http:// and name a host"
+        if parts.username is not None or parts.password is not None:
+            return "must have no user and no password"
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return self.refusal("127.0.0.1") if host == "localhost" or host.endswith(".localhost") else ""
+        return self.refusal(str(address))
+
+    def refusal(self, address: str) -> str:
+        """Return why nothing is sent to an IP address, or nothing."""
+        ip = _meant(ipaddress.ip_address(address.partition("%")[0]))
+        if any(ip in ipaddress.ip_network(network) for network in self.allowed_networks):
+            return ""
+        if ip.is_global and not ip.is_multicast:
+            return ""
+        return f"leads to {ip}, which is not a public address (webhooks.callbacks.allowed_networks allows networks)"
+
+
+def _meant(address: IpAddress) -> IpAddress:
+    """Return the IPv4 address that an IPv6 address leads to, if it does."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address

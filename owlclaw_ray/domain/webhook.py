@@ -1,0 +1,140 @@
+"""Webhooks that come in: who may send them, how they are signed, what becomes of each delivery (S5)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.pickling import fast_pickle
+from owlclaw_ray.domain.trigger import ENQUEUED, Admission
+from owlclaw_ray.ids import DeliveryId, RunId, TenantId
+
+PLACE = re.compile(r"\{(body|header)((?:\.[^{}.\s]+)*)\}")
+"""What a mapping's texts may have in them: `{body}`, `{body.path.to.0.something}`, `{header.Name}`."""
+SIGNED_PART = re.compile(r"\{(body|timestamp|header\.[A-Za-z0-9_-]+)\}")
+"""What the text that says what is signed may have in it."""
+
+
+class BodyForm(Enum):
+    """What a source's bodies are."""
+
+    JSON = "json"
+    FORM = "form"
+    """Fields of an HTML form: an object of texts, of several values the first."""
+    TEXT = "text"
+
+
+class SecretForm(Enum):
+    """How a secret is written down."""
+
+    TEXT = "text"
+    BASE64 = "base64"
+    """Its bytes, as Standard Webhooks has them: with or without `whsec_` before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureForm:
+    """How a source signs, in words that cover GitHub's, Stripe's, Slack's and Standard Webhooks' ways."""
+
+    header: str = "X-Signature-256"
+    """Where the digests are: one, or several with blanks between them; or, with `digest_key`, pairs `key=value` with commas."""
+    algorithm: str = "sha256"
+    """A name that hashlib knows."""
+    encoding: str = "hex"
+    """`hex` or `base64`."""
+    prefix: str = ""
+    """What stands before each digest; digests without it do not count."""
+    digest_key: str = ""
+    """The key of the pairs that hold a digest."""
+    timestamp_key: str = ""
+    """The key of the pair that holds the time."""
+    timestamp_header: str = ""
+    """The header that holds the time, if it is not in a pair. Without any time there is no replay window."""
+    signed: str = "{body}"
+    """What is signed: `{body}`, `{timestamp}` and `{header.Name}` stand for what they name."""
+    tolerance: float = 300.0
+    """How many seconds the time may differ from ours, in either direction."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether deliveries carry the time when they were signed."""
+        return bool(self.timestamp_key or self.timestamp_header)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """What a delivery becomes. Texts may have `{body.path}` and `{header.Name}` in them; see engine.webhook_mapping."""
+
+    agent: str
+    payload: JsonValue = "{body}"
+    focus: str = ""
+    when: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """What must hold for a delivery to matter: a template, and the texts that it may be."""
+    dedupe: str = ""
+    """A template of what is the same for repetitions of a delivery; empty: the signature, if it covers a time."""
+    admission: Admission = ENQUEUED
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSource:
+    """Somebody who may send webhooks."""
+
+    name: str
+    secrets: tuple[str, ...] = field(repr=False)
+    """Any of them may have signed, so that they can be changed without a gap. Until `filled`, with placeholders of variables."""
+    mapping: Mapping
+    signature: SignatureForm = field(default_factory=SignatureForm)
+    secret_form: SecretForm = SecretForm.TEXT
+    body: BodyForm = BodyForm.JSON
+
+
+class DeliveryStatus(Enum):
+    """What became of a delivery."""
+
+    TRIGGERED = "triggered"
+    """It queued a run, or joined one."""
+    IGNORED = "ignored"
+    """The source's `when` says that it does not matter."""
+    UNMAPPED = "unmapped"
+    """It was signed rightly, but no trigger can be made of it."""
+    REFUSED = "refused"
+    """It was not signed rightly, or its agent took no trigger."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the same delivery, come again, changes nothing."""
+        return self in {DeliveryStatus.TRIGGERED, DeliveryStatus.IGNORED}
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A webhook that came in."""
+
+    delivery_id: DeliveryId
+    """Derived from what makes it the same delivery when it comes again."""
+    tenant: TenantId
+    source: str
+    receipt: str
+    """The one time that it came: a repetition has another receipt and the same id."""
+    received_at: datetime
+    status: DeliveryStatus
+    reason: str = ""
+    """Why it has not triggered."""
+    agent: AgentRef | None = None
+    run_id: RunId | None = None
+    headers: JsonObject = field(default_factory=dict)
+    """Those that the mapping reads, by their names in small letters."""
+    body: str = ""
+    """Empty if it was not signed rightly: nobody vouches for it."""
+    whole: bool = False
+    """Whether the body is the one that came: signed rightly, and text."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it can be mapped again: it is whole, and has not triggered."""
+        return self.whole and not self.status.settled

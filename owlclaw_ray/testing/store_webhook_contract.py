@@ -1,0 +1,265 @@
+"""What every Store promises about webhooks that come in and callbacks that go out, as tests."""
+# ruff: noqa: D102 - the names of the tests are the contract
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import BusyPolicy
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
+from owlclaw_ray.ids import CallbackId, DeliveryId, RunId, TenantId
+from owlclaw_ray.ports.store import (
+    AgentBusy,
+    CallbackChanged,
+    CallbackFilter,
+    CallbackStored,
+    CancelRun,
+    ChangeCallback,
+    DeliveryFilter,
+    DeliveryStored,
+    QueueFull,
+    ReceiveDelivery,
+    RunAccepted,
+    RunFilter,
+    Store,
+    SubmitRun,
+)
+from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
+
+URL = "https://example.org/ended"
+LATER = NOW + timedelta(minutes=1)
+
+
+def delivery(name: str = "1", receipt: str = "a", status: DeliveryStatus = DeliveryStatus.TRIGGERED) -> Delivery:
+    """Return a delivery as it is before it is stored."""
+    body, headers = '{"价格": "nul \\u0000"}\x00', {"x-event": "order"}
+    agent = AGENT if status is DeliveryStatus.TRIGGERED else None
+    reason = "" if agent else "原因\x00"
+    delivery_id = DeliveryId(f"whd_{name}")
+    return Delivery(
+        delivery_id,
+        AGENT.tenant,
+        "shop",
+        f"rcp_{receipt}",
+        NOW,
+        status,
+        reason,
+        agent,
+        None,
+        headers,
+        body,
+        whole=True,
+    )
+
+
+def receiving(name: str = "1", receipt: str = "a", run: SubmitRun | None = None) -> ReceiveDelivery:
+    """Return the command that stores a delivery with its run."""
+    return ReceiveDelivery(delivery(name, receipt), run or submission(f"run_{name}_{receipt}"))
+
+
+def telling(run_id: str = "run_1", url: str = URL) -> SubmitRun:
+    """Return the submission of a run whose end somebody is told of."""
+    return replace(submission(run_id), callback_urls=(url,))
+
+
+async def callbacks_of(store: Store, run_id: str = "run_1") -> list[Callback]:
+    """Return what is to be told of a run, by address."""
+    found = await store.callbacks(CallbackFilter(AGENT.tenant, run_id=RunId(run_id)))
+    return sorted(found, key=lambda each: each.url)
+
+
+class DeliveryContract:
+    """Webhooks that came in."""
+
+    async def test_a_delivery_is_stored_with_its_run(self, store: Store) -> None:
+        outcome = await one(store, receiving())
+
+        assert isinstance(outcome, DeliveryStored)
+        expected = replace(delivery(), run_id=RunId("run_1_a"))
+        assert (outcome.delivery, outcome.duplicate) == (expected, False)
+        assert isinstance(outcome.submitted, RunAccepted)
+        assert await store.delivery(AGENT.tenant, DeliveryId("whd_1")) == expected
+        assert await store.delivery(TenantId("other"), DeliveryId("whd_1")) is None
+        run = await store.run(AGENT.tenant, RunId("run_1_a"))
+        assert run is not None
+        assert run.status is RunStatus.QUEUED
+
+    async def test_a_delivery_that_comes_again_queues_nothing(self, store: Store) -> None:
+        await one(store, receiving())
+
+        outcome = await one(store, receiving(receipt="b"))
+
+        assert isinstance(outcome, DeliveryStored)
+        assert (outcome.duplicate, outcome.submitted) == (True, None)
+        assert (outcome.delivery.run_id, outcome.delivery.receipt) == ("run_1_a", "rcp_a")
+        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+
+    async def test_of_the_same_delivery_twice_in_one_transaction_one_counts(self, store: Store) -> None:
+        first, second = await store.apply([receiving(), receiving(receipt="b")])
+
+        assert isinstance(first, DeliveryStored)
+        assert isinstance(second, DeliveryStored)
+        assert (first.duplicate, second.duplicate) == (False, True)
+        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+
+    async def test_the_command_applied_again_has_the_same_outcome(self, store: Store) -> None:
+        first = await one(store, receiving())
+        again = await one(store, receiving())
+
+        assert isinstance(first, DeliveryStored)
+        assert isinstance(again, DeliveryStored)
+        assert again == replace(first, delivery=replace(first.delivery, body=again.delivery.body))
+        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+
+    async def test_a_delivery_that_could_not_be_mapped_may_trigger_when_it_comes_again(self, store: Store) -> None:
+        await one(store, ReceiveDelivery(delivery(status=DeliveryStatus.UNMAPPED)))
+        unmapped = await store.delivery(AGENT.tenant, DeliveryId("whd_1"))
+
+        outcome = await one(store, receiving(receipt="b"))
+
+        assert unmapped == delivery(status=DeliveryStatus.UNMAPPED)
+        assert isinstance(outcome, DeliveryStored)
+        assert (outcome.duplicate, outcome.delivery.status) == (False, DeliveryStatus.TRIGGERED)
+        found = await store.delivery(AGENT.tenant, DeliveryId("whd_1"))
+        assert found is not None
+        assert (found.receipt, found.run_id, found.reason) == ("rcp_b", "run_1_b", "")
+
+    async def test_a_delivery_whose_run_is_refused_is_stored_as_refused(self, store: Store) -> None:
+        await one(store, submission("run_0"))
+        busy = receiving("1", run=replace(submission("run_1"), busy=BusyPolicy.REJECT))
+        full = receiving("2", run=replace(submission("run_2"), queue_limit=1))
+
+        outcomes = await store.apply([busy, full])
+
+        refused = [each.submitted for each in outcomes if isinstance(each, DeliveryStored)]
+        assert refused == [AgentBusy(RunId("run_0")), QueueFull(1)]
+        stored = await store.deliveries(DeliveryFilter(AGENT.tenant, status=DeliveryStatus.REFUSED))
+        assert sorted(each.reason for each in stored) == [
+            "1 runs of the agent are queued, and no more may be",
+            "the agent is busy with run run_0",
+        ]
+        assert {each.run_id for each in stored} == {None}
+
+    async def test_deliveries_are_listed_newest_first_without_their_bodies(self, store: Store) -> None:
+        await store.apply([receiving("1"), ReceiveDelivery(replace(delivery("2"), received_at=LATER, source="other"))])
+
+        async def found(**where: str) -> list[str]:
+            listed = await store.deliveries(DeliveryFilter(AGENT.tenant, **where))  # type: ignore[arg-type]
+            assert {each.body for each in listed} <= {""}
+            return [each.delivery_id for each in listed]
+
+        assert await found() == ["whd_2", "whd_1"]
+        assert await found(source="shop") == ["whd_1"]
+        assert len(await store.deliveries(DeliveryFilter(AGENT.tenant, limit=1))) == 1
+        assert await store.deliveries(DeliveryFilter(TenantId("other"))) == []
+
+
+class CallbackContract:
+    """What is to be told of runs' ends."""
+
+    async def test_a_callback_waits_for_the_end_of_its_run(self, store: Store) -> None:
+        await one(store, telling())
+
+        waiting = Callback(callback_id_of("run_1", URL), AGENT, RunId("run_1"), URL, NOW)
+        assert await callbacks_of(store) == [waiting]
+        assert await store.callback(AGENT.tenant, waiting.callback_id) == waiting
+        assert await store.callback(TenantId("other"), waiting.callback_id) is None
+        assert await store.due_callbacks(NOW + timedelta(days=9)) == []
+
+    async def test_the_end_of_a_run_makes_its_callbacks_due_in_the_same_commit(self, store: Store) -> None:
+        await store.apply([telling(), submission("run_2"), activation("act")])
+        await claimed(store)
+
+        await one(store, replace(ending("run_1"), callback_url="https://example.org/all"))
+
+        found = await callbacks_of(store)
+        assert [each.url for each in found] == ["https://example.org/all", URL]
+        assert {(each.status, each.next_try_at) for each in found} == {(CallbackStatus.PENDING, NOW)}
+        assert {each.url for each in await store.due_callbacks(NOW)} == {each.url for each in found}
+        assert await store.due_callbacks(NOW - timedelta(seconds=1)) == []
+
+    async def test_ending_a_run_again_tells_nobody_twice(self, store: Store) -> None:
+        await store.apply([telling(), activation("act")])
+        await claimed(store)
+        end = replace(ending("run_1"), callback_url=URL)
+        await one(store, end)
+        (due,) = await callbacks_of(store)
+        await one(store, ChangeCallback(_delivered(due)))
+
+        await one(store, end)
+
+        assert await callbacks_of(store) == [_delivered(due)]
+
+    async def test_a_run_that_is_cancelled_before_it_began_is_told_of_too(self, store: Store) -> None:
+        await one(store, telling())
+
+        await one(store, CancelRun(AGENT.tenant, RunId("run_1"), LATER))
+
+        found = await callbacks_of(store)
+        assert [(each.url, each.status, each.next_try_at) for each in found] == [(URL, CallbackStatus.PENDING, LATER)]
+
+    async def test_who_joins_a_queued_run_is_told_of_its_end(self, store: Store) -> None:
+        first, second = (
+            replace(telling(run_id, f"https://example.org/{run_id}"), busy=BusyPolicy.COALESCE)
+            for run_id in ("run_1", "run_2")
+        )
+        await store.apply([first])
+        await store.apply([second, second])
+
+        assert [each.url for each in await callbacks_of(store)] == [
+            "https://example.org/run_1",
+            "https://example.org/run_2",
+        ]
+        assert await callbacks_of(store, "run_2") == []
+
+    async def test_a_refused_trigger_leaves_no_callback(self, store: Store) -> None:
+        await one(store, submission("run_0"))
+        await one(store, replace(telling(), busy=BusyPolicy.REJECT))
+
+        assert await store.callbacks(CallbackFilter(AGENT.tenant)) == []
+
+    async def test_a_callback_is_changed_only_from_the_version_before(self, store: Store) -> None:
+        await store.apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
+        (due,) = await store.due_callbacks(NOW)
+        mine, other = _tried(due, "mine\x00"), _tried(due, "other")
+
+        assert await store.apply([ChangeCallback(mine), ChangeCallback(other)]) == [
+            CallbackStored(),
+            CallbackChanged(mine),
+        ]
+        assert await one(store, ChangeCallback(mine)) == CallbackStored()
+        assert await callbacks_of(store) == [mine]
+        unknown = replace(mine, callback_id=CallbackId("cb_none"))
+        assert await one(store, ChangeCallback(unknown)) == CallbackChanged(None)
+
+    async def test_callbacks_are_found_by_agent_run_and_status(self, store: Store) -> None:
+        other = replace(submission("run_2", OTHER), callback_urls=(URL,))
+        await store.apply([telling(), other, CancelRun(OTHER.tenant, RunId("run_2"), NOW)])
+
+        async def found(where: CallbackFilter) -> list[str]:
+            return [each.run_id for each in await store.callbacks(where)]
+
+        assert sorted(await found(CallbackFilter(AGENT.tenant))) == ["run_1", "run_2"]
+        assert await found(CallbackFilter(AGENT.tenant, agent=OTHER)) == ["run_2"]
+        assert await found(CallbackFilter(AGENT.tenant, status=CallbackStatus.PENDING)) == ["run_2"]
+        assert await found(CallbackFilter(AGENT.tenant, status=CallbackStatus.WAITING)) == ["run_1"]
+        assert len(await found(CallbackFilter(AGENT.tenant, limit=1))) == 1
+        assert await found(CallbackFilter(TenantId("other"))) == []
+
+
+def _tried(callback: Callback, problem: str, at: datetime = LATER) -> Callback:
+    return replace(callback, attempts=1, problem=problem, tried_at=NOW, next_try_at=at, version=callback.version + 1)
+
+
+def _delivered(callback: Callback) -> Callback:
+    return replace(
+        callback,
+        status=CallbackStatus.DELIVERED,
+        attempts=1,
+        next_try_at=None,
+        delivered_at=LATER,
+        version=callback.version + 1,
+    )

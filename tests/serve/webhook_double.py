@@ -1,0 +1,104 @@
+"""Webhooks in and out of the runtime in one process: the real inbox and outbox over dictionaries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.callback import Callback, CallbackStatus
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, Mapping, SignatureForm, WebhookSource
+from owlclaw_ray.engine.inbox import WebhookInbox
+from owlclaw_ray.engine.outbox import WebhookOutbox
+from owlclaw_ray.ids import CallbackId, DeliveryId, RandomIds, RunId
+from owlclaw_ray.ports.store import CallbackStored, ChangeCallback, DeliveryStored
+
+AT = datetime(2026, 11, 3, 9, tzinfo=UTC)
+AGENT = AgentRef.parse("assistant")
+GITHUB = WebhookSource(
+    "github",
+    ("It's a Secret to Everybody",),
+    Mapping("assistant"),
+    SignatureForm("X-Hub-Signature-256", prefix="sha256="),
+)
+DELIVERIES = (
+    Delivery(
+        DeliveryId("whd_1"), AGENT.tenant, "github", "r1", AT, DeliveryStatus.TRIGGERED, "", AGENT, RunId("run_1")
+    ),
+    Delivery(
+        DeliveryId("whd_2"),
+        AGENT.tenant,
+        "github",
+        "r2",
+        AT,
+        DeliveryStatus.UNMAPPED,
+        "the body has nothing at 'issue'",
+        headers={"x-github-event": "ping"},
+        body='{"zen": "价格"}',
+        whole=True,
+    ),
+)
+CALLBACKS = tuple(
+    Callback(
+        CallbackId(f"cb_{number}"),
+        AGENT,
+        RunId(f"run_{number}"),
+        "https://example.org/",
+        AT,
+        status,
+        attempts,
+        problem=why,
+    )
+    for number, status, attempts, why in (
+        (1, CallbackStatus.WAITING, 0, ""),
+        (2, CallbackStatus.DEAD, 10, "the receiver answered 503"),
+    )
+)
+
+
+class MemoryWebhookStore:
+    def __init__(self):
+        self._deliveries = {each.delivery_id: each for each in DELIVERIES}
+        self._callbacks = {each.callback_id: each for each in CALLBACKS}
+
+    async def apply(self, commands):
+        return [self._apply(command) for command in commands]
+
+    def _apply(self, command):
+        if isinstance(command, ChangeCallback):
+            self._callbacks[command.callback.callback_id] = command.callback
+            return CallbackStored()
+        stored = command.delivery if command.run is None else replace(command.delivery, run_id=command.run.run_id)
+        self._deliveries[stored.delivery_id] = stored
+        return DeliveryStored(stored)
+
+    async def delivery(self, tenant, delivery_id):
+        return self._deliveries.get(delivery_id)
+
+    async def deliveries(self, where):
+        found = [
+            each
+            for each in self._deliveries.values()
+            if where.source in {None, each.source} and where.status in {None, each.status}
+        ]
+        return found[: where.limit]
+
+    async def callback(self, tenant, callback_id):
+        return self._callbacks.get(callback_id)
+
+    async def callbacks(self, where):
+        found = [
+            each
+            for each in self._callbacks.values()
+            if where.agent in {None, each.agent}
+            and where.run_id in {None, each.run_id}
+            and where.status in {None, each.status}
+        ]
+        return found[: where.limit]
+
+
+def webhooks(clock, submissions):
+    """Return an inbox and an outbox."""
+    store = MemoryWebhookStore()
+    inbox = WebhookInbox([GITHUB], store=store, submissions=submissions, clock=clock, ids=RandomIds())
+    return inbox, WebhookOutbox(store, clock, RandomIds())
