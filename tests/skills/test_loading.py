@@ -60,7 +60,7 @@ def test_all_keys_of_the_specification_and_the_extension_are_read(tmp_path):
         name="watch-load",
         description="How to read the load.",
         path=str(path),
-        tokens=22,
+        tokens=30,
         focus=("follow-up", "复查"),
         triggers=("schedule_once",),
         task_type="monitoring",

@@ -121,7 +121,7 @@ async def test_a_worker_that_is_stopped_is_gone_with_its_children(clock, signs, 
     command = ("/bin/sh", "-c", f"sleep 600 & echo $! > {note}.new; mv {note}.new {note}; cat > /dev/null")
     supervisor = WorkerSupervisor(OPTIONS, clock, command=command, look=signs)
     supervisor.start()
-    await until(note.exists)
+    await until(lambda: supervisor.process is not None and note.exists())
     child = psutil.Process(int(note.read_text()))
 
     await supervisor.stop()

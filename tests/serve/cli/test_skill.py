@@ -69,8 +69,8 @@ def test_list_shows_every_skill_and_what_keeps_it_from_being_read(cli: Run, agen
     assert result.exit_code == 0
     rows = [line.split("  ") for line in result.stdout.splitlines()[1:]]
     assert [[cell.strip() for cell in row if cell] for row in rows] == [
-        ["shop", "odd", "10", "the variable NOT_SET_ANYWHERE is not set", "奇怪"],
-        ["shop", "restock", "3", "ready", "About restock."],
+        ["shop", "odd", "12", "the variable NOT_SET_ANYWHERE is not set", "奇怪"],
+        ["shop", "restock", "4", "ready", "About restock."],
     ]
     assert "bad/SKILL.md:5: owlclaw.risk_level" in result.stderr
     assert [each["name"] for each in json.loads(cli("skill", "list", "shop", "--json").stdout)] == ["odd", "restock"]
