@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.configuration.placeholders import PLACEHOLDER, filled, names_in
-from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.json import JsonValue, texts_in
 from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY, Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import (
     PLACE,
@@ -128,7 +128,7 @@ class SourceFile(_Section):
     @field_validator("payload")
     @classmethod
     def _are_templates(cls, payload: JsonValue) -> JsonValue:
-        for text in _texts(payload):
+        for text in texts_in(payload):
             _template(text)
         return payload
 
@@ -266,15 +266,3 @@ def _decoded(secret: str) -> bytes | None:
 def _secrets_of(section: SourceFile | CallbackSettings) -> Iterator[tuple[tuple[str], str]]:
     for key in ("secret", "previous_secret"):
         yield from (((key,), variable) for variable in names_in(getattr(section, key) or ""))
-
-
-def _texts(template: JsonValue) -> Iterator[str]:
-    match template:
-        case str():
-            yield template
-        case list():
-            for each in template:
-                yield from _texts(each)
-        case dict():
-            for each in template.values():
-                yield from _texts(each)

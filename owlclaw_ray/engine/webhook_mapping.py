@@ -7,7 +7,7 @@ stands for the value itself, be it an object; in longer texts values become text
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 import orjson
 
 from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
-from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.json import JsonObject, JsonValue, texts_in
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import PLACE, BodyForm, WebhookSource
 from owlclaw_ray.ids import TenantId
@@ -113,21 +113,9 @@ def header_names(source: WebhookSource) -> frozenset[str]:
     """Return which headers the mapping reads, in small letters."""
     mapping = source.mapping
     texts = [mapping.agent, mapping.focus, mapping.dedupe, *(template for template, _ in mapping.when)]
-    texts += _texts(mapping.payload)
+    texts += texts_in(mapping.payload)
     places = (place for text in texts for place in PLACE.finditer(text))
     return frozenset(place[2].removeprefix(".").lower() for place in places if place[1] == "header")
-
-
-def _texts(template: JsonValue) -> Iterator[str]:
-    match template:
-        case str():
-            yield template
-        case list():
-            for each in template:
-                yield from _texts(each)
-        case dict():
-            for each in template.values():
-                yield from _texts(each)
 
 
 def _value(place: re.Match[str], content: Content) -> JsonValue:

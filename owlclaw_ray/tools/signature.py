@@ -16,7 +16,7 @@ from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.tools.arguments import Arguments, Given
+from owlclaw_ray.tools.arguments import Arguments, Given, as_model
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.docstring import parse_docstring
 from owlclaw_ray.tools.schema import plain_schema
@@ -80,6 +80,13 @@ def arguments_of_function(function: Callable[..., Any], parameters: Parameters, 
     except PydanticUserError as error:
         raise ConfigurationError([Problem(where, str(error).split("\n", 1)[0], _PLAIN_TYPES)]) from error
     return Arguments(schema_of_model(model, where), lambda arguments: _by_name(model, arguments))
+
+
+def arguments_of_model(model: type[BaseModel], tool: str) -> Arguments:
+    """Return how a tool of ours reads its arguments; its definition says what it does, not the model's docstring."""
+    schema = schema_of_model(model, f"tool {tool!r}")
+    schema.pop("description", None)
+    return Arguments(schema, as_model(model))
 
 
 def schema_of_model(model: type[BaseModel], where: str) -> JsonObject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from typing import Annotated, get_args
+from typing import Annotated
 
 import orjson
 import typer
@@ -11,6 +11,7 @@ import typer
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
+from serve.cli.listing import LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
 
 ApprovalArgument = Annotated[str, typer.Argument(help="The approval.", metavar="APPROVAL_ID")]
@@ -32,10 +33,8 @@ def register(cli: typer.Typer) -> None:
 def list_approvals(
     agent: Annotated[str | None, typer.Option("--agent", help="Only this agent's.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="Only this run's.")] = None,
-    status: Annotated[str, typer.Option("--status", help="Only those that stand like this; `all` for every one.")] = (
-        "pending"
-    ),
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="At most so many.")] = 100,
+    status: StatusOption = "pending",
+    limit: LimitOption = 100,
     *,
     url: UrlOption = None,
     folder: FolderOption = HERE,
@@ -43,7 +42,7 @@ def list_approvals(
 ) -> None:
     """List calls that wait for a decision, newest first."""
     with connect(url, folder) as client:
-        found = client.approvals(agent, run, _status(status), limit)
+        found = client.approvals(agent, run, status_of(status, wire.ApprovalStatus), limit)
     if as_json:
         print_json(found)
         return
@@ -141,13 +140,6 @@ def _lines(approval: wire.Approval) -> list[tuple[str, str]]:
         if decision["arguments"] is not None:
             lines.append(("with", orjson.dumps(decision["arguments"]).decode()))
     return [(name, value) for name, value in lines if value]
-
-
-def _status(text: str) -> wire.ApprovalStatus | None:
-    known: dict[str, wire.ApprovalStatus] = {each: each for each in get_args(wire.ApprovalStatus)}
-    if text == "all" or text in known:
-        return known.get(text)
-    raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}, all", param_hint="--status")
 
 
 def _object(text: str) -> JsonObject:

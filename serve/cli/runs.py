@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.following import follow
+from serve.cli.listing import ALL, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def register(cli: typer.Typer) -> None:
 
 def runs(
     which: Annotated[str | None, typer.Argument(help="An agent, or a run.", metavar="[AGENT|RUN_ID]")] = None,
-    status: Annotated[str | None, typer.Option("--status", help="Only runs in this state.")] = None,
+    status: StatusOption = ALL,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")] = 20,
     *,
     url: UrlOption = None,
@@ -39,7 +40,7 @@ def runs(
         if which is not None and _RUN_ID.fullmatch(which):
             _show(client, which, as_json=as_json)
             return
-        page = client.runs(which, _status(status), limit)
+        page = client.runs(which, status_of(status, wire.RunStatus), limit)
     if as_json:
         print_json(page)
         return
@@ -77,13 +78,6 @@ def _show(client: SyncClient, run_id: str, *, as_json: bool) -> None:
         timeline.show(event)
     if run["result"] is None:
         target.print(f"{run['status']}; follow it with: owlclaw tail {run_id}")
-
-
-def _status(text: str | None) -> wire.RunStatus | None:
-    known: dict[str, wire.RunStatus] = {each: each for each in get_args(wire.RunStatus)}
-    if text is None or text in known:
-        return None if text is None else known[text]
-    raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}", param_hint="--status")
 
 
 def _outcome(run: wire.Run) -> str:

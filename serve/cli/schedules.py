@@ -9,11 +9,11 @@ import typer
 
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
+from serve.cli.listing import ALL, LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
 
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
 ScheduleArgument = Annotated[str, typer.Argument(help="The schedule.", metavar="SCHEDULE_ID")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="At most so many.")]
 
 
 def register(cli: typer.Typer) -> None:
@@ -29,9 +29,7 @@ def register(cli: typer.Typer) -> None:
 
 def list_schedules(
     agent: Annotated[str | None, typer.Argument(help="Only this agent's.", metavar="[AGENT]")] = None,
-    status: Annotated[str, typer.Option("--status", help="Only those that stand like this; `all` for every one.")] = (
-        "all"
-    ),
+    status: StatusOption = ALL,
     limit: LimitOption = 100,
     *,
     url: UrlOption = None,
@@ -40,7 +38,7 @@ def list_schedules(
 ) -> None:
     """List schedules, by agent, oldest first."""
     with connect(url, folder) as client:
-        found = client.schedules(agent, _status(status), limit)
+        found = client.schedules(agent, status_of(status, wire.ScheduleStatus), limit)
     if as_json:
         print_json(found)
         return
@@ -214,13 +212,6 @@ def _time(text: str, option: str) -> datetime:
             f"{text!r} is no time with a zone, such as 2026-11-03T09:30:00+08:00", param_hint=option
         )
     return at
-
-
-def _status(text: str) -> wire.ScheduleStatus | None:
-    known: dict[str, wire.ScheduleStatus] = {each: each for each in get_args(wire.ScheduleStatus)}
-    if text == "all" or text in known:
-        return known.get(text)
-    raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}, all", param_hint="--status")
 
 
 def _overlap(text: str) -> wire.OverlapPolicy:

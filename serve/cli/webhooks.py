@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
+from serve.cli.listing import ALL, LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
 
 IdArgument = Annotated[
     str, typer.Argument(help="A webhook that came in (whd_…, whr_…), or a callback (cb_…).", metavar="ID")
 ]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="At most so many.")]
 _CALLBACK = "cb_"
 
 
@@ -43,9 +43,7 @@ def sources(*, url: UrlOption = None, folder: FolderOption = HERE, as_json: Json
 
 def deliveries(
     source: Annotated[str | None, typer.Option("--source", help="Only of this source.")] = None,
-    status: Annotated[str, typer.Option("--status", help="Only those that stand like this; `all` for every one.")] = (
-        "all"
-    ),
+    status: StatusOption = ALL,
     limit: LimitOption = 100,
     *,
     url: UrlOption = None,
@@ -53,7 +51,7 @@ def deliveries(
     as_json: JsonOption = False,
 ) -> None:
     """List webhooks that came in, newest first, those that were refused too."""
-    wanted = _status(status, get_args(wire.DeliveryStatus))
+    wanted = status_of(status, wire.DeliveryStatus)
     with connect(url, folder) as client:
         found = client.deliveries(source, wanted, limit)
     if as_json:
@@ -75,9 +73,7 @@ def deliveries(
 def callbacks(
     agent: Annotated[str | None, typer.Option("--agent", help="Only of this agent's runs.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="Only of this run.")] = None,
-    status: Annotated[str, typer.Option("--status", help="Only those that stand like this; `all` for every one.")] = (
-        "all"
-    ),
+    status: StatusOption = ALL,
     limit: LimitOption = 100,
     *,
     url: UrlOption = None,
@@ -85,7 +81,7 @@ def callbacks(
     as_json: JsonOption = False,
 ) -> None:
     """List what is told of runs' ends, newest first; `--status dead` for what nobody took."""
-    wanted = _status(status, get_args(wire.CallbackStatus))
+    wanted = status_of(status, wire.CallbackStatus)
     with connect(url, folder) as client:
         found = client.callbacks(agent, run, wanted, limit)
     if as_json:
@@ -126,11 +122,3 @@ def _print(found: dict[str, Any], *, as_json: bool) -> None:
     for name, value in found.items():
         if value not in (None, "", {}):
             target.print(f"{name:<14}{plain(str(value))}", soft_wrap=True)
-
-
-def _status(text: str, known: tuple[Any, ...]) -> Any:
-    if text == "all":
-        return None
-    if text in known:
-        return text
-    raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}, all", param_hint="--status")

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.errors import ApprovalNeededError
 from owlclaw_ray.ports.tools import ToolInvocation
-from owlclaw_ray.tools.arguments import Arguments, as_model
+from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.code import arguments as models
 from owlclaw_ray.tools.code.edit_file import edit_file
 from owlclaw_ray.tools.code.list_dir import list_dir
@@ -28,7 +28,7 @@ from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 from owlclaw_ray.tools.process import ProgramLimits
 from owlclaw_ray.tools.programs import GRACE_SECONDS, environment_of, less_grace
-from owlclaw_ray.tools.signature import schema_of_model
+from owlclaw_ray.tools.signature import arguments_of_model
 from owlclaw_ray.tools.target import CallTarget
 
 _READ_RESULT_BYTES = 64 * 1024
@@ -159,12 +159,11 @@ def _tool(
     metadata: JsonObject | None = None,
 ) -> _CodeTool:
     canonical = f"code.{name}"
-    schema = schema_of_model(model, f"tool {canonical!r}")
-    schema.pop("description", None)
+    arguments = arguments_of_model(model, canonical)
     definition = ToolDefinition(
         name=canonical,
         description=description,
-        input_schema=schema,
+        input_schema=arguments.schema,
         permission=Permission.WRITE if writes else Permission.READONLY,
         effect=Effect.ONCE if writes else Effect.PURE,
         tool_class=ToolClass.ALONE,
@@ -172,4 +171,4 @@ def _tool(
         timeout=timeout,
         metadata=metadata or {},
     )
-    return _CodeTool(definition, Arguments(schema, as_model(model)), perform)
+    return _CodeTool(definition, arguments, perform)

@@ -14,10 +14,10 @@ from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.tools import ToolInvocation
-from owlclaw_ray.tools.arguments import Arguments, as_model
+from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
-from owlclaw_ray.tools.signature import schema_of_model
+from owlclaw_ray.tools.signature import arguments_of_model
 
 READ_ARTIFACT = "internal.read_artifact"
 _MOST_CHARACTERS = 10_000
@@ -37,9 +37,7 @@ class ReadArtifact(BaseModel):
 
 @cache
 def _reader() -> Arguments:
-    schema = schema_of_model(ReadArtifact, f"tool {READ_ARTIFACT!r}")
-    schema.pop("description", None)
-    return Arguments(schema, as_model(ReadArtifact))
+    return arguments_of_model(ReadArtifact, READ_ARTIFACT)
 
 
 class ArtifactTools:

@@ -16,10 +16,10 @@ from owlclaw_ray.engine.skill_text import REFERENCES, SKILL_FILE, read_skill
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.skills.loading import CAPABILITIES_FOLDER, MAX_SKILL_BYTES, load_skill, load_skills, skill_folders
-from owlclaw_ray.tools.arguments import Arguments, as_model
+from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
-from owlclaw_ray.tools.signature import schema_of_model
+from owlclaw_ray.tools.signature import arguments_of_model
 
 _RESULT_BYTES = 2 * MAX_SKILL_BYTES + 16 * 1024
 """A skill is never read in part: its text as JSON, and the names of its files."""
@@ -41,9 +41,7 @@ class LoadSkill(BaseModel):
 
 @cache
 def _reader() -> Arguments:
-    schema = schema_of_model(LoadSkill, f"tool {LOAD_SKILL!r}")
-    schema.pop("description", None)
-    return Arguments(schema, as_model(LoadSkill))
+    return arguments_of_model(LoadSkill, LOAD_SKILL)
 
 
 class SkillTools:
