@@ -68,8 +68,7 @@ def cluster(monkeypatch):
 def read(cluster):
     """Returns the lines of the text that Prometheus gets."""
     plan = RuntimePlan(
-        worker=WorkerPlan("", "", "", "none", "test"),
-        agents_dir="",
+        worker=WorkerPlan("", "", "", "", "none", "test"),
         store_url="",
         defaults=Defaults(),
         placement=Placement(),

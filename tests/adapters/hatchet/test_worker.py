@@ -5,12 +5,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from owlclaw_ray.adapters.hatchet.options import RING
 from owlclaw_ray.adapters.hatchet.supervision import Sign, WorkerSupervisor, look_at
 from owlclaw_ray.adapters.system_clock import SystemClock
 from tests.adapters.hatchet.world import START, options_for
 from tests.hatchet_engine.engine import HatchetEngine
+from tests.hatchet_engine.records import RunState
 
 SECRET_PART = "c2lnbmF0dXJlLW9mLXRoZS1kb3VibGU"
 
@@ -119,6 +122,28 @@ async def test_a_worker_is_rung_survives_an_outage_and_failures_and_is_replaced_
     assert "owlclaw-ring" in written.out + written.err
     assert SECRET_PART not in written.out + written.err
     assert all(SECRET_PART not in text for text in _command_lines(supervisor.process.pid))
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.property
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(failures=st.integers(0, 6), name=st.from_regex("sch_[a-z0-9]{8}", fullmatch=True))
+async def test_property_17_a_ring_that_fails_is_tried_again_as_often_as_declared_and_no_more(
+    engine, rung, supervisor, failures, name
+):
+    records = engine.records
+    await _until(records, lambda: any(each.listening for each in records.workers.values()))
+    (declared,) = records.workflows[RING].tasks
+    before = len(records.finished)
+    rung.paths, rung.refuse = [], failures
+    alarm(engine, name)
+    records.ring()
+    await _until(records, lambda: len(records.finished) > before)
+
+    retries = min(failures, declared.retries)
+    assert rung.paths == [f"/v1/schedules/{name}/ring"] * (retries + 1)
+    assert records.finished[-1].retry == retries
+    assert records.finished[-1].run.state is (RunState.SUCCEEDED if failures == retries else RunState.FAILED)
 
 
 async def _until(records, happened):
