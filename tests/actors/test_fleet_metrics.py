@@ -68,7 +68,7 @@ def cluster(monkeypatch):
 def read(cluster):
     """Returns the lines of the text that Prometheus gets."""
     plan = RuntimePlan(
-        worker=WorkerPlan("", "", "", "", "none", "test"),
+        worker=WorkerPlan("", "", "", "none", "test"),
         store_url="",
         defaults=Defaults(),
         placement=Placement(),
