@@ -27,7 +27,7 @@ from owlclaw_ray.engine.alarm_sync import EngineAlarmClock
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.artifact_expiry import ArtifactExpiry
 from owlclaw_ray.engine.family import Family
-from owlclaw_ray.engine.firing import Firings
+from owlclaw_ray.engine.firing import LATE, Firings
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.engine.outbox import CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.periodic import Periodic
@@ -67,6 +67,7 @@ class SchedulerActor:
             definitions=RemoteDefinitions(plan.namespace, clock),
             clock=clock,
             catch_up=timedelta(seconds=plan.catch_up_seconds),
+            late=LATE + (timedelta() if plan.hatchet is None else timedelta(seconds=plan.hatchet.pace.grace)),
         )
         self._ring, alarm_clock = _alarm_clock(plan.hatchet, firings, store, clock)
         heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)

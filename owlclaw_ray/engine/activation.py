@@ -284,6 +284,7 @@ class Activation:
             case Skipped() as skipped if not journal.conversation.prompt_built:
                 if skipped.command is not None:
                     await self._store.apply(skipped.command)
+                journal.callback_url = ""
                 return skipped.result, replace(self.state, pulse=skipped.pulse)
             case RunResult() as cancelled:
                 return cancelled, self.state

@@ -86,8 +86,10 @@ def following(schedule: Schedule, due: datetime, next_fire: NextFire) -> datetim
     return next_fire(schedule.cron_expression, schedule.timezone, due)
 
 
-def plan_firing(schedule: Schedule, now: datetime, next_fire: NextFire, catch_up: timedelta) -> Firing:
-    """Decide about a schedule whose `next_fire_at` is not after `now`.
+def plan_firing(
+    schedule: Schedule, now: datetime, next_fire: NextFire, catch_up: timedelta, late: timedelta = LATE
+) -> Firing:
+    """Decide about a schedule whose `next_fire_at` is not after `now`. Up to `late` after its time it is not late.
 
     Of the due times that a schedule missed the last one fires, unless it is older than the schedule's catch-up window, or
     `catch_up`; the others are skipped as superseded. Those before `paused_until` are skipped as such. A one-time schedule
@@ -97,7 +99,7 @@ def plan_firing(schedule: Schedule, now: datetime, next_fire: NextFire, catch_up
     if due is None:
         raise ValueError(f"schedule {schedule.schedule_id} is not due")
     if schedule.kind is ScheduleKind.ONCE:
-        return _plan_once(schedule, due, now)
+        return _plan_once(schedule, due, now, late)
     delay, ticks = schedule.delay, []
     passed = now - delay
     if schedule.paused_until is not None and due < schedule.paused_until:
@@ -114,23 +116,25 @@ def plan_firing(schedule: Schedule, now: datetime, next_fire: NextFire, catch_up
     if missed.count > 1:
         superseded = missed.count - 1
         ticks.append(_skipped(schedule, due, now, _SUPERSEDED, last=missed.before_last, count=superseded))
-    tick, run = _last(schedule, missed.last, now, _window(schedule, catch_up))
+    tick, run = _last(schedule, missed.last, now, _window(schedule, catch_up), late)
     return Firing((*ticks, tick), missed.following + delay, run)
 
 
-def _plan_once(schedule: Schedule, due: datetime, now: datetime) -> Firing:
+def _plan_once(schedule: Schedule, due: datetime, now: datetime, late: timedelta) -> Firing:
     window = None if schedule.catch_up_seconds is None else timedelta(seconds=schedule.catch_up_seconds)
-    tick, run = _last(schedule, due, now, window)
+    tick, run = _last(schedule, due, now, window, late)
     return Firing((tick,), None, run)
 
 
-def _last(schedule: Schedule, due: datetime, now: datetime, window: timedelta | None) -> tuple[Tick, SubmitRun | None]:
+def _last(
+    schedule: Schedule, due: datetime, now: datetime, window: timedelta | None, late: timedelta
+) -> tuple[Tick, SubmitRun | None]:
     """Return the tick of the last due time that passed, and its run if it fires."""
-    late = now - due - schedule.delay
-    if window is not None and late > max(window, LATE):
+    lateness = now - due - schedule.delay
+    if window is not None and lateness > max(window, late):
         reason = f"older than the catch-up window of {window.total_seconds():g} s"
         return _skipped(schedule, due, now, reason), None
-    outcome = TickOutcome.CAUGHT_UP if late > LATE else TickOutcome.FIRED
+    outcome = TickOutcome.CAUGHT_UP if lateness > late else TickOutcome.FIRED
     firing_id, run_id = firing_id_of(schedule, due), run_id_of(schedule, due)
     return Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id), run_of(schedule, due, now)
 
@@ -233,10 +237,11 @@ class Firings:
         definitions: Definitions,
         clock: Clock,
         catch_up: timedelta = timedelta(days=1),
+        late: timedelta = LATE,
     ) -> None:
         self._store, self._wake, self._cancel = store, wake, cancel
         self._next_fire, self._definitions = next_fire, definitions
-        self._clock, self._catch_up = clock, catch_up
+        self._clock, self._catch_up, self._late = clock, catch_up, late
 
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
         """See Bell.ring."""
@@ -285,7 +290,7 @@ class Firings:
 
     def _plan(self, schedule: Schedule, now: datetime) -> Firing:
         try:
-            return plan_firing(schedule, now, self._next_fire, self._catch_up)
+            return plan_firing(schedule, now, self._next_fire, self._catch_up, self._late)
         except Exception as error:
             logger.exception("schedule %s of %s cannot fire", schedule.schedule_id, schedule.agent)
             return give_up(schedule, None, now, f"it could not be planned: {type(error).__name__}: {error}")

@@ -421,11 +421,12 @@ class RunLoop:
         )
         outcome = await contained(self._services.tools.run(invocation))
         self._journal.audit_all(outcome.records)
-        if outcome.result.error is not None:
-            warning = {"what": "preloading memories", "why": outcome.result.error.message}
-            self._journal.audit(LedgerKind.WARNING, "preload", warning)
+        error, content = outcome.result.error, outcome.result.content
+        if error is not None or "memories" not in content:
+            why = "what was found is too long" if error is None else error.message
+            self._journal.audit(LedgerKind.WARNING, "preload", {"what": "preloading memories", "why": why})
             return [], outcome.usage
-        found = [{key: each[key] for key in _SHOWN_OF_MEMORY} for each in outcome.result.content["memories"]]
+        found = [{key: each[key] for key in _SHOWN_OF_MEMORY} for each in content["memories"]]
         return await shown_memories(found, tokens, self._count_tokens), outcome.usage
 
     def _remember_calls(self, calls: tuple[ToolCall, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
@@ -94,7 +95,7 @@ class MemoryFolders:
             archived=len(archived),
             file_bytes=_bytes(folder / "MEMORY.md"),
             archive_bytes=_bytes(folder / "MEMORY.archive.md"),
-            index_bytes=sum(_bytes(path) for path in (folder / "index").rglob("*")),
+            index_bytes=_bytes_below(folder / "index"),
             oldest=min(times, default=None),
             newest=max(times, default=None),
             problems=problems,
@@ -119,6 +120,11 @@ class _Open:
         self.turn = threading.Lock()
         self.users = 0
         self.memories = 0
+
+
+def _bytes_below(folder: Path) -> int:
+    """Return the size of all files, as far as they are still there when they are reached."""
+    return sum(_bytes(Path(below, name)) for below, _, names in os.walk(folder) for name in names)
 
 
 def _bytes(path: Path) -> int:

@@ -89,6 +89,20 @@ async def test_a_preload_without_its_index_is_shown_and_recorded(runtime_of, tmp
     assert [each["what"] for each in found] == ["recall without its index"]
 
 
+async def test_a_memory_that_is_too_long_to_be_shown_ends_no_run(runtime_of, tmp_path):
+    _, running = runtime_of(remembers(FRIDAYS), says("ok"), says("I knew"))
+
+    async with running as runtime:
+        await runtime.trigger("watch", "disk")
+        file = tmp_path / "data" / "agents" / WATCH.folder / "MEMORY.md"
+        file.write_text(file.read_text() + "\nthe disk fills, by hand\n" + "disk " * 80_000)
+        run = await runtime.trigger("watch", {"question": "why does the disk fill"})
+        found = await records(runtime, LedgerKind.WARNING)
+
+    assert run.result.final_text == "I knew"
+    assert [each["why"] for each in found if each["what"] == "preloading memories"] == ["what was found is too long"]
+
+
 async def test_preloaded_memories_keep_within_their_tokens(runtime_of):
     long = "the disk of host seven fills on Fridays because of backups " * 8
     model, running = runtime_of(remembers(long, FRIDAYS), says("ok"), says("I knew"), limits={"memory_tokens": 60})

@@ -81,22 +81,28 @@ class BackgroundIndexing:
         try:
             while agent := self._next():
                 self._work(agent)
-        finally:
+        except BaseException:
             with self._changed:
-                self._thread = None
-                self._changed.notify_all()
+                self._end()
+            raise
 
     def _next(self) -> AgentRef | None:
-        """Return whose turn it is, when enough has been gathered; None when all is done."""
+        """Return whose turn it is, when enough has been gathered. None when all is done: then this thread is none any more, and
+        what comes starts another.
+        """
         with self._changed:
             if not self._pending and self._tidied:
                 self._changed.wait_for(self._is_wanted, timeout=_LINGERING_SECONDS)
-            if self._stopped:
+            if not self._stopped and self._pending:
+                self._changed.wait_for(self._is_enough, timeout=_GATHERING_SECONDS)
+            if self._stopped or not (self._pending or self._tidied):
+                self._end()
                 return None
-            if not self._pending:
-                return self._tidied.pop() if self._tidied else None
-            self._changed.wait_for(self._is_enough, timeout=_GATHERING_SECONDS)
-            return None if self._stopped else next(iter(self._pending))
+            return next(iter(self._pending)) if self._pending else self._tidied.pop()
+
+    def _end(self) -> None:
+        self._thread = None
+        self._changed.notify_all()
 
     def _is_wanted(self) -> bool:
         return bool(self._pending or self._hurried or self._stopped)

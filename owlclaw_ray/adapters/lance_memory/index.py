@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
 from owlclaw_ray.adapters.lance_memory.table import MemoryTable, Session, Vector, fingerprint
 from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.errors import ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.fusion import Hits
@@ -21,6 +23,7 @@ from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.ports.embedding import Embedder
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 _EMBEDDED_WHILE_WAITED_FOR = 16
 _ADDED_TOGETHER = {True: 64, False: 1_000}
@@ -230,14 +233,21 @@ class MemoryIndex:
         vectors: dict[MemoryId, Vector] = {}
         if self._embedder is None:
             return vectors
-        with suppress(IndexUnusableError), index_errors():
-            size = self._embedder.batch_size
-            for at in range(0, len(memories), size):
-                if not go_on():
-                    break
-                some = memories[at : at + size]
+        size = self._embedder.batch_size
+        for at in range(0, len(memories), size):
+            if not go_on():
+                break
+            some = memories[at : at + size]
+            try:
                 found = self._embedder.embed_documents([searchable(memory) for memory in some]).vectors
-                vectors.update((memory.memory_id, vector) for memory, vector in zip(some, found, strict=True))
+            except (ToolTimeoutError, TimeoutError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - a provider, a library or its files may fail in any way
+                logger.warning(
+                    "%d memories are left without vectors: %s failed: %s", len(memories) - at, self._embedder.id, error
+                )
+                break
+            vectors.update((memory.memory_id, vector) for memory, vector in zip(some, found, strict=True))
         return vectors
 
     def _known(self, table: MemoryTable) -> _Contents:

@@ -15,7 +15,7 @@ from owlclaw_ray.adapters.metrics.exposition import families_of
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Tick, TickOutcome
+from owlclaw_ray.domain.schedule import TickOutcome
 from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.store import (
     ActivateAgent,
@@ -25,14 +25,17 @@ from owlclaw_ray.ports.store import (
     AppendLedger,
     AwaitApprovals,
     AwaitRuns,
+    BackfillTick,
     CancelOutcome,
     CancelRun,
     ClaimRun,
     Command,
+    DeliveryStored,
     FinishRun,
     FireSchedule,
     LedgerAppended,
     Outcome,
+    ReceiveDelivery,
     RunAccepted,
     RunClaimed,
     RunFinished,
@@ -107,8 +110,13 @@ class CommitMetrics:
                 self._fenced.inc()
             case SubmitRun(), RunAccepted(duplicate=False):
                 self._triggers.labels(command.trigger.kind.value).inc()
+            case ReceiveDelivery(run=SubmitRun() as submitted), DeliveryStored(submitted=RunAccepted(duplicate=False)):
+                self._triggers.labels(submitted.trigger.kind.value).inc()
             case FireSchedule(), ScheduleFired():
-                self._count_firing(command)
+                self._count_firing(command, outcome)
+            case BackfillTick(), ScheduleFired(run=RunAccepted(duplicate=False)):
+                self._triggers.labels(command.run.trigger.kind.value).inc()
+                self._ticks.labels(command.tick.outcome.value).inc()
             case ActivateAgent(), AgentActivated():
                 self._activations.inc()
                 self._count_start(outcome.claimed, command.at, self._activation)
@@ -138,16 +146,16 @@ class CommitMetrics:
         self._ended.labels(status.value).inc()
         self._duration.labels(status.value).observe(seconds)
 
-    def _count_firing(self, command: FireSchedule) -> None:
-        if command.run is not None:
+    def _count_firing(self, command: FireSchedule, fired: ScheduleFired) -> None:
+        """Count the ticks as they were stored: the one whose run was refused is skipped."""
+        if command.run is not None and fired.run is not None:
             self._triggers.labels(command.run.trigger.kind.value).inc()
         for tick in command.ticks:
-            self._count_tick(tick)
-
-    def _count_tick(self, tick: Tick) -> None:
-        self._ticks.labels(tick.outcome.value).inc()
-        if tick.outcome is TickOutcome.FIRED:
-            self._lateness.observe(max(0.0, (tick.at - tick.due_at).total_seconds()))
+            refused = tick.run_id is not None and fired.run is None
+            self._ticks.labels((TickOutcome.SKIPPED if refused else tick.outcome).value).inc(tick.count)
+            if tick.run_id is not None and not refused:
+                jitter = command.expected_due - command.ticks[0].due_at
+                self._lateness.observe(max(0.0, (tick.at - tick.due_at - jitter).total_seconds()))
 
     def _count_records(self, records: Sequence[LedgerRecord]) -> None:
         for record in records:
@@ -164,7 +172,8 @@ class CommitMetrics:
             return
         model, usage = self._bounded("model", data["model"]), data["usage"]
         self._model_calls.labels(model, OK).inc()
-        self._model_seconds.labels(model).observe(data["duration_ms"] / 1_000)
+        if "duration_ms" in data:
+            self._model_seconds.labels(model).observe(data["duration_ms"] / 1_000)
         self._cost.labels(model).inc(max(0.0, usage["cost"]))
         for kind in ("prompt", "completion", "cached"):
             self._tokens.labels(model, kind).inc(max(0, usage[f"{kind}_tokens"]))

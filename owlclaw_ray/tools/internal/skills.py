@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from owlclaw_ray.configuration.governance import GovernanceFile
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
@@ -15,7 +16,14 @@ from owlclaw_ray.engine.sanitise import neutralise
 from owlclaw_ray.engine.skill_text import REFERENCES, SKILL_FILE, read_skill
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ports.tools import ToolInvocation
-from owlclaw_ray.skills.loading import CAPABILITIES_FOLDER, MAX_SKILL_BYTES, load_skill, load_skills, skill_folders
+from owlclaw_ray.skills.loading import (
+    CAPABILITIES_FOLDER,
+    MAX_SKILL_BYTES,
+    Surroundings,
+    load_skill,
+    load_skills,
+    skill_folders,
+)
 from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
@@ -90,7 +98,7 @@ class SkillTools:
 
 
 def _listing(folder: Path, withheld: dict[str, str]) -> list[JsonObject]:
-    skills, _ = load_skills(folder, CAPABILITIES_FOLDER)
+    skills, _ = load_skills(folder, CAPABILITIES_FOLDER, _surroundings())
     return [{"name": each.name, "description": each.description} for each in skills if each.name not in withheld]
 
 
@@ -100,9 +108,14 @@ def _skill(folder: Path, name: str, withheld: dict[str, str]) -> Skill:
         known = ", ".join(each for each in names if each not in withheld) or "none"
         raise ToolFailureError("skill_not_found", f"there is no skill {name!r}; there are: {known}")
     try:
-        return load_skill(folder / name / SKILL_FILE, f"{name}/{SKILL_FILE}").skill
+        return load_skill(folder / name / SKILL_FILE, f"{name}/{SKILL_FILE}", _surroundings()).skill
     except ConfigurationError as error:
         raise ToolFailureError("skill_broken", f"the skill {name} cannot be read: {error}") from error
+
+
+def _surroundings() -> Surroundings:
+    """What to read skills with whose conditions were judged when the run began, as `withheld_skills` says."""
+    return Surroundings(trading_hours=GovernanceFile().trading_hours.of(()))
 
 
 def _references(files: Path) -> list[str]:

@@ -7,6 +7,7 @@ from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.ports.embedding import Embedded
 from owlclaw_ray.testing.clock import ManualClock
@@ -35,7 +36,7 @@ class LetterEmbedder:
 
     def _embed(self, text):
         if self.broken:
-            raise RuntimeError("model file is corrupt")
+            raise ModelUnavailableError("the provider does not answer")
         vector = [0.01] * self.dimension
         for character in text:
             vector[zlib.crc32(character.encode()) % self.dimension] += 1.0

@@ -136,7 +136,7 @@ def test_a_failing_embedder_degrades_recall_to_words_until_it_works_again(tmp_pa
     found = store.recall(TRADER, "tea", 5)
     assert [one.memory.content for one in found.memories] == ["likes tea"]
     assert found.degraded
-    assert "model file is corrupt" in found.reason
+    assert "the provider does not answer" in found.reason
     embedder.broken = False
     assert recalled(store, "tea") == ["likes tea"]
     assert embedder.documents == ["likes tea"]

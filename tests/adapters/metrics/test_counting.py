@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,10 +13,13 @@ from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
+from owlclaw_ray.engine.entries import embedding_record
 from owlclaw_ray.engine.group_commit import GroupCommit
-from owlclaw_ray.ids import FiringId, RecordId, RunId, ScheduleId
-from owlclaw_ray.ports.store import AppendLedger, CancelRun, ClaimRun, CreateSchedule, FireSchedule
+from owlclaw_ray.ids import DeliveryId, FiringId, RecordId, RunId, ScheduleId
+from owlclaw_ray.ports.store import AppendLedger, CancelRun, ClaimRun, CreateSchedule, FireSchedule, ReceiveDelivery
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, submission
 
@@ -115,6 +119,51 @@ async def test_ticks_are_counted_with_how_late_they_fired(counted):
     assert found()["owlclaw_schedule_ticks_total", "fired"] == 1
     assert found()["owlclaw_schedule_lateness_seconds_sum",] == 2
     assert found()["owlclaw_triggers_total", "api"] == 1
+
+
+async def test_a_firing_whose_run_is_refused_is_a_skipped_tick_and_no_trigger(counted):
+    commits, found = counted
+    schedule_id = ScheduleId("sch_1")
+    schedule = Schedule(schedule_id, AGENT, ScheduleKind.INTERVAL, "看", NOW, NOW, interval_seconds=60)
+    at = NOW + timedelta(seconds=1)
+    tick = Tick(FiringId("fire_1"), schedule_id, NOW, TickOutcome.FIRED, at, RunId("run_2"))
+    full = replace(submission("run_2"), queue_limit=1)
+    await commits.apply([submission("run_1"), CreateSchedule(schedule, 100)])
+    await commits.apply([FireSchedule(schedule_id, NOW, (tick,), NOW + timedelta(seconds=60), full)])
+
+    assert found()["owlclaw_schedule_ticks_total", "skipped"] == 1
+    assert ("owlclaw_schedule_ticks_total", "fired") not in found()
+    assert found()["owlclaw_triggers_total", "api"] == 1
+    assert found()["owlclaw_schedule_lateness_seconds_count",] == 0
+
+
+async def test_lateness_is_counted_from_the_moment_that_jitter_chose_and_of_what_was_caught_up_too(counted):
+    commits, found = counted
+    schedule_id, chosen = ScheduleId("sch_1"), NOW + timedelta(seconds=40)
+    schedule = Schedule(schedule_id, AGENT, ScheduleKind.ONCE, "看", NOW, chosen)
+    at = chosen + timedelta(seconds=90)
+    skipped = Tick(FiringId("fire_1"), schedule_id, NOW, TickOutcome.SKIPPED, at, reason="superseded", count=3)
+    late = Tick(FiringId("fire_2"), schedule_id, NOW, TickOutcome.CAUGHT_UP, at, RunId("run_1"))
+    await commits.apply([CreateSchedule(schedule, 100)])
+    await commits.apply([FireSchedule(schedule_id, chosen, (skipped, late), None, submission("run_1"))])
+
+    assert found()["owlclaw_schedule_lateness_seconds_sum",] == 90
+    assert found()["owlclaw_schedule_ticks_total", "skipped"] == 3
+    assert found()["owlclaw_schedule_ticks_total", "caught_up"] == 1
+
+
+async def test_a_webhook_that_triggers_is_a_trigger_and_what_comes_after_an_embedding_is_counted_too(counted):
+    commits, found = counted
+    delivery = Delivery(
+        DeliveryId("whd_1"), AGENT.tenant, "github", "rcp_1", NOW, DeliveryStatus.TRIGGERED, agent=AGENT
+    )
+    embedded = told(1, LedgerKind.MODEL_CALL, **embedding_record("e5", "index", Usage(prompt_tokens=7, cost=0.5)))
+    await commits.apply([AppendLedger((embedded,)), ReceiveDelivery(delivery, submission("run_1"))])
+    await commits.apply([ReceiveDelivery(replace(delivery, receipt="rcp_2"), submission("run_1"))])
+
+    assert found()["owlclaw_triggers_total", "api"] == 1
+    assert found()["owlclaw_tokens_total", "e5", "prompt"] == 7
+    assert found()["owlclaw_cost_dollars_total", "e5"] == 0.5
 
 
 async def test_failed_attempts_and_failed_calls_of_models_are_counted(counted):

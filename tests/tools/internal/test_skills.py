@@ -55,6 +55,14 @@ def test_every_agent_has_the_tool_and_it_only_reads():
     assert definition.wire_name == "internal__load_skill"
 
 
+def test_a_skill_whose_hours_were_judged_before_the_run_is_read(agents):
+    frontmatter = "name: sell\ndescription: Sell.\nowlclaw:\n  constraints:\n    trading_hours_only: true"
+    write_skill(agents / "shop", "sell", f"---\n{frontmatter}\n---\nSell dear.\n")
+
+    assert "Sell dear." in load(agents, name="sell").content["text"]
+    assert "sell" in [each["name"] for each in load(agents).content["skills"]]
+
+
 def test_without_a_name_the_skills_that_may_be_read_are_listed(agents):
     assert load(agents).content == {
         "skills": [
