@@ -74,14 +74,7 @@ _RUN = {kind: run_tools.options(resources={slot: 1}) for kind, slot in _SLOTS.it
 _WARM = {slot: warm_worker.options(resources={slot: 1}) for slot in _SLOTS.values()}
 
 
-_USE_MEMORY = {
-    method: use_memory.options(resources={_SLOTS[kind]: 1})
-    for method, kind in {
-        "remember": ToolClass.QUICK,
-        "recall": ToolClass.QUICK,
-        "reindex": ToolClass.ALONE,
-    }.items()
-}
+_USE_MEMORY = use_memory.options(resources={_SLOTS[ToolClass.ALONE]: 1})
 
 
 async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]) -> object:
@@ -90,7 +83,7 @@ async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]
     Raises RuntimeUnavailableError if the worker dies: the call may or may not have happened.
     """
     try:
-        return unpack(await _USE_MEMORY[method].remote(pack((plan, method, arguments))))
+        return unpack(await _USE_MEMORY.remote(pack((plan, method, arguments))))
     except RayTaskError as error:
         raise error.cause from None
     except RayError as error:

@@ -58,7 +58,7 @@ class AgentMemories:
         """See RuntimeMemory.remember."""
         self._require_known(agent)
         key = self._ids.make("key") if idempotency_key is None else idempotency_key
-        memory_id = MemoryId(derived_id("mem", agent.tenant, agent.agent_id, key))
+        memory_id = MemoryId(derived_id("mem", agent.tenant, agent.agent_id, key, content, *tags))
         memory = Memory(memory_id, content, tuple(dict.fromkeys(tags)), self._clock.now())
         return await self._indexed.remember(agent, memory)
 
