@@ -3,7 +3,6 @@ import sys
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from owlclaw_ray.adapters.litellm_client import LiteLLMClient
 from owlclaw_ray.domain.agent import ModelChoice
@@ -12,29 +11,13 @@ from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.ids import RequestId, ToolCallId
-from owlclaw_ray.testing.openai_server import Answer, Drop, Failure, FunctionCall, Hang, OpenAIServer, Raw
+from owlclaw_ray.testing.openai_server import Answer, Drop, Failure, FunctionCall, Hang, Raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MODEL = "openai/test-model"
 TOOLS = orjson.dumps([{"type": "function", "function": {"name": "recall", "description": "记忆", "parameters": {}}}])
 BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client():
-    client = LiteLLMClient()
-    await client.load()
-    yield client
-    await client.close()
-
-
-@pytest.fixture
-def server(monkeypatch):
-    with OpenAIServer() as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        yield server
 
 
 def question(*history: Message, stream=False, timeout=20.0, tools=TOOLS, **choice) -> ModelRequest:

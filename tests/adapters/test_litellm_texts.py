@@ -1,31 +1,13 @@
 import pytest
-import pytest_asyncio
 
-from owlclaw_ray.adapters.litellm_client import LiteLLMClient
 from owlclaw_ray.domain.embedding import EmbeddingRequest
 from owlclaw_ray.engine.tokens import estimate_tokens
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
-from owlclaw_ray.testing.openai_server import Drop, Failure, OpenAIServer, Raw, Vectors
+from owlclaw_ray.testing.openai_server import Drop, Failure, Raw, Vectors
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MODEL = "openai/text-embedding-3-small"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client():
-    client = LiteLLMClient()
-    await client.load()
-    yield client
-    await client.close()
-
-
-@pytest.fixture
-def server(monkeypatch):
-    with OpenAIServer() as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        yield server
 
 
 def request(*texts, model=MODEL):

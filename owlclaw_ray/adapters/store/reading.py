@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, case, func, select, tuple_
 
 from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.adapters.store.codec import (
@@ -258,15 +258,20 @@ def read_approval(connection: Connection, tenant: TenantId, approval_id: Approva
 
 def read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[Approval]:
     """As ApprovalStore.approvals."""
-    found = select(*APPROVAL_COLUMNS).where(approvals.c.tenant == where.tenant)
-    if where.agent is not None:
-        found = found.where(approvals.c.agent == agent_key(where.agent))
-    if where.run_id is not None:
-        found = found.where(approvals.c.run_id == where.run_id)
-    if where.status is not None:
-        found = found.where(approvals.c.status == where.status.value)
+    found = select(*APPROVAL_COLUMNS).where(*_of_runs(approvals, where))
     found = found.order_by(approvals.c.requested_at.desc(), approvals.c.approval_id.desc()).limit(where.limit)
     return [approval_of(row) for row in connection.execute(found)]
+
+
+def _of_runs(table: Table, where: ApprovalFilter | CallbackFilter) -> Iterator[ColumnElement[bool]]:
+    """Yield what rows have to meet that belong to a run, an agent and a tenant, and stand somehow."""
+    yield table.c.tenant == where.tenant
+    if where.agent is not None:
+        yield table.c.agent == agent_key(where.agent)
+    if where.run_id is not None:
+        yield table.c.run_id == where.run_id
+    if where.status is not None:
+        yield table.c.status == where.status.value
 
 
 def read_expired_approvals(connection: Connection, now: datetime, limit: int) -> Sequence[Approval]:
@@ -308,13 +313,7 @@ def read_callback(connection: Connection, tenant: TenantId, callback_id: Callbac
 
 def read_callbacks(connection: Connection, where: CallbackFilter) -> Sequence[Callback]:
     """As CallbackStore.callbacks."""
-    found = select(*CALLBACK_COLUMNS).where(callbacks.c.tenant == where.tenant)
-    if where.agent is not None:
-        found = found.where(callbacks.c.agent == agent_key(where.agent))
-    if where.run_id is not None:
-        found = found.where(callbacks.c.run_id == where.run_id)
-    if where.status is not None:
-        found = found.where(callbacks.c.status == where.status.value)
+    found = select(*CALLBACK_COLUMNS).where(*_of_runs(callbacks, where))
     found = found.order_by(callbacks.c.created_at.desc(), callbacks.c.callback_id.desc()).limit(where.limit)
     return [callback_of(row) for row in connection.execute(found)]
 
