@@ -14,8 +14,6 @@ PENDING_EVENTS = "internal.pending_events"
 class EventSourceKind(Enum):
     """Where something may wait for an agent."""
 
-    INBOX = "inbox"
-    """What webhooks brought and nobody dealt with."""
     QUEUE = "queue"
     """Triggers that wait behind the heartbeat."""
     SCHEDULES = "schedules"
@@ -33,7 +31,6 @@ class Heartbeat:
 
     every_seconds: int = 300
     sources: tuple[EventSourceKind, ...] = (
-        EventSourceKind.INBOX,
         EventSourceKind.QUEUE,
         EventSourceKind.SCHEDULES,
         EventSourceKind.EVENTS,

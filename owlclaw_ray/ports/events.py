@@ -9,14 +9,6 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 
 
-class Inbox(Protocol):
-    """What webhooks brought. Synchronous: it is asked from inside a tool worker."""
-
-    def pending(self, agent: AgentRef, limit: int) -> Sequence[JsonObject]:
-        """Return what nobody dealt with yet, oldest first: with an id each, and the same ones as long as they wait."""
-        ...
-
-
 class Rows(Protocol):
     """Databases of the application. Synchronous: they are asked from inside a tool worker."""
 

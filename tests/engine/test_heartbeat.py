@@ -94,7 +94,7 @@ def world(stores):
     return Beating(stores, Heartbeat())
 
 
-MAIL = {"source": "inbox", "pending": [{"id": "m1"}]}
+MAIL = {"source": "events.mail", "pending": [{"id": "m1"}]}
 ORDER = {"source": "events.orders", "pending": 3}
 
 
@@ -289,7 +289,7 @@ def own_stores():
     database._engine.dispose()
 
 
-names = st.sampled_from(["inbox", "queue", "schedules", "database", "events.orders"])
+names = st.sampled_from(["events.mail", "queue", "schedules", "database", "events.orders"])
 pending = st.recursive(
     st.integers(1, 9) | st.text(min_size=1, max_size=9), lambda inner: st.lists(inner, min_size=1), max_leaves=4
 )

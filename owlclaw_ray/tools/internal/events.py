@@ -15,7 +15,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.events import EventSources, Inbox, Rows
+from owlclaw_ray.ports.events import EventSources, Rows
 from owlclaw_ray.ports.store import RunFilter
 from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.json_result import to_json
@@ -44,11 +44,10 @@ class EventTools:
         rows: Rows,
         environ: Mapping[str, str],
         clock: Clock,
-        inbox: Inbox | None = None,
     ) -> None:
         """`query` asks the store: the name of a query, and its arguments."""
         self._sources, self._query, self._rows = sources, query, rows
-        self._environ, self._clock, self._inbox = environ, clock, inbox
+        self._environ, self._clock = environ, clock
 
     @staticmethod
     def definitions() -> tuple[ToolDefinition, ...]:
@@ -88,8 +87,6 @@ class EventTools:
         self, kind: EventSourceKind, agent: AgentRef, asked: JsonObject
     ) -> Iterator[tuple[str, Callable[[], JsonValue]]]:
         match kind:
-            case EventSourceKind.INBOX:
-                yield kind.value, lambda: self._of_inbox(agent)
             case EventSourceKind.QUEUE:
                 yield kind.value, lambda: self._queued(agent)
             case EventSourceKind.SCHEDULES:
@@ -99,9 +96,6 @@ class EventTools:
             case EventSourceKind.EVENTS:
                 for name in self._sources.names:
                     yield f"{kind.value}.{name}", lambda name=name: self._sources.query(name, agent)  # type: ignore[misc]
-
-    def _of_inbox(self, agent: AgentRef) -> JsonValue:
-        return [] if self._inbox is None else list(self._inbox.pending(agent, _MOST))
 
     def _queued(self, agent: AgentRef) -> JsonValue:
         found = self._query("runs", RunFilter(agent.tenant, agent, RunStatus.QUEUED, limit=_MOST))

@@ -31,15 +31,10 @@ class StoreOfTest:
         return getattr(self, query)
 
 
-class Mail:
-    def pending(self, agent, limit):
-        return [{"id": "m1", "for": agent.agent_id, "limit": limit}]
-
-
 class World:
     def __init__(self):
         self.store, self.sources = StoreOfTest(), StateProviders(lambda: 0.0, "event source")
-        self.rows, self.inbox = [], None
+        self.rows = []
 
     def _rows(self, url, query, limit):
         assert (url, query, limit) == ("sqlite:///shop.db", "SELECT 1", 100)
@@ -52,7 +47,6 @@ class World:
             rows=self._rows,
             environ={"SHOP": "sqlite:///shop.db"} if environ is None else environ,
             clock=ManualClock(NOW),
-            inbox=self.inbox,
         )
         arguments = json.dumps({"sources": kinds, "query": "SELECT 1", "url_variable": "SHOP"})
         executor = LocalExecutor(ToolSources((tools,)), ManualClock(NOW))
@@ -71,13 +65,13 @@ def schedule(name, kind, due):
 def test_where_nothing_waits_nothing_is_pending(world):
     world.sources.add("orders", lambda: 0, None)
 
-    found = world.ask("inbox", "queue", "schedules", "database", "events")
+    found = world.ask("queue", "schedules", "database", "events")
 
     assert found == {"events": [], "problems": []}
 
 
 def test_each_source_says_what_waits(world):
-    world.inbox, world.rows = Mail(), [{"id": 7}]
+    world.rows = [{"id": 7}]
     world.store.runs = [
         Run(f"run_{number}", number, TRADER, Trigger(TriggerKind.API), RunStatus.QUEUED, NOW) for number in (2, 1)
     ]
@@ -94,10 +88,9 @@ def test_each_source_says_what_waits(world):
 
     world.sources.add("stock", stock, None)
 
-    found = world.ask("inbox", "queue", "schedules", "database", "events")
+    found = world.ask("queue", "schedules", "database", "events")
 
     assert found["events"] == [
-        {"source": "inbox", "pending": [{"id": "m1", "for": "trader", "limit": 100}]},
         {"source": "queue", "pending": ["run_1", "run_2"]},
         {
             "source": "schedules",
