@@ -27,14 +27,21 @@ async def test_what_a_person_writes_is_what_the_agent_recalls(memory):
     assert await memory.memory(WATCH, stored.memory_id) == stored
 
 
-async def test_the_same_key_is_one_memory_for_each_agent(memory):
+async def test_the_same_key_with_the_same_content_is_one_memory_for_each_agent(memory):
     one = await memory.remember(WATCH, "first", idempotency_key="k")
-    again = await memory.remember(WATCH, "second", idempotency_key="k")
-    other = await memory.remember(OTHER, "second", idempotency_key="k")
+    again = await memory.remember(WATCH, "first", idempotency_key="k")
+    other = await memory.remember(OTHER, "first", idempotency_key="k")
 
-    assert one == again
-    assert (other.content, other.memory_id != one.memory_id) == ("second", True)
+    assert (again, again.count) == (one, 1)
+    assert (other.content, other.memory_id != one.memory_id) == ("first", True)
     assert await memory.memories(AgentRef(TenantId("other"), WATCH.agent_id)) == ()
+
+
+async def test_a_key_that_comes_again_with_other_content_loses_neither_memory(memory):
+    first = await memory.remember(WATCH, "The pump fails at nine.", idempotency_key="k")
+    second = await memory.remember(WATCH, "Tea is for the owner.", idempotency_key="k")
+
+    assert await memory.memories(WATCH) == (first, second)
 
 
 async def test_edited_archived_and_removed_memories_are_recalled_as_they_are_now(memory):
