@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 _CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
 """Providers whose credentials may come from a machine's identity, which only a call can tell."""
 
+_OPENAI_CLIENT_ONLY = ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
+"""What OpenAI's client sends with each call, and litellm's own HTTP client does not."""
+
 
 class LiteLLMClient:
     """Asks any model whose name is not `scripted:…`; keys and addresses come from the provider's environment variables.
@@ -107,6 +110,9 @@ class LiteLLMClient:
 def _litellm() -> Any:
     # setdefault: without the local price list litellm fetches one over the network while it is imported
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # noqa: TID251 (litellm has no other switch for it)
+    if not any(os.environ.get(name) for name in _OPENAI_CLIENT_ONLY):  # noqa: TID251
+        # litellm's own HTTP client instead of OpenAI's, which takes as much CPU again to copy messages and tools
+        os.environ.setdefault("EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER", "True")  # noqa: TID251 (no other switch)
     litellm: Any = importlib.import_module("litellm")
     if not litellm.suppress_debug_info:
         litellm.suppress_debug_info = True

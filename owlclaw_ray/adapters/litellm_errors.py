@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import orjson
+
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
 
 _CLASS_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)\s*(?::|-)\s*)+")
@@ -45,7 +47,7 @@ def _unavailable(error: Exception, status: int | None, detail: str, timeout: flo
         return f"did not answer within {timeout:g} s: {detail}"
     if status == 429:
         return f"rate limited by the provider (429): {detail}"
-    if _headers(error) is None:
+    if status == 200 or _headers(error) is None:
         return f"no usable answer from the provider: {detail}"
     return f"the provider failed ({status}): {detail}"
 
@@ -66,8 +68,17 @@ def _key_name(provider: str) -> str:
 
 def _detail(error: Exception) -> str:
     words = " ".join(str(error).split())
-    text = _CLASS_NAMES.sub("", words.partition(" Original exception: ")[0])
+    text = _message_of(_CLASS_NAMES.sub("", words.partition(" Original exception: ")[0]))
     return text if len(text) <= _DETAIL_LIMIT else text[: _DETAIL_LIMIT - 1] + "…"
+
+
+def _message_of(text: str) -> str:
+    """Return the message in an error that is a provider's whole answer, of the form `{"error": {"message": …}}`, or the text."""
+    try:
+        message = orjson.loads(text)["error"]["message"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return text
+    return " ".join(message.split()) if isinstance(message, str) and message else text
 
 
 def _headers(error: Exception) -> Mapping[str, str] | None:

@@ -60,6 +60,18 @@ async def test_the_cost_follows_the_price_list(client, server, stream):
     assert reply.usage.cost == pytest.approx(2.5)
 
 
+async def test_an_organisation_and_a_project_of_openai_s_go_with_each_call(server, monkeypatch):
+    monkeypatch.delenv("EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER", raising=False)
+    monkeypatch.setenv("OPENAI_ORGANIZATION", "org-a")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-b")
+    client = LiteLLMClient()
+
+    assert (await client.complete(question(), MODEL)).model == MODEL
+
+    headers = server.requests[0].headers
+    assert (headers["openai-organization"], headers["openai-project"]) == ("org-a", "proj-b")
+
+
 async def test_the_conversation_goes_out_in_openai_form(client, server):
     call = ToolCall(ToolCallId("call_a"), "recall", '{"query":"负载"}')
     history = (Message(Role.ASSISTANT, "", (call,)), Message(Role.TOOL, '{"count":0}', call_id=call.call_id))
