@@ -43,19 +43,26 @@ logger = logging.getLogger(__name__)
 
 
 def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, tool_slots: int, quick_slots: int) -> None:
-    """Start a local Ray, or attach to the cluster at `address`. The environment must be set before."""
-    quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR"}
-    if address is not None:
-        ray.init(address=address, **quiet)
-        return
-    ray.init(
-        address="local",
-        num_cpus=num_cpus or os.cpu_count(),
-        resources=slot_resources(tool_slots, quick_slots),
-        include_dashboard=False,
-        _temp_dir=str(temp_dir),
-        **quiet,
-    )
+    """Start a local Ray, or attach to the cluster at `address`. The environment must be set before.
+
+    Raises RuntimeUnavailableError.
+    """
+    where: dict[str, Any] = {"address": address}
+    if address is None:
+        where = {
+            "address": "local",
+            "num_cpus": num_cpus or os.cpu_count(),
+            "resources": slot_resources(tool_slots, quick_slots),
+            "include_dashboard": False,
+            "_temp_dir": str(temp_dir),
+        }
+    try:
+        ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, **where)
+    except Exception as error:
+        if address is not None:
+            raise RuntimeUnavailableError(f"the Ray cluster at {address} cannot be joined: {error}") from error
+        busy = f"{os.getloadavg()[0]:.0f} processes want to run on {os.cpu_count()} cores"
+        raise RuntimeUnavailableError(f"Ray did not start ({busy}): {error}") from error
 
 
 class Cluster:

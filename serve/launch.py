@@ -21,7 +21,7 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from serve import ray_output
 from serve.pid_file import NAME, PidFile
-from serve.preflight import Preparation, check_data_dir, check_port, prepare, sole_use
+from serve.preflight import Preparation, check_data_dir, check_port, check_ray, prepare, sole_use
 
 DRAIN_SECONDS = 10.0
 RAY_LOG = "ray.log"
@@ -43,6 +43,7 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
     check_data_dir(prepared.settings)
     with sole_use(data_dir):
         check_port(prepared.settings)
+        check_ray(prepared.settings)
         _tell_findings(prepared, announce)
         scratch = Path(tempfile.mkdtemp(prefix="owl-", dir=_SHORT_TEMP if Path(_SHORT_TEMP).is_dir() else None))
         ray_log, logs = data_dir / RAY_LOG, data_dir / LOGS

@@ -20,6 +20,7 @@ from owlclaw_ray.settings import Settings, load_settings
 from serve import pid_file
 
 _LOCK = "owlclaw.lock"
+_RAY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,19 @@ def check_port(settings: Settings) -> None:
             fix = "stop what listens there (owlclaw down, if it is a runtime of this folder), or set OWLCLAW_HTTP__PORT"
             what = f"{http.host}:{http.port} cannot be listened on: {error.strerror}"
             raise ConfigurationError([Problem("http.port", what, fix)]) from error
+
+
+def check_ray(settings: Settings) -> None:
+    """Raise ConfigurationError if nothing listens at the address of the Ray cluster: Ray itself would try for minutes."""
+    address = settings.ray.address or ""
+    host, colon, port = address.rpartition(":")
+    if not colon or "://" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_RAY_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        fix = "start the cluster there (ray start --head), or name the address of its head, such as 10.0.0.1:6379"
+        raise ConfigurationError([Problem("ray.address", f"nothing answers at {address}: {error}", fix)]) from error
 
 
 def check_data_dir(settings: Settings) -> None:
