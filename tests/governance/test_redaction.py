@@ -315,3 +315,18 @@ def test_short_values_of_named_secrets_are_no_secrets():
     redactor = Redactor({"A_TOKEN": "short", "B_TOKEN": ""})
 
     assert redacted({"text": "this is short"}, redactor) == {"text": "this is short"}
+
+
+HINTS = (
+    "pass curl mysql mariadb sig= signature= pwd secret token key authoriz cookie credential 密 口令 令牌 秘钥 bearer :// sk- sk_ rk- rk_"
+    " akia asia xox xapp- aiza ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- hf_ eyj \\u"
+)
+
+
+@pytest.mark.parametrize("hint", HINTS.split())
+def test_a_record_is_looked_through_for_each_of_the_words_that_secrets_stand_behind(hint):
+    text = f'{{"usage":{{"prompt_tokens":0}},"said":"nobody {hint}, nothing"}}'
+
+    assert Redactor().suspects(text.encode())
+    assert Redactor().suspects(text.upper().encode())
+    assert not Redactor().suspects(text.replace(hint, "").encode())
