@@ -16,7 +16,7 @@ EXTRAS: Mapping[str, str] = {
     "models": "",
     "growth": "",
     "schedules": "",
-    "tracing": "tracing",
+    "tracing": "",
     "retrieval": "local-embeddings",
     "load": "bench",
     "startup": "",

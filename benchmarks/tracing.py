@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 
 import httpx
-import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401 - without it the question cannot be asked
 
 from benchmarks.child import running
 from benchmarks.measuring import WARM_SECONDS, Measured, joined, measure_definition, said

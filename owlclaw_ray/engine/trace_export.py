@@ -9,17 +9,19 @@ the Keeper's memory, which a restart empties; a cursor over finish times, which 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.tracing import Chain, Cursor, ReceiverError, RefusedTracesError, RunEnds, TraceReceiver
 
-BATCH = 64
+BATCH = 128
 """Runs in a delivery."""
 POLL_SECONDS = 1.0
 """How often the store is looked at while nothing ends."""
+_LOOKS = 16
+"""How often, while the buffer is full and as much again ends, it is looked how many wait."""
 _RETRY = RetryPolicy(base=1.0, cap=30.0)
 
 logger = logging.getLogger(__name__)
@@ -35,13 +37,14 @@ class ExportCounts:
     failures: int = 0
     """Deliveries that did not get through."""
     waiting: int = 0
-    """Runs whose traces wait, as far as is known: it is looked at when a delivery fails."""
+    """Runs whose traces wait, as far as is known: it is looked at when a delivery fails, and when there may be too many."""
 
 
 class TraceExport:
     """Exports what ended since the last time, in this process or an earlier one; the very first time begins with the present.
 
-    Not more than `buffer_runs` runs wait for a receiver that is away: the oldest are given up, and counted.
+    Not many more than `buffer_runs` runs wait, for a receiver that is away or for an export that is too slow for what ends: the
+    oldest are given up, and counted.
     """
 
     def __init__(
@@ -51,6 +54,9 @@ class TraceExport:
         self._ends, self._cursor, self._receiver = ends, cursor, receiver
         self._buffer_runs, self._jitter = buffer_runs, jitter
         self._positions: dict[Chain, int] = {}
+        self._saved: Mapping[Chain, int] = {}
+        self._looks_at = buffer_runs
+        """Records behind at which it is looked whether too many runs wait: they have several records each."""
         self._failed = 0
         """Deliveries in a row."""
 
@@ -64,6 +70,7 @@ class TraceExport:
             self._cursor.save(heads)
         known = heads if saved is None else saved
         self._positions = {chain: position for chain, position in known.items() if position <= heads.get(chain, 0)}
+        self._saved = dict(known)
 
     async def step(self) -> float:
         """Deliver a batch of each chain that has something; return after how many seconds to come again.
@@ -72,20 +79,27 @@ class TraceExport:
         """
         more = False
         try:
-            for chain, head in (await self._ends.chains()).items():
+            heads = await self._ends.chains()
+            await self._keep_to_the_buffer(heads)
+            for chain, head in heads.items():
                 if head > self._reached(chain):
                     more |= await self._advance(chain)
         except ReceiverError as error:
             return await self._failing(error)
+        finally:
+            self._save()
         self._recovered()
-        return 0.0 if more else POLL_SECONDS
+        if more:
+            return 0.0
+        self.counts, self._looks_at = replace(self.counts, waiting=0), self._buffer_runs
+        return POLL_SECONDS
 
     async def _advance(self, chain: Chain) -> bool:
         """Deliver the next batch of a chain; return whether there may be more."""
         ended = await self._ends.ended(chain, self._reached(chain), BATCH)
         if ended.runs:
             await self._deliver(chain, ended.runs)
-        self._reach(chain, ended.until)
+        self._positions[chain] = ended.until
         return len(ended.runs) == BATCH
 
     async def _deliver(self, chain: Chain, runs: Sequence[tuple[int, RunId]]) -> None:
@@ -96,12 +110,14 @@ class TraceExport:
             if len(runs) > 1:
                 half = len(runs) // 2
                 await self._deliver(chain, runs[:half])
+                self._save()
                 return await self._deliver(chain, runs[half:])
             logger.warning("the trace of run %s is given up: %s", runs[0][1], error)
             self._count(dropped=1)
         else:
             self._count(exported=len(runs))
-        return self._reach(chain, runs[-1][0])
+        self._positions[chain] = runs[-1][0]
+        return None
 
     async def _failing(self, error: ReceiverError) -> float:
         self._failed += 1
@@ -116,7 +132,16 @@ class TraceExport:
         if self._failed:
             logger.info("the receiver of traces takes them again")
         self._failed = 0
-        self.counts = replace(self.counts, waiting=0)
+
+    async def _keep_to_the_buffer(self, heads: Mapping[Chain, int]) -> None:
+        """Give up what the export has fallen too far behind with. Runs are counted only when there may be too many of them."""
+        if self._behind(heads) > self._looks_at:
+            await self._make_room()
+            room = self._buffer_runs - self.counts.waiting
+            self._looks_at = self._behind(heads) + max(room, self._buffer_runs // _LOOKS)
+
+    def _behind(self, heads: Mapping[Chain, int]) -> int:
+        return sum(max(0, head - self._reached(chain)) for chain, head in heads.items())
 
     async def _make_room(self) -> None:
         """Give up the oldest traces of the longest chains while more wait than the buffer may hold."""
@@ -127,7 +152,7 @@ class TraceExport:
             if over <= 0:
                 break
             skipped = await self._ends.ended(chain, self._reached(chain), over)
-            self._reach(chain, skipped.until)
+            self._positions[chain] = skipped.until
             self._count(dropped=over)
             logger.warning("%d traces are given up: more than %d wait for their receiver", over, self._buffer_runs)
             waiting -= over
@@ -136,9 +161,10 @@ class TraceExport:
     def _reached(self, chain: Chain) -> int:
         return self._positions.get(chain, 0)
 
-    def _reach(self, chain: Chain, position: int) -> None:
-        self._positions[chain] = position
-        self._cursor.save(self._positions)
+    def _save(self) -> None:
+        if self._positions != self._saved:
+            self._cursor.save(self._positions)
+            self._saved = dict(self._positions)
 
     def _count(self, *, exported: int = 0, dropped: int = 0, failures: int = 0) -> None:
         counts = self.counts
@@ -147,4 +173,5 @@ class TraceExport:
             exported=counts.exported + exported,
             dropped=counts.dropped + dropped,
             failures=counts.failures + failures,
+            waiting=max(0, counts.waiting - exported),
         )

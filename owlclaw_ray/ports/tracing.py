@@ -45,6 +45,7 @@ class RunFacts:
 
     run: Run
     journal: tuple[JournalEntry, ...]
+    """Without how it was queued, started and finished: the run says that."""
     failures: tuple[LedgerRecord, ...] = ()
     """Its ledger records of model calls that failed, in part or as a whole."""
     blobs: Mapping[str, str] = field(default_factory=dict)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 
 import pytest
 
 from owlclaw_ray.adapters.tracing import destinations
-from owlclaw_ray.adapters.tracing.destinations import _NEEDED, check_installed
+from owlclaw_ray.adapters.tracing.destinations import check_installed
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import load_settings
@@ -67,19 +68,16 @@ def test_what_is_missing_or_contradicts_itself_is_an_error_at_the_start(tmp_path
         load_settings(tmp_path, environ)
 
 
-@pytest.mark.parametrize("destination", list(Destination))
-def test_without_its_packages_an_error_names_the_command_that_installs_them(monkeypatch, destination):
-    options = TracingOptions(destination, "http://127.0.0.1:4318/v1/traces")
+def test_without_the_sdk_of_langfuse_an_error_names_the_command_that_installs_it(monkeypatch):
+    options = TracingOptions(Destination.LANGFUSE, "http://127.0.0.1:3000/api/public/otel/v1/traces")
     check_installed(options)
-    monkeypatch.setattr(destinations, "_there", lambda _: False)
+    monkeypatch.setattr(destinations, "find_spec", lambda _: None)
 
-    extra, _ = _NEEDED[destination]
-    with pytest.raises(ConfigurationError, match=rf"pip install 'owlclaw-ray\[{extra}\]'"):
+    check_installed(replace(options, destination=Destination.OTLP))
+    with pytest.raises(ConfigurationError, match=r"pip install 'owlclaw-ray\[langfuse\]'"):
         check_installed(options)
 
 
-def test_the_extras_that_errors_name_exist_and_bring_what_is_missed():
+def test_the_extra_that_the_error_names_brings_the_sdk():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for extra, modules in _NEEDED.values():
-        packages = " ".join(extras[extra])
-        assert all(module.replace(".", "-") in packages for module in modules)
+    assert extras["langfuse"][0].startswith("langfuse>=")

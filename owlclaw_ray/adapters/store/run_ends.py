@@ -19,6 +19,9 @@ from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.tracing import Chain, EndedRuns, RunFacts
 
+_KNOWN = (EntryKind.RUN_QUEUED.value, EntryKind.RUN_STARTED.value, EntryKind.RUN_FINISHED.value)
+"""What the row of a run says too."""
+
 
 def read_chains(connection: Connection) -> Mapping[Chain, int]:
     """As RunEnds.chains."""
@@ -44,26 +47,49 @@ def read_backlog(connection: Connection, chain: Chain, after: int) -> int:
     return int(connection.execute(counted).scalar_one())
 
 
-def read_facts(connection: Connection, dialect: Dialect, wanted: Sequence[RunId]) -> Sequence[RunFacts]:
-    """As RunEnds.facts, with as many statements for many runs as for one."""
-    ids = {"ids": dialect.ids(wanted)}
-    found = {row.run_id: run_of_row(row) for row in connection.execute(_runs(dialect), ids)}
-    journals = _journals(connection.execute(_entries(dialect), ids))
-    failures: dict[str, list[LedgerRecord]] = defaultdict(list)
-    for row in connection.execute(_failures(dialect), ids):
-        failures[row.run_id].append(record_of(row).record)
-    named = {run_id: _system_prompts(entries) for run_id, entries in journals.items()}
-    texts = _texts(connection, dialect, set(itertools.chain.from_iterable(named.values())))
-    return [
-        RunFacts(
-            found[run_id],
-            tuple(journals[run_id]),
-            tuple(failures[run_id]),
-            {digest: texts[digest] for digest in named.get(run_id, ()) if digest in texts},
+class FactReader:
+    """Reads what is known of runs, with statements that are made once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        of_runs = dialect.among(ledger.c.run_id, "ids")
+        told = or_(ledger.c.data.contains('"failed_attempts"'), ledger.c.data.contains('"error"'))
+        untold = dialect.among(journal.c.run_id, "ids") & journal.c.kind.not_in(_KNOWN)
+        self._runs = select(runs).where(dialect.among(runs.c.run_id, "ids"))
+        self._entries = select(journal.c.run_id, *ENTRY_COLUMNS).where(untold).order_by(journal.c.run_id, journal.c.seq)
+        self._failures = (
+            select(*RECORD_COLUMNS)
+            .where(of_runs, ledger.c.kind == LedgerKind.MODEL_CALL.value, told)
+            .order_by(ledger.c.at)
         )
-        for run_id in wanted
-        if run_id in found
-    ]
+        self._blobs = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))
+
+    def read(self, connection: Connection, wanted: Sequence[RunId]) -> Sequence[RunFacts]:
+        """As RunEnds.facts, with as many statements for many runs as for one."""
+        ids = {"ids": self._dialect.ids(wanted)}
+        found = {row.run_id: run_of_row(row) for row in connection.execute(self._runs, ids)}
+        journals = _journals(connection.execute(self._entries, ids))
+        failures: dict[str, list[LedgerRecord]] = defaultdict(list)
+        for row in connection.execute(self._failures, ids):
+            failures[row.run_id].append(record_of(row).record)
+        named = {run_id: _system_prompts(entries) for run_id, entries in journals.items()}
+        texts = self._texts(connection, set(itertools.chain.from_iterable(named.values())))
+        return [
+            RunFacts(
+                found[run_id],
+                tuple(journals[run_id]),
+                tuple(failures[run_id]),
+                {digest: texts[digest] for digest in named.get(run_id, ()) if digest in texts},
+            )
+            for run_id in wanted
+            if run_id in found
+        ]
+
+    def _texts(self, connection: Connection, hashes: set[str]) -> dict[str, str]:
+        if not hashes:
+            return {}
+        rows = connection.execute(self._blobs, {"ids": self._dialect.ids(hashes)})
+        return {row.hash: load(row.content) for row in rows}
 
 
 def _ends(chain: Chain, after: int) -> ColumnElement[bool]:
@@ -73,28 +99,6 @@ def _ends(chain: Chain, after: int) -> ColumnElement[bool]:
         & (ledger.c.position > after)
         & (ledger.c.kind == LedgerKind.RUN.value)
     )
-
-
-def _runs(dialect: Dialect) -> Any:
-    return select(runs).where(dialect.among(runs.c.run_id, "ids"))
-
-
-def _entries(dialect: Dialect) -> Any:
-    found = select(journal.c.run_id, *ENTRY_COLUMNS).where(dialect.among(journal.c.run_id, "ids"))
-    return found.order_by(journal.c.run_id, journal.c.seq)
-
-
-def _failures(dialect: Dialect) -> Any:
-    told = or_(ledger.c.data.contains('"failed_attempts"'), ledger.c.data.contains('"error"'))
-    found = select(*RECORD_COLUMNS).where(dialect.among(ledger.c.run_id, "ids"))
-    return found.where(ledger.c.kind == LedgerKind.MODEL_CALL.value, told).order_by(ledger.c.at)
-
-
-def _texts(connection: Connection, dialect: Dialect, hashes: set[str]) -> dict[str, str]:
-    if not hashes:
-        return {}
-    found = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))
-    return {row.hash: load(row.content) for row in connection.execute(found, {"ids": dialect.ids(hashes)})}
 
 
 def _system_prompts(entries: Iterable[JournalEntry]) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ class SqlStore:
     def __init__(self, database: Database, writer: str, redactor: Redactor | None = None) -> None:
         self._database = database
         self._applier = Applier(database.dialect, database.engine_dialect, writer, redactor or Redactor())
+        self._facts = run_ends.FactReader(database.dialect)
         self._turn, self._probing = asyncio.Lock(), asyncio.Lock()
         self._writable_until = 0.0
 
@@ -230,7 +231,7 @@ class SqlStore:
 
     async def facts(self, runs: Sequence[RunId]) -> Sequence[RunFacts]:
         """As RunEnds.facts."""
-        return await self._read(run_ends.read_facts, self._database.dialect, runs)
+        return await self._read(self._facts.read, runs)
 
     async def active_runs(self) -> Mapping[RunStatus, int]:
         """As RunStore.active_runs."""

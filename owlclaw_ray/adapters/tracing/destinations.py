@@ -15,20 +15,13 @@ from owlclaw_ray.ports.tracing import TraceReceiver
 
 PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-_NEEDED = {
-    Destination.OTLP: ("tracing", ("opentelemetry.proto",)),
-    Destination.LANGFUSE: ("langfuse", ("langfuse", "opentelemetry.proto")),
-}
-"""The extra of each, and what it brings."""
 
 
 def check_installed(options: TracingOptions) -> None:
     """Raise ConfigurationError, with the command that installs it, if what sends spans there is not installed."""
-    extra, modules = _NEEDED[options.destination]
-    missing = [module for module in modules if not _there(module)]
-    if missing:
-        what = f"sends traces to {options.destination.value}, and {missing[0]} is not installed"
-        fix = f"install it with: pip install 'owlclaw-ray[{extra}]', or set tracing.export to off"
+    if options.destination is Destination.LANGFUSE and find_spec("langfuse") is None:
+        what = "sends traces to langfuse, and langfuse is not installed"
+        fix = "install it with: pip install 'owlclaw-ray[langfuse]', or set tracing.export to otlp or off"
         raise ConfigurationError([Problem("tracing.export", what, fix)])
 
 
@@ -72,10 +65,3 @@ def _environment_headers(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _filled(text: str, environ: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda found: environ.get(found[1], ""), text)
-
-
-def _there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeAlias
 
 import orjson
 
 from owlclaw_ray.adapters.tracing import attributes as name
 from owlclaw_ray.adapters.tracing.content import Content
+from owlclaw_ray.adapters.tracing.wire import Value
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerRecord
@@ -24,10 +24,7 @@ from owlclaw_ray.domain.tracing import TraceParent, call_span, span_of, span_of_
 from owlclaw_ray.ids import ToolCallId, derived_id
 from owlclaw_ray.ports.tracing import RunFacts
 
-Value: TypeAlias = str | bool | int | float | list[str]
-
 _ENDED_WELL = frozenset({RunStatus.COMPLETED, RunStatus.SKIPPED, RunStatus.CANCELLED})
-_GOES_ON = frozenset({EntryKind.RUN_CONTINUED, EntryKind.RUN_FINISHED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +157,17 @@ class RunSpans:
                     system = entry.data["system"]
                     asked = [_message("user", [_text(entry.data["user"])])]
                 case EntryKind.MODEL_REPLIED:
-                    record = failures.pop(derived_id("rec", self._run.run_id, "model_call", str(turn)), None)
+                    record = failures.pop(self._record_of(turn), None) if failures else None
                     yield self._replied(entry, turn, record, asked, system if turn == 0 else "")
                     asked, turn = [], turn + 1
                 case EntryKind.TOOL_FINISHED:
                     asked.append(_message("tool", [_tool_response(entry.data)]))
-            if entry.kind is not EntryKind.RUN_FINISHED:
-                latest = entry.at
+            latest = entry.at
         for record in failures.values():
             yield self._unanswered(record, latest)
+
+    def _record_of(self, turn: int) -> str:
+        return derived_id("rec", self._run.run_id, "model_call", str(turn))
 
     def _replied(
         self,
@@ -267,12 +266,17 @@ class RunSpans:
         for entry in self._facts.journal:
             if entry.kind is EntryKind.RUN_WAITING:
                 since = entry
-            elif since is not None and entry.kind in _GOES_ON:
-                what = "approvals" if since.data.get("approvals") else "runs"
-                attributes: dict[str, Value] = {name.LANGFUSE_TYPE: "span", name.WAITS_FOR: what}
-                span_id = span_of(self._run.run_id, "wait", str(since.seq))
-                yield self._span(f"wait for {what}", span_id, (since.at, entry.at), attributes)
+            elif since is not None and entry.kind is EntryKind.RUN_CONTINUED:
+                yield self._wait(since, entry.at)
                 since = None
+        if since is not None and self._run.finished_at is not None:
+            yield self._wait(since, self._run.finished_at)
+
+    def _wait(self, since: JournalEntry, until: datetime) -> Span:
+        what = "approvals" if since.data.get("approvals") else "runs"
+        attributes: dict[str, Value] = {name.LANGFUSE_TYPE: "span", name.WAITS_FOR: what}
+        span_id = span_of(self._run.run_id, "wait", str(since.seq))
+        return self._span(f"wait for {what}", span_id, (since.at, until), attributes)
 
     def _times(self, entry: JournalEntry, duration_ms: int) -> tuple[datetime, datetime]:
         return max(entry.at - timedelta(milliseconds=duration_ms), min(self._began, entry.at)), entry.at
@@ -302,8 +306,12 @@ def _said_in(facts: RunFacts) -> JsonValue:
     """Return everything that was said in a run, but for its system prompt."""
     trigger, result = facts.run.trigger, facts.run.result
     error = "" if result is None or result.error is None else result.error.message
-    entries, failures = [each.data for each in facts.journal], [each.data for each in facts.failures]
+    entries, failures = [_said_by(each) for each in facts.journal], [each.data for each in facts.failures]
     return [trigger.payload, trigger.focus, "" if result is None else result.final_text, error, entries, failures]
+
+
+def _said_by(entry: JournalEntry) -> JsonValue:
+    return entry.data["user"] if entry.kind is EntryKind.PROMPT_BUILT else entry.data
 
 
 def provider_of(model: str) -> str:

@@ -163,6 +163,35 @@ async def test_beyond_the_buffer_the_oldest_are_given_up_and_counted(store, end,
     assert "2 traces are given up: more than 3 wait for their receiver" in caplog.text
 
 
+async def test_what_ends_faster_than_it_is_exported_is_given_up_beyond_the_buffer_too(store, end, exporting, receiver):
+    async with exporting(store, buffer_runs=3) as export:
+        ended = await end(5)
+
+        await export.step()
+
+    assert runs_in(receiver.batches) == ended[2:]
+    assert (export.counts.exported, export.counts.dropped, export.counts.waiting) == (3, 2, 0)
+
+
+async def test_the_place_is_written_down_once_for_a_batch_and_not_while_nothing_ends(store, end, exporting):
+    class CountingCursor:
+        saves = 0
+
+        def load(self):
+            return {}
+
+        def save(self, positions):
+            self.saves += 1
+
+    cursor = CountingCursor()
+    async with exporting(store, cursor=cursor) as export:
+        await end(BATCH + 1)
+        for _ in range(4):
+            await export.step()
+
+    assert cursor.saves == 2
+
+
 async def test_of_a_batch_that_is_refused_only_what_is_refused_by_itself_is_given_up(
     store, end, exporting, receiver, caplog
 ):

@@ -208,9 +208,13 @@ def test_a_model_that_cannot_take_the_tools_of_its_agent_is_found(cli: Run, proj
 def test_where_traces_go_is_told_and_what_that_needs(cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OWLCLAW_TRACING__ENDPOINT", "http://127.0.0.1:4318")
     told = cli("doctor", "--folder", str(project), "--json").output
-    monkeypatch.setattr("owlclaw_ray.adapters.tracing.destinations._there", lambda _: False)
+    monkeypatch.setenv("OWLCLAW_TRACING__EXPORT", "langfuse")
+    monkeypatch.delenv("OWLCLAW_TRACING__ENDPOINT")
+    monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "pk-lf-1")
+    monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk-lf-1")
+    monkeypatch.setattr("owlclaw_ray.adapters.tracing.destinations.find_spec", lambda _: None)
     lacking = cli("doctor", "--folder", str(project)).output
 
     assert levels(told)["traces"] == ["OK"]
     assert "go to otlp: 127.0.0.1:4318" in told
-    assert "pip install 'owlclaw-ray[tracing]'" in lacking
+    assert "pip install 'owlclaw-ray[langfuse]'" in lacking
