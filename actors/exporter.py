@@ -16,6 +16,7 @@ from actors.redacting import node_redactor
 from actors.remote import KEEPER, Named
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.periodic import Periodic
+from owlclaw_ray.engine.spare_share import SpareShare
 from owlclaw_ray.engine.trace_export import ExportCounts, TraceExport
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ports.tracing import TraceReceiver
@@ -27,10 +28,7 @@ _LONGEST_PAUSE = 30.0
 _LOOK_SECONDS = 0.5
 _LAST = 19
 """The niceness of the exporter; Ray's other workers have 15."""
-_SHARE = 0.06
-"""Of the machine's cores: the export takes no more, however much there is to export."""
-_REST = max(0.0, 1 / (_SHARE * (os.cpu_count() or 1)) - 1)
-"""How long it rests for the time that it worked."""
+_THREADS = Path("/proc/self/task")
 _LAST_SECONDS = 3.0
 """How long a stop delivers what ended just before; the rest goes at the next start."""
 
@@ -41,6 +39,7 @@ class ExporterActor:
     def __init__(self, plan: RuntimePlan) -> None:
         configure(plan.worker.log)
         self._plan, self._pause = plan, 0.0
+        self._share = SpareShare(os.cpu_count() or 1)
         self._keeper = Named(KEEPER, plan.namespace)
         self._beginning = asyncio.Lock()
         self._export: TraceExport | None = None
@@ -70,9 +69,10 @@ class ExporterActor:
 
     async def _work(self) -> None:
         export = await self._begun()
-        began = time.process_time()
+        worked, waited = time.process_time(), _waited()
         pause = await export.step()
-        self._pause = max(pause, (time.process_time() - began) * _REST)
+        worked, waited = time.process_time() - worked, _waited() - waited
+        self._pause = max(pause, self._share.rest_after(worked, waited))
 
     async def _due(self) -> float:
         return self._pause
@@ -112,10 +112,22 @@ class ExporterActor:
                 return
 
 
+def _waited() -> float:
+    """Return for how many seconds threads of this process were ready and had no core; where nothing tells that, all that passed."""
+    told = [_delay(each) for each in _THREADS.glob("*/schedstat")]
+    return sum(told) / 1e9 if told else time.monotonic()
+
+
+def _delay(schedstat: Path) -> int:
+    try:
+        return int(schedstat.read_text().split()[1])
+    except OSError:  # the thread has ended
+        return 0
+
+
 def _step_back() -> None:
     """Have all threads of this process go last: runs go first, and traces can wait."""
-    threads = Path("/proc/self/task")
-    ids = [int(each.name) for each in threads.iterdir()] if threads.is_dir() else [0]
+    ids = [int(each.name) for each in _THREADS.iterdir()] if _THREADS.is_dir() else [0]
     for each in ids:
         with suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, each, _LAST)

@@ -48,7 +48,7 @@ def traces(counts: ExportCounts) -> tuple[MetricFamily, ...]:
         MetricFamily(
             "owlclaw_traces_waiting",
             "gauge",
-            "Traces that wait for a receiver that is away",
+            "Traces that wait for a receiver that is away, or for an export that has fallen far behind",
             (Sample("owlclaw_traces_waiting", (), float(counts.waiting)),),
         ),
     )

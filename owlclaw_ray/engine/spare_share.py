@@ -1,0 +1,28 @@
+"""How much of a machine's cores work that can wait takes: little while others wait for them too, more while they are idle.
+
+Whether others want the cores shows in the work itself: at the lowest priority it waits for a core as soon as they do.
+"""
+
+from __future__ import annotations
+
+LEAST, MOST = 0.04, 0.25
+"""Of all cores: what it takes on a machine that is busy, and on one that is idle."""
+_CROWDED = 0.1
+"""Waiting for a core that is as long as this part of the work says that others want it."""
+_TELLING = 0.005
+"""Seconds of work from which on its waiting says something."""
+_UP, _DOWN = 1.25, 0.5
+
+
+class SpareShare:
+    """Says how long to rest after work. It begins as on a machine that is busy."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores, self._share = cores, LEAST
+
+    def rest_after(self, worked: float, waited: float) -> float:
+        """Return the seconds of rest that keep to the share, after so many of CPU time, and of waiting for a core meanwhile."""
+        if worked >= _TELLING:
+            crowded = waited > _CROWDED * worked
+            self._share = max(LEAST, min(MOST, self._share * (_DOWN if crowded else _UP)))
+        return worked * max(0.0, 1 / (self._share * self._cores) - 1)

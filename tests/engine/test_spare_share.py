@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from owlclaw_ray.engine.spare_share import LEAST, MOST, SpareShare
+
+WORK = 0.04
+
+
+def share_of(rest, cores=2):
+    return WORK / (WORK + rest) / cores
+
+
+def after(share, times, *, waited):
+    rests = [share.rest_after(WORK, waited) for _ in range(times)]
+    return share_of(rests[-1])
+
+
+def test_it_takes_the_least_until_it_is_known_that_the_cores_are_idle():
+    assert after(SpareShare(2), 1, waited=WORK) == pytest.approx(LEAST)
+
+
+def test_it_takes_more_and_more_of_cores_that_nobody_wants_up_to_a_bound():
+    share = SpareShare(2)
+
+    assert LEAST < after(share, 2, waited=0.0) < MOST
+    assert after(share, 20, waited=0.0) == pytest.approx(MOST)
+
+
+def test_it_gives_way_within_a_few_steps_when_others_want_the_cores():
+    share = SpareShare(2)
+    after(share, 20, waited=0.0)
+
+    assert after(share, 4, waited=WORK / 2) == pytest.approx(LEAST)
+
+
+def test_a_glance_at_the_store_says_nothing_about_the_machine():
+    share = SpareShare(2)
+    after(share, 20, waited=0.0)
+    share.rest_after(0.0004, 0.01)
+
+    assert after(share, 1, waited=0.0) == pytest.approx(MOST)
+
+
+@pytest.mark.parametrize("cores", [1, 64])
+def test_its_share_is_of_all_cores(cores):
+    rest = SpareShare(cores).rest_after(WORK, WORK)
+
+    assert rest == 0.0 if cores == 64 else share_of(rest, cores) == pytest.approx(LEAST)
