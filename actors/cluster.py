@@ -78,12 +78,12 @@ class Cluster:
         ask_now(self._root, "hosts", seconds=_STORE_SECONDS)
         self._part(KEEPER).ask_now("ready", seconds=_STORE_SECONDS)
 
-    def wait_for_agents(self) -> None:
-        """Return once agents can be placed and models asked, and what ends from now on is exported."""
-        if self._plan.tracing is not None:
-            self._part(EXPORTER).ask_now("ready", seconds=_STORE_SECONDS)
+    def wait_for_agents(self) -> list[str]:
+        """Return, once agents can be placed and models asked, and what ends from now on is exported, what does not work all the same."""
+        exporter = "" if self._plan.tracing is None else self._part(EXPORTER).ask_now("ready", seconds=_STORE_SECONDS)
         self._part(DIRECTORY).ask_now("hosts", seconds=_STORE_SECONDS)
         self._part(GATEWAY).ask_now("ready", seconds=_STORE_SECONDS)
+        return [exporter] if exporter else []
 
     def warm_tools(self) -> None:
         """Begin to load what the first tool calls will need; returns at once."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
+import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +20,7 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.spare_share import SpareShare
 from owlclaw_ray.engine.trace_export import ExportCounts, TraceExport
-from owlclaw_ray.errors import RetryableError
+from owlclaw_ray.errors import ConfigurationError, RetryableError, RuntimeUnavailableError
 from owlclaw_ray.ports.tracing import TraceReceiver
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _THREADS = Path("/proc/self/task")
 _LAST_SECONDS = 3.0
 """How long a stop delivers what ended just before; the rest goes at the next start."""
 
+logger = logging.getLogger(__name__)
+
 
 class ExporterActor:
     """A thin shell around TraceExport. Starts itself, the first time and after every restart."""
@@ -41,19 +45,25 @@ class ExporterActor:
         self._plan, self._pause = plan, 0.0
         self._share = SpareShare(os.cpu_count() or 1)
         self._keeper = Named(KEEPER, plan.namespace)
-        self._beginning = asyncio.Lock()
+        self._beginning, self._problem = asyncio.Lock(), ""
         self._export: TraceExport | None = None
         self._store: SqlStore | None = None
+        self._receiver: TraceReceiver | None = None
         self._working = Periodic("exporting traces", self._work, SystemClock(), _LONGEST_PAUSE, due_in=self._due)
         self._working.start()
 
-    async def ready(self) -> bool:
-        """Return once what ends from then on will be exported; raises what keeps it from that. The receiver may be away."""
-        await self._begun()
-        return True
+    async def ready(self) -> str:
+        """Return once what ends from then on will be exported, or what keeps this node from it. The receiver may be away."""
+        try:
+            await self._begun()
+        except ConfigurationError:
+            return self._problem
+        return ""
 
     async def counts(self) -> ExportCounts:
-        """Return what became of traces since this process began."""
+        """Return what became of traces since this process began; raises RuntimeUnavailableError if none are exported."""
+        if self._problem:
+            raise RuntimeUnavailableError(self._problem)
         return ExportCounts() if self._export is None else self._export.counts
 
     async def stop(self) -> None:
@@ -64,11 +74,17 @@ class ExporterActor:
                 async with asyncio.timeout(_LAST_SECONDS):
                     while await self._export.step() == 0:
                         continue
+        if self._receiver is not None:
+            await self._receiver.close()
         if self._store is not None:
             await self._store.close()
 
     async def _work(self) -> None:
-        export = await self._begun()
+        try:
+            export = await self._begun()
+        except ConfigurationError:
+            self._pause = _LONGEST_PAUSE
+            return
         worked, waited = time.process_time(), _waited()
         pause = await export.step()
         worked, waited = time.process_time() - worked, _waited() - waited
@@ -80,8 +96,18 @@ class ExporterActor:
     async def _begun(self) -> TraceExport:
         async with self._beginning:
             if self._export is None:
-                self._export = await self._begin()
+                try:
+                    self._export = await self._begin()
+                except ConfigurationError as error:
+                    self._say(f"node {socket.gethostname()} exports no traces: {error}")
+                    raise
+            self._problem = ""
             return self._export
+
+    def _say(self, problem: str) -> None:
+        if problem != self._problem:
+            logger.warning("%s", problem)
+        self._problem = problem
 
     async def _begin(self) -> TraceExport:
         from owlclaw_ray.adapters.store.opening import open_existing
@@ -90,12 +116,13 @@ class ExporterActor:
         plan = self._plan
         assert plan.tracing is not None
         await self._store_made()
-        receiver = await asyncio.to_thread(_receiver, plan)
+        if self._receiver is None:
+            self._receiver = await asyncio.to_thread(_receiver, plan)
         if self._store is None:
             self._store = await open_existing(plan.store_url)
         buffer_runs = plan.tracing.buffer_runs
         export = TraceExport(
-            self._store, CursorFile(plan.data_dir), receiver, buffer_runs=buffer_runs, jitter=random.random
+            self._store, CursorFile(plan.data_dir), self._receiver, buffer_runs=buffer_runs, jitter=random.random
         )
         await export.begin()
         _step_back()

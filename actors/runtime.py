@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.facade import RuntimeFacade
 from owlclaw_ray.engine.timetable import StoreTimetable
@@ -203,6 +205,14 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         ring=partial(Named(SCHEDULER, plan.namespace).ask, "ring"),
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),
-        sources=filled_sources(plan.sources, os.environ),  # noqa: TID251 - the secrets that the configuration names
+        sources=_sources(plan),
         callbacks=plan.defaults.callbacks,
     )
+
+
+def _sources(plan: RuntimePlan) -> Sequence[WebhookSource]:
+    """Return who may send webhooks. What this node lacks for some of them keeps it from nothing else."""
+    sources, problems = filled_sources(plan.sources, os.environ)  # noqa: TID251 - the secrets that the configuration names
+    for problem in problems:
+        logger.error("node %s answers webhooks with 503: %s", socket.gethostname(), problem)
+    return sources

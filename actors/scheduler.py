@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -32,6 +33,7 @@ from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.engine.outbox import CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.scheduler import Scheduler
+from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
 from owlclaw_ray.ports.clock import Clock
@@ -48,6 +50,8 @@ _MINUTE = 60.0
 _HOUR = 3_600.0
 _TALKATIVE = ("httpx", "httpcore")
 """Loggers that would log addresses of callbacks, in which there may be secrets."""
+
+logger = logging.getLogger(__name__)
 
 
 class SchedulerActor:
@@ -83,7 +87,7 @@ class SchedulerActor:
             artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), timedelta(days=plan.artifact_days), clock)
             self._working.append(Periodic("removing old artifacts", artifacts.tick, clock, _HOUR))
         if plan.callbacks is not None:
-            self._working.append(_callbacks(plan, plan.callbacks, store, clock))
+            self._working += _callbacks(plan, plan.callbacks, store, clock)
         for each in self._working:
             each.start()
 
@@ -123,14 +127,19 @@ def _alarm_clock(
 
 def _callbacks(
     plan: RuntimePlan, options: CallbackOptions, store: KeeperClient, clock: SystemClock
-) -> CallbackDelivery:
+) -> Sequence[CallbackDelivery]:
+    """Return what sends callbacks; nothing does on a node that lacks the key to sign them with: they wait in the store."""
     from owlclaw_ray.adapters.callback_http import HttpCallbackSender
 
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
-    secrets = filled_keys(options.secrets, os.environ)  # noqa: TID251 - the secrets that the configuration names
+    try:
+        secrets = filled_keys(options.secrets, os.environ)  # noqa: TID251 - the secrets that the configuration names
+    except ConfigurationError as error:
+        logger.error("node %s sends no callbacks, they wait: %s", socket.gethostname(), error)  # noqa: TRY400 - a sentence
+        return ()
     sender = HttpCallbackSender(plan.defaults.callbacks or CallbackRules(), options.seconds)
-    return CallbackDelivery(
+    delivery = CallbackDelivery(
         replace(options, secrets=secrets),
         store=store,
         sender=sender,
@@ -138,3 +147,4 @@ def _callbacks(
         ids=RandomIds(),
         jitter=random.random,
     )
+    return (delivery,)

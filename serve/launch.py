@@ -125,7 +125,8 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         ray_serve.run(
             ingress(plan, http.body_limit_bytes, alone=alone, replicas=nodes), name="owlclaw", route_prefix="/"
         )
-        cluster.wait_for_agents()
+        for problem in cluster.wait_for_agents():
+            announce(f"warning: {problem}")
         stopping = _stop_on_signals()
         url = http.url
         PidFile(os.getpid(), url, SystemClock().now()).write(settings.data_dir)

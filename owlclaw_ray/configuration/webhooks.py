@@ -223,9 +223,22 @@ class WebhookSettings(_Section):
         yield from ((("callbacks", *path), variable) for path, variable in _secrets_of(self.callbacks))
 
 
-def filled_sources(sources: Iterable[WebhookSource], environ: Mapping[str, str]) -> tuple[WebhookSource, ...]:
-    """Return the sources with the secrets themselves; raises ConfigurationError for what is not set or not of its form."""
-    return tuple(_filled_source(each, environ) for each in sources)
+def filled_sources(
+    sources: Iterable[WebhookSource], environ: Mapping[str, str]
+) -> tuple[tuple[WebhookSource, ...], tuple[Problem, ...]]:
+    """Return the sources with the secrets themselves, and what is wrong with secrets that are not set or not of their form.
+
+    A source that has such a secret has none.
+    """
+    filled_in: list[WebhookSource] = []
+    problems: list[Problem] = []
+    for each in sources:
+        try:
+            filled_in.append(_filled_source(each, environ))
+        except ConfigurationError as error:
+            filled_in.append(replace(each, secrets=()))
+            problems += error.problems
+    return tuple(filled_in), tuple(problems)
 
 
 def filled_keys(secrets: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:

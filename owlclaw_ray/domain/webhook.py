@@ -85,6 +85,7 @@ class WebhookSource:
 
     name: str
     secrets: tuple[str, ...] = field(repr=False)
+    """Without any it cannot be told whose a webhook is, and none is taken."""
     """Any of them may have signed, so that they can be changed without a gap. Until `filled`, with placeholders of variables."""
     mapping: Mapping
     signature: SignatureForm = field(default_factory=SignatureForm)

@@ -27,6 +27,7 @@ from owlclaw_ray.errors import (
     DefinitionError,
     NotFoundError,
     OwlClawError,
+    RuntimeUnavailableError,
     SettledError,
     StoreUnavailableError,
     UserError,
@@ -69,6 +70,10 @@ class WebhookInbox:
     async def receive(self, tenant: TenantId, source: str, headers: Mapping[str, str], body: bytes) -> DeliveryStored:
         """See Inbox.receive."""
         known, now = self._source(source), self._clock.now()
+        if not known.secrets:
+            raise RuntimeUnavailableError(
+                f"webhooks of {source!r} cannot be checked here: the log says what is missing"
+            )
         why = refusal(known, headers, body, now)
         if why:
             await self._refuse(tenant, source, why, now)

@@ -90,3 +90,7 @@ class TraceReceiver(Protocol):
     async def send(self, runs: Sequence[RunFacts]) -> None:
         """Deliver the traces of these runs. Raises ReceiverError, or RefusedTracesError if it would be no use to try again."""
         ...
+
+    async def close(self) -> None:
+        """Release the connections."""
+        ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 
 import pytest
 
@@ -13,6 +14,7 @@ from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.outbox import CallbackOptions
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import ArtifactId
@@ -56,7 +58,7 @@ def scheduler(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.scheduler.configure", lambda _: None)
     monkeypatch.setattr("actors.scheduler.KeeperClient", NothingDue)
 
-    def make(days):
+    def make(days, callbacks=None):
         return SchedulerActor(
             RuntimePlan(
                 worker=WorkerPlan("", "", str(tmp_path), "none", "test", agents_dir=str(tmp_path)),
@@ -69,6 +71,7 @@ def scheduler(tmp_path, monkeypatch):
                 catch_up_seconds=1,
                 drain_seconds=1,
                 artifact_days=days,
+                callbacks=callbacks,
             )
         )
 
@@ -94,3 +97,17 @@ async def test_without_a_retention_artifacts_are_kept_for_ever(scheduler, monkey
     await removed.stop()
 
     assert removals == [1]
+
+
+@pytest.mark.parametrize("environ", [{}, {"OUT": "short"}])
+async def test_a_node_that_lacks_the_key_of_callbacks_fires_schedules_all_the_same_and_says_what_it_lacks(
+    scheduler, monkeypatch, caplog, environ
+):
+    monkeypatch.setattr("actors.scheduler.os.environ", environ)
+
+    actor = scheduler(0.0, CallbackOptions(("${OUT}",), RetryPolicy()))
+
+    assert await actor.ready()
+    await actor.stop()
+    assert f"node {socket.gethostname()} sends no callbacks" in caplog.text
+    assert "OUT" in caplog.text

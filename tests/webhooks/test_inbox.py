@@ -48,6 +48,18 @@ async def test_of_the_same_delivery_many_times_at_once_one_triggers(installation
     assert len(await installation.runs()) == 1
 
 
+async def test_of_a_source_whose_secret_is_not_there_nothing_is_taken_and_it_is_told_to_come_again(install):
+    async with install(replace(SHOP, secrets=())) as installed:
+        answer = await installed.send()
+        unsigned = await installed.send(**{"X-Signature": signature(b"", "")})
+
+        assert [answer.status_code, unsigned.status_code] == [503, 503]
+        assert answer.headers["Retry-After"]
+        assert answer.json()["detail"] == "webhooks of 'shop' cannot be checked here: the log says what is missing"
+        assert await installed.runs() == []
+        assert await installed.deliveries() == []
+
+
 async def test_a_wrong_signature_is_refused_and_listed_without_its_body(installation):
     answer = await installation.send(**{"X-Signature": signature(b"other")})
 

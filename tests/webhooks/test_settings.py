@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 import pytest
 
@@ -46,7 +47,8 @@ def problems_of(folder, text, environ=ENVIRON):
 def test_a_source_says_how_it_signs_and_what_it_becomes(tmp_path):
     settings = load(tmp_path, SOURCE)
 
-    (shop,) = filled_sources(settings.webhook_sources, ENVIRON)
+    (shop,), problems = filled_sources(settings.webhook_sources, ENVIRON)
+    assert problems == ()
     assert (shop.name, shop.secrets, shop.body) == ("shop", ("s3cret-new", "s3cret-old"), BodyForm.FORM)
     assert (shop.signature.header, shop.signature.timed, shop.signature.tolerance) == ("X-Signature", True, 300.0)
     assert shop.mapping.when == (("{header.X-Event}", ("paid",)),)
@@ -54,6 +56,17 @@ def test_a_source_says_how_it_signs_and_what_it_becomes(tmp_path):
     assert settings.callback_rules.allowed_networks == ("10.1.0.0/16",)
     assert settings.callback_options.retry.attempts == 4
     assert filled_keys(settings.callback_options.secrets, ENVIRON) == (KEY,)
+
+
+def test_a_machine_that_lacks_the_secret_of_a_source_serves_the_others(tmp_path):
+    settings = load(tmp_path, SOURCE)
+    (shop,) = settings.webhook_sources
+    other = replace(shop, name="other", secrets=("${OTHER}",))
+
+    (lacking, whole), (problem,) = filled_sources((shop, other), {"OTHER": "s3cret"})
+
+    assert (lacking.secrets, whole.secrets) == ((), ("s3cret",))
+    assert str(problem) == "webhooks.sources.shop: the variable SHOP is not set (set it where the runtime is started)"
 
 
 def test_plans_and_settings_hold_no_secrets(tmp_path):

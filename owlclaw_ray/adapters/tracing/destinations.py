@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from urllib.parse import unquote
 
 from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.configuration.placeholders import PLACEHOLDER
+from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.ports.tracing import TraceReceiver
 
-PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
+_KEYS = PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 
 
@@ -26,12 +26,15 @@ def check_installed(options: TracingOptions) -> None:
 
 
 def receiver_of(options: TracingOptions, content: Content, environ: Mapping[str, str]) -> TraceReceiver:
-    """Return who takes the spans; `environ` has the keys. Raises ConfigurationError if something for it is not installed."""
+    """Return who takes the spans; `environ` has the keys. Raises ConfigurationError for what is not installed or not set."""
     check_installed(options)
     from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver
 
-    headers = {key: _filled(value, environ) for key, value in options.headers}
-    if options.destination is Destination.LANGFUSE:
+    to_langfuse = options.destination is Destination.LANGFUSE
+    _check_set(_KEYS if to_langfuse else (), "tracing.export", environ)
+    _check_set([name for _, value in options.headers for name in names_in(value)], "tracing.headers", environ)
+    headers = {key: filled(value, environ) for key, value in options.headers}
+    if to_langfuse:
         headers = {**langfuse_headers(environ[PUBLIC_KEY], environ[SECRET_KEY]), **headers}
     else:
         headers = {**_environment_headers(environ), **headers}
@@ -63,5 +66,11 @@ def _environment_headers(environ: Mapping[str, str]) -> dict[str, str]:
     return {unquote(key).strip().lower(): unquote(value).strip() for key, _, value in pairs}
 
 
-def _filled(text: str, environ: Mapping[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda found: environ.get(found[1], ""), text)
+def _check_set(names: Iterable[str], where: str, environ: Mapping[str, str]) -> None:
+    problems = [
+        Problem(where, f"needs the variable {name}, which is not set", "set it")
+        for name in names
+        if not environ.get(name)
+    ]
+    if problems:
+        raise ConfigurationError(problems)

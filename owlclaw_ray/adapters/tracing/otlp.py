@@ -60,7 +60,7 @@ class OtlpReceiver:
         raise RefusedTracesError(message)
 
     async def close(self) -> None:
-        """Release the connections."""
+        """See TraceReceiver.close."""
         await self._client.aclose()
 
     def _encoded(self, runs: Iterable[RunFacts]) -> bytes:

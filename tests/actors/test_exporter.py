@@ -1,0 +1,100 @@
+"""The exporter's actor without Ray: it is a plain class."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from actors.exporter import ExporterActor
+from actors.plan import RuntimePlan, WorkerPlan
+from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.store import CancelRun
+from owlclaw_ray.testing.otlp_receiver import OtlpServer
+from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
+
+
+class Keeper:
+    """One that has made its store."""
+
+    def __init__(self, *_):
+        pass
+
+    async def ask(self, method):
+        assert method == "ready"
+
+
+@pytest.fixture
+def exporter(tmp_path, monkeypatch):
+    monkeypatch.setattr("actors.exporter.configure", lambda _: None)
+    monkeypatch.setattr("actors.exporter.Named", Keeper)
+    monkeypatch.setattr("actors.exporter._step_back", lambda: None)
+
+    def make(options, environ):
+        monkeypatch.setattr("actors.exporter.os.environ", environ)
+        return ExporterActor(
+            RuntimePlan(
+                worker=WorkerPlan("", "", str(tmp_path), "none", "test"),
+                store_url=f"sqlite:///{tmp_path}/owlclaw.db",
+                defaults=Defaults(),
+                placement=Placement(),
+                tool_slots=1,
+                max_concurrent_models=1,
+                model_retry=RetryPolicy(),
+                catch_up_seconds=1,
+                drain_seconds=1,
+                tracing=options,
+            )
+        )
+
+    return make
+
+
+@pytest.fixture
+async def store(tmp_path):
+    opened = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="keeper")
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "lacking"),
+    [
+        (TracingOptions(Destination.OTLP, "http://127.0.0.1:9", (("authorization", "Bearer ${GONE}"),)), ["GONE"]),
+        (TracingOptions(Destination.LANGFUSE, "http://127.0.0.1:9"), ["LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"]),
+    ],
+)
+async def test_a_node_that_lacks_a_key_exports_nothing_says_what_it_lacks_and_stops_nobody(
+    exporter, store, options, lacking, caplog
+):
+    actor = exporter(options, {})
+
+    problem = await actor.ready()
+
+    assert problem.startswith(f"node {socket.gethostname()} exports no traces: tracing.")
+    assert all(f"needs the variable {name}, which is not set" in problem for name in lacking)
+    assert await actor.ready() == problem
+    assert [each.getMessage() for each in caplog.records if each.name == "actors.exporter"] == [problem]
+    with pytest.raises(RuntimeUnavailableError, match=lacking[0]):
+        await actor.counts()
+    await actor.stop()
+
+
+async def test_a_node_that_has_the_keys_exports_what_ends(exporter, store):
+    with OtlpServer() as receiver:
+        options = TracingOptions(Destination.OTLP, f"{receiver.url}/v1/traces", (("authorization", "Bearer ${KEY}"),))
+        actor = exporter(options, {"KEY": "k-1"})
+        assert await actor.ready() == ""
+        await store.apply([submission("run_1"), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
+
+        await actor.stop()
+
+        await asyncio.to_thread(receiver.wait_for, lambda spans: len(spans) == 1)
+    assert receiver.batches[0].headers["authorization"] == "Bearer k-1"
