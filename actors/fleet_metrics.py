@@ -9,7 +9,8 @@ from typing import Any
 
 from actors.nodes import Node, living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, KEEPER, Named
+from actors.remote import DIRECTORY, EXPORTER, KEEPER, SCHEDULER, Named
+from actors.scheduler import SchedulerCounts
 from owlclaw_ray.adapters.metrics import gauges
 from owlclaw_ray.adapters.metrics.exposition import labelled
 from owlclaw_ray.errors import OwlClawError
@@ -25,6 +26,7 @@ class FleetMetrics:
         self._namespace = plan.namespace
         self._keepers: dict[str, Named] = {}
         self._directory = Named(DIRECTORY, plan.namespace)
+        self._scheduler = Named(SCHEDULER, plan.namespace)
         self._exporter = None if plan.tracing is None else Named(EXPORTER, plan.namespace)
 
     async def families(self) -> Sequence[MetricFamily]:
@@ -32,16 +34,18 @@ class FleetMetrics:
         nodes = _names(await asyncio.to_thread(living_nodes))
         self._keepers = {node: self._keepers.get(node) or Named(KEEPER, self._namespace, node) for node in nodes}
         keepers = list(self._keepers.values())
-        counted, active, hosts, exported = await asyncio.gather(
+        counted, active, pending, hosts, scheduled, exported = await asyncio.gather(
             asyncio.gather(*(_ask(keeper, "metrics") for keeper in keepers)),
             _first(keepers, "query", "active_runs", ()),
+            _first(keepers, "query", "pending_callbacks", ()),
             _ask(self._directory, "hosts"),
+            _ask(self._scheduler, "counts"),
             _ask(self._exporter, "counts"),
         )
         answered = {
             f"{KEEPER}@{nodes[node]}": each is not None for node, each in zip(self._keepers, counted, strict=True)
         }
-        answered[DIRECTORY] = hosts is not None
+        answered |= {DIRECTORY: hosts is not None, SCHEDULER: scheduled is not None}
         if self._exporter is not None:
             answered[EXPORTER] = exported is not None
         families = [gauges.up(answered)]
@@ -49,8 +53,16 @@ class FleetMetrics:
             families += labelled(each or (), "node", nodes[node])
         families += [gauges.active_runs(active)] if active is not None else []
         families += gauges.pool(hosts) if hosts is not None else ()
+        families += _scheduler_families(scheduled, pending) if scheduled is not None else ()
         families += gauges.traces(exported) if exported is not None else ()
         return families
+
+
+def _scheduler_families(counts: SchedulerCounts, pending: int | None) -> list[MetricFamily]:
+    families: list[MetricFamily] = []
+    if counts.callbacks is not None and pending is not None:
+        families += gauges.callbacks(pending, counts.callbacks)
+    return families if counts.alarms is None else [*families, *gauges.hatchet(counts.alarms)]
 
 
 def _names(nodes: Sequence[Node]) -> dict[str, str]:

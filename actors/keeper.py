@@ -52,6 +52,7 @@ QUERIES = frozenset(
         "callback",
         "callbacks",
         "due_callbacks",
+        "pending_callbacks",
         "ledger",
         "verify_ledger",
         "ledger_chains",

@@ -158,6 +158,10 @@ class KeeperClient:
         """See CallbackStore.due_callbacks."""
         return cast("Sequence[Callback]", await self._query("due_callbacks", now, limit))
 
+    async def pending_callbacks(self) -> int:
+        """See CallbackStore.pending_callbacks."""
+        return cast("int", await self._query("pending_callbacks"))
+
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """See LedgerStore.ledger."""
         return cast("Sequence[ChainedRecord]", await self._query("ledger", where))

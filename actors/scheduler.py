@@ -8,8 +8,8 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +24,13 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.engine.alarm_sync import EngineAlarmClock
+from owlclaw_ray.engine.alarm_sync import AlarmCounts, EngineAlarmClock
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.artifact_expiry import ArtifactExpiry
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.firing import LATE, Firings
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
-from owlclaw_ray.engine.outbox import CallbackDelivery, CallbackOptions
+from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.errors import ConfigurationError
@@ -43,8 +43,6 @@ from owlclaw_ray.ports.store import ScheduleStore
 if TYPE_CHECKING:
     from owlclaw_ray.adapters.hatchet.supervision import WorkerSupervisor
 
-Ring = Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]]
-
 _LOOK_EVERY = 5.0
 _MINUTE = 60.0
 _HOUR = 3_600.0
@@ -52,6 +50,14 @@ _TALKATIVE = ("httpx", "httpcore")
 """Loggers that would log addresses of callbacks, in which there may be secrets."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerCounts:
+    """What the Scheduler did; None for what it does not do."""
+
+    callbacks: CallbackCounts | None
+    alarms: AlarmCounts | None
 
 
 class SchedulerActor:
@@ -73,7 +79,8 @@ class SchedulerActor:
             catch_up=timedelta(seconds=plan.catch_up_seconds),
             late=LATE + (timedelta() if plan.hatchet is None else timedelta(seconds=plan.hatchet.pace.grace)),
         )
-        self._ring, alarm_clock = _alarm_clock(plan.hatchet, firings, store, clock)
+        self._engine, alarm_clock = _alarm_clock(plan.hatchet, firings, store, clock)
+        self._ring = (self._engine or firings).ring
         heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
@@ -86,8 +93,9 @@ class SchedulerActor:
         if plan.artifact_days:
             artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), timedelta(days=plan.artifact_days), clock)
             self._working.append(Periodic("removing old artifacts", artifacts.tick, clock, _HOUR))
-        if plan.callbacks is not None:
-            self._working += _callbacks(plan, plan.callbacks, store, clock)
+        self._callbacks = None if plan.callbacks is None else _callbacks(plan, plan.callbacks, store, clock)
+        if self._callbacks is not None:
+            self._working.append(self._callbacks)
         for each in self._working:
             each.start()
 
@@ -98,6 +106,13 @@ class SchedulerActor:
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
         """See Bell.ring."""
         return await self._ring(schedule_ids)
+
+    async def counts(self) -> SchedulerCounts:
+        """Return what became of callbacks and alarms since this process began."""
+        return SchedulerCounts(
+            callbacks=None if self._callbacks is None else self._callbacks.counts,
+            alarms=None if self._engine is None else self._engine.counts,
+        )
 
     async def stop(self) -> None:
         """See AlarmClock.stop, Periodic.stop."""
@@ -113,21 +128,21 @@ class SchedulerActor:
 
 def _alarm_clock(
     plan: HatchetPlan | None, bell: Bell, store: ScheduleStore, clock: Clock
-) -> tuple[Ring, Sequence[AlarmClock | WorkerSupervisor]]:
-    """Return what rings for schedules from outside, and what has to be started for it."""
+) -> tuple[EngineAlarmClock | None, Sequence[AlarmClock | WorkerSupervisor]]:
+    """Return what an engine rings for schedules at, if there is one, and what has to be started."""
     if plan is None:
-        return bell.ring, [Scheduler(bell=bell, store=store, clock=clock)]
+        return None, [Scheduler(bell=bell, store=store, clock=clock)]
     from owlclaw_ray.adapters.hatchet.alarms import HatchetAlarms
     from owlclaw_ray.adapters.hatchet.supervision import WorkerSupervisor
 
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
-    return alarm_clock.ring, [alarm_clock, WorkerSupervisor(plan.options, clock)]
+    return alarm_clock, [alarm_clock, WorkerSupervisor(plan.options, clock)]
 
 
 def _callbacks(
     plan: RuntimePlan, options: CallbackOptions, store: KeeperClient, clock: SystemClock
-) -> Sequence[CallbackDelivery]:
+) -> CallbackDelivery | None:
     """Return what sends callbacks; nothing does on a node that lacks the key to sign them with: they wait in the store."""
     from owlclaw_ray.adapters.callback_http import HttpCallbackSender
 
@@ -137,9 +152,9 @@ def _callbacks(
         secrets = filled_keys(options.secrets, os.environ)  # noqa: TID251 - the secrets that the configuration names
     except ConfigurationError as error:
         logger.error("node %s sends no callbacks, they wait: %s", socket.gethostname(), error)  # noqa: TRY400 - a sentence
-        return ()
+        return None
     sender = HttpCallbackSender(plan.defaults.callbacks or CallbackRules(), options.seconds)
-    delivery = CallbackDelivery(
+    return CallbackDelivery(
         replace(options, secrets=secrets),
         store=store,
         sender=sender,
@@ -147,4 +162,3 @@ def _callbacks(
         ids=RandomIds(),
         jitter=random.random,
     )
-    return (delivery,)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -51,6 +51,21 @@ class SyncPace:
 
 
 @dataclass(frozen=True, slots=True)
+class AlarmCounts:
+    """How the engine fared since the process began."""
+
+    reachable: bool = False
+    """Whether it answered the latest comparison."""
+    standing: int = 0
+    """Alarms that it keeps, as far as is known."""
+    alarms_set: int = 0
+    refused: int = 0
+    """Comparisons that it cut short: it did not answer, or refused."""
+    rings: int = 0
+    """Schedules that it rang for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Differences:
     """What distinguishes an engine from what is wanted of it."""
 
@@ -83,7 +98,7 @@ class EngineAlarmClock:
         self, *, bell: Bell, store: ScheduleStore, engine: AlarmEngine, clock: Clock, pace: SyncPace | None = None
     ) -> None:
         self._bell, self._store, self._engine, self._clock = bell, store, engine, clock
-        self._pace = pace or SyncPace()
+        self._pace, self._counts = pace or SyncPace(), AlarmCounts()
         self._armed: dict[ScheduleId, datetime] = {}
         """The due times that the engine rings for, as far as is known. Empty while the engine cannot be reached."""
         self._rings = self._more = False
@@ -103,11 +118,21 @@ class EngineAlarmClock:
         await self._firing.stop()
         self._armed.clear()
 
+    @property
+    def counts(self) -> AlarmCounts:
+        """How the engine fared."""
+        return replace(self._counts, standing=len(self._armed))
+
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
         """See Bell.ring. What the engine rang too early for is rung for here at its time.
 
         Raises RuntimeUnavailableError while it is stopped.
         """
+        alarms = await self._ring(schedule_ids)
+        self._counts = replace(self._counts, rings=self._counts.rings + len(schedule_ids))
+        return alarms
+
+    async def _ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
         if not self._rings:
             raise RuntimeUnavailableError("the runtime stops: nothing fires any more")
         for each in schedule_ids:
@@ -125,7 +150,9 @@ class EngineAlarmClock:
             await _all(self._set(each, due) for each, due in found.missing.items())
         except AlarmEngineUnavailableError:
             self._armed.clear()
+            self._counts = replace(self._counts, reachable=False, refused=self._counts.refused + 1)
             raise
+        self._counts = replace(self._counts, reachable=True)
 
     async def _wanted(self, alarms: Sequence[EngineAlarm]) -> Mapping[ScheduleId, datetime]:
         """Return when the schedules fall due that may have an alarm: those that come next, and others that have one."""
@@ -139,6 +166,7 @@ class EngineAlarmClock:
     async def _set(self, schedule_id: ScheduleId, due: datetime) -> None:
         await self._engine.set(schedule_id, due)
         self._armed[schedule_id] = due
+        self._counts = replace(self._counts, alarms_set=self._counts.alarms_set + 1)
 
     async def _ring_due(self) -> None:
         if not self._armed:
@@ -150,7 +178,7 @@ class EngineAlarmClock:
         self._more = len(due) == _BATCH
         silent = [each.schedule_id for each in due if not self._engine_may_ring(each, late)]
         if silent:
-            await self.ring(silent)
+            await self._ring(silent)
 
     def _engine_may_ring(self, schedule: Schedule, late: datetime) -> bool:
         armed = self._armed.get(schedule.schedule_id)

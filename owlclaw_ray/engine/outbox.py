@@ -72,6 +72,17 @@ class CallbackOptions:
     """How long one attempt may take, less than LOST_AFTER."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallbackCounts:
+    """What became of attempts since the process began."""
+
+    delivered: int = 0
+    failed: int = 0
+    """Those after which another one comes."""
+    dead: int = 0
+    """Those after which none comes."""
+
+
 class WebhookOutbox:
     """Implements `Outbox`."""
 
@@ -126,6 +137,7 @@ class CallbackDelivery:
         ids: IdSource,
         jitter: Callable[[], float],
     ) -> None:
+        self.counts = CallbackCounts()
         self._options, self._store, self._sender = options, store, sender
         self._durable = DurableStore(store, clock)
         self._clock, self._jitter = clock, jitter
@@ -197,9 +209,21 @@ class CallbackDelivery:
                 body = callback_body(run)
                 headers = signed_headers(callback, body, int(self._clock.now().timestamp()), self._options.secrets)
                 answer = await self._sender.send(callback.url, {**headers, HEADER: str(span_of_run(run))}, body)
-            await self._durable.apply(ChangeCallback(self._after(callback, answer)))
+            after = self._after(callback, answer)
+            await self._durable.apply(ChangeCallback(after))
+            self._count(after.status)
         except Exception:
             logger.exception("callback %s is tried again later", callback.callback_id)
+
+    def _count(self, status: CallbackStatus) -> None:
+        counts = self.counts
+        match status:
+            case CallbackStatus.DELIVERED:
+                self.counts = replace(counts, delivered=counts.delivered + 1)
+            case CallbackStatus.DEAD:
+                self.counts = replace(counts, dead=counts.dead + 1)
+            case _:
+                self.counts = replace(counts, failed=counts.failed + 1)
 
     def _after(self, callback: Callback, answer: Answered | Unanswered) -> Callback:
         """Return the callback after an attempt that ended so."""

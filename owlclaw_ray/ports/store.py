@@ -1074,6 +1074,10 @@ class CallbackStore(Protocol):
         """Return pending callbacks, of all tenants, whose next_try_at is not after `now`, the earliest first."""
         ...
 
+    async def pending_callbacks(self) -> int:
+        """Return how many callbacks, of all tenants, are to be sent."""
+        ...
+
 
 class LedgerStore(Protocol):
     """Reading the ledger."""

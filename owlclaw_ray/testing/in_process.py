@@ -129,6 +129,7 @@ class GroupedStore:
         self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
         self.delivery, self.deliveries = store.delivery, store.deliveries
         self.callback, self.callbacks, self.due_callbacks = store.callback, store.callbacks, store.due_callbacks
+        self.pending_callbacks = store.pending_callbacks
         self.check_writable, self.close = store.check_writable, store.close
 
 

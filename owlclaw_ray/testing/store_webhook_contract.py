@@ -180,6 +180,7 @@ class CallbackContract:
         assert {(each.status, each.next_try_at) for each in found} == {(CallbackStatus.PENDING, NOW)}
         assert {each.url for each in await store.due_callbacks(NOW)} == {each.url for each in found}
         assert await store.due_callbacks(NOW - timedelta(seconds=1)) == []
+        assert await store.pending_callbacks() == 2
 
     async def test_ending_a_run_again_tells_nobody_twice(self, store: Store) -> None:
         await store.apply([telling(), activation("act")])
@@ -192,6 +193,7 @@ class CallbackContract:
         await one(store, end)
 
         assert await callbacks_of(store) == [_delivered(due)]
+        assert await store.pending_callbacks() == 0
 
     async def test_a_run_that_is_cancelled_before_it_began_is_told_of_too(self, store: Store) -> None:
         await one(store, telling())

@@ -11,12 +11,15 @@ from actors import fleet_metrics
 from actors.fleet_metrics import FleetMetrics
 from actors.nodes import Node
 from actors.plan import RuntimePlan, WorkerPlan
-from actors.remote import DIRECTORY, EXPORTER, KEEPER
+from actors.remote import DIRECTORY, EXPORTER, KEEPER, SCHEDULER
+from actors.scheduler import SchedulerCounts
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.metrics.exposition import text_of
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.engine.alarm_sync import AlarmCounts
 from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.engine.outbox import CallbackCounts
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -34,6 +37,7 @@ class Cluster:
 
     def __init__(self):
         self.down, self.stuck = set(), set()
+        self.scheduled = SchedulerCounts(callbacks=None, alarms=None)
 
     async def ask(self, name, node_id, method):
         if (name, node_id) in self.stuck:
@@ -42,9 +46,10 @@ class Cluster:
             raise RuntimeUnavailableError(name)
         return {
             "metrics": CommitMetrics().families(),
-            "query": {RunStatus.QUEUED: 2},
+            "active_runs": {RunStatus.QUEUED: 2},
+            "pending_callbacks": 7,
             "hosts": {"host_1": 0, "host_2": 3},
-            "counts": ExportCounts(exported=5),
+            "counts": self.scheduled if name == SCHEDULER else ExportCounts(exported=5),
         }[method]
 
 
@@ -57,7 +62,8 @@ def cluster(monkeypatch):
             self._name, self._node_id = name, node_id
 
         async def ask(self, method, *arguments):
-            return await made.ask(self._name, self._node_id, method)
+            asked = arguments[0] if method == "query" else method
+            return await made.ask(self._name, self._node_id, asked)
 
     monkeypatch.setattr(fleet_metrics, "Named", Named)
     monkeypatch.setattr(fleet_metrics, "living_nodes", lambda: NODES)
@@ -101,6 +107,7 @@ async def test_each_node_is_counted_under_a_name_of_its_own(read):
         'owlclaw_up{part="keeper@beta-node-b-1"} 1.0',
         'owlclaw_up{part="keeper@beta-node-b-2"} 1.0',
         'owlclaw_up{part="directory"} 1.0',
+        'owlclaw_up{part="scheduler"} 1.0',
         'owlclaw_up{part="exporter"} 1.0',
     ]
     assert "owlclaw_traces_exported_total 5.0" in lines
@@ -108,16 +115,37 @@ async def test_each_node_is_counted_under_a_name_of_its_own(read):
 
 async def test_what_a_dead_or_stuck_part_knows_is_missing_and_said_to_be(read, cluster, monkeypatch):
     monkeypatch.setattr(fleet_metrics, "_PART_SECONDS", 0.01)
-    cluster.down = {(DIRECTORY, ""), (KEEPER, "node-a-1")}
+    cluster.down = {(DIRECTORY, ""), (KEEPER, "node-a-1"), (SCHEDULER, "")}
     cluster.stuck = {(EXPORTER, "")}
 
     lines = await read(tracing=TRACING)
 
     down = {line.split('"')[1] for line in lines if line.startswith("owlclaw_up{") and line.endswith(" 0.0")}
-    assert down == {"keeper@alpha", "directory", "exporter"}
+    assert down == {"keeper@alpha", "directory", "scheduler", "exporter"}
     assert 'owlclaw_runs{status="queued"} 2.0' in lines
-    assert not [line for line in lines if "owlclaw_actors" in line or "owlclaw_traces" in line]
+    missing = ("owlclaw_actors", "owlclaw_traces", "owlclaw_callback", "owlclaw_hatchet")
+    assert not [line for line in lines if any(name in line for name in missing)]
 
 
 async def test_without_tracing_there_is_no_exporter_to_miss(read):
     assert not [line for line in await read() if "exporter" in line or "owlclaw_traces" in line]
+
+
+async def test_callbacks_and_hatchet_are_counted_where_they_are_in_use(read, cluster):
+    neither = await read()
+    cluster.scheduled = SchedulerCounts(CallbackCounts(delivered=3, failed=2, dead=1), AlarmCounts(True, 4, 9, 1, 6))
+    both = await read()
+
+    names = ("owlclaw_callback", "owlclaw_hatchet")
+    assert not [line for line in neither if any(name in line for name in names)]
+    assert {line for line in both if line.startswith(names)} == {
+        "owlclaw_callbacks_pending 7.0",
+        'owlclaw_callback_attempts_total{outcome="delivered"} 3.0',
+        'owlclaw_callback_attempts_total{outcome="failed"} 2.0',
+        'owlclaw_callback_attempts_total{outcome="dead"} 1.0',
+        "owlclaw_hatchet_reachable 1.0",
+        "owlclaw_hatchet_alarms 4.0",
+        "owlclaw_hatchet_alarms_set_total 9.0",
+        "owlclaw_hatchet_refusals_total 1.0",
+        "owlclaw_hatchet_rings_total 6.0",
+    }

@@ -74,6 +74,7 @@ def test_runs_are_traced_and_counted_and_what_a_receiver_missed_it_gets_after_a_
     assert {part.partition("@")[0] for (part,), up in numbers.by("owlclaw_up", ("part",)).items() if up} == {
         "keeper",
         "directory",
+        "scheduler",
         "exporter",
     }
     assert "1 completed" in shown

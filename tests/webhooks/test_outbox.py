@@ -9,7 +9,7 @@ import pytest
 
 from owlclaw_ray.client import verify_callback
 from owlclaw_ray.domain.tracing import run_span
-from owlclaw_ray.engine.outbox import CallbackDelivery
+from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import WebhookRefusedError
 from owlclaw_ray.ids import RandomIds
@@ -129,6 +129,7 @@ async def test_the_pauses_grow_and_after_the_last_try_a_callback_is_dead_until_s
     assert (again.status_code, again.json()["status"], again.json()["attempts"]) == (200, "pending", 0)
     assert [await installation.tell(seconds) for seconds in (0, 5)] == [1, 1]
     assert (await installation.callbacks())[0]["status"] == "delivered"
+    assert installation.runtime.callbacks.counts == CallbackCounts(delivered=1, failed=3, dead=1)
 
 
 async def test_a_receiver_that_is_gone_is_not_asked_again(installation, receiver):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.engine.alarm_sync import AlarmCounts
+from owlclaw_ray.engine.outbox import CallbackCounts
 from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.ports.metrics import MetricFamily, Sample
 
@@ -27,7 +29,6 @@ def pool(agents: Mapping[str, int]) -> tuple[MetricFamily, ...]:
     """Return how many agent actors there are, and how many agents they hold; `agents` are those of each actor."""
     warm = sum(held == 0 for held in agents.values())
     actors = (("warm", warm), ("occupied", len(agents) - warm))
-    held = Sample("owlclaw_agents_in_memory", (), float(sum(agents.values())))
     return (
         MetricFamily(
             "owlclaw_actors",
@@ -35,7 +36,7 @@ def pool(agents: Mapping[str, int]) -> tuple[MetricFamily, ...]:
             "Agent actors: those that wait for an agent, and those that have one",
             tuple(Sample("owlclaw_actors", (("state", state),), float(number)) for state, number in actors),
         ),
-        MetricFamily("owlclaw_agents_in_memory", "gauge", "Agents that are activated", (held,)),
+        _gauge("owlclaw_agents_in_memory", "Agents that are activated", sum(agents.values())),
     )
 
 
@@ -45,13 +46,42 @@ def traces(counts: ExportCounts) -> tuple[MetricFamily, ...]:
         _counter("owlclaw_traces_exported", "Traces that their receiver took", counts.exported),
         _counter("owlclaw_traces_dropped", "Traces that were given up", counts.dropped),
         _counter("owlclaw_trace_deliveries_failed", "Deliveries of traces that did not get through", counts.failures),
-        MetricFamily(
+        _gauge(
             "owlclaw_traces_waiting",
-            "gauge",
             "Traces that wait for a receiver that is away, or for an export that has fallen far behind",
-            (Sample("owlclaw_traces_waiting", (), float(counts.waiting)),),
+            counts.waiting,
         ),
     )
+
+
+def callbacks(pending: int, counts: CallbackCounts) -> tuple[MetricFamily, ...]:
+    """Return how many callbacks are to be sent, and what became of attempts."""
+    outcomes = (("delivered", counts.delivered), ("failed", counts.failed), ("dead", counts.dead))
+    name = "owlclaw_callback_attempts"
+    return (
+        _gauge("owlclaw_callbacks_pending", "Callbacks that are to be sent, perhaps again", pending),
+        MetricFamily(
+            name,
+            "counter",
+            "Attempts to send callbacks; after a failed one another comes, after a dead one none",
+            tuple(Sample(f"{name}_total", (("outcome", outcome),), float(value)) for outcome, value in outcomes),
+        ),
+    )
+
+
+def hatchet(counts: AlarmCounts) -> tuple[MetricFamily, ...]:
+    """Return how the engine that keeps alarms fares."""
+    return (
+        _gauge("owlclaw_hatchet_reachable", "Whether the engine answered the latest comparison", counts.reachable),
+        _gauge("owlclaw_hatchet_alarms", "Alarms that the engine keeps, as far as is known", counts.standing),
+        _counter("owlclaw_hatchet_alarms_set", "Alarms that the engine was given", counts.alarms_set),
+        _counter("owlclaw_hatchet_refusals", "Comparisons that the engine did not answer, or refused", counts.refused),
+        _counter("owlclaw_hatchet_rings", "Schedules that the engine rang for", counts.rings),
+    )
+
+
+def _gauge(name: str, what: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "gauge", what, (Sample(name, (), float(value)),))
 
 
 def _counter(name: str, what: str, value: int) -> MetricFamily:

@@ -329,6 +329,11 @@ def read_due_callbacks(connection: Connection, now: datetime, limit: int) -> Seq
     return [callback_of(row) for row in connection.execute(found)]
 
 
+def read_pending_callbacks(connection: Connection) -> int:
+    """As CallbackStore.pending_callbacks."""
+    return int(connection.execute(select(func.count()).select_from(callbacks).where(pending_callback)).scalar_one())
+
+
 def read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[ChainedRecord]:
     """As LedgerStore.ledger."""
     found: list[ChainedRecord] = []

@@ -205,6 +205,10 @@ class SqlStore:
         """As CallbackStore.due_callbacks."""
         return await self._read(reading.read_due_callbacks, now, limit)
 
+    async def pending_callbacks(self) -> int:
+        """As CallbackStore.pending_callbacks."""
+        return await self._read(reading.read_pending_callbacks)
+
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """As LedgerStore.ledger."""
         return await self._read(reading.read_ledger, where)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from owlclaw_ray.engine.alarm_sync import SyncPace
+from owlclaw_ray.engine.alarm_sync import AlarmCounts, SyncPace
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.ports.store import CancelSchedule, PauseSchedule
 from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, steady
@@ -61,6 +61,7 @@ async def test_the_engine_rings_for_each_time_and_is_given_the_next_one(ringing)
     assert ringing.rung == [STEADY] * 5
     assert await ticks(ringing) == [("fired", 0.0)] * 5
     assert [each.input["schedule_id"] for each in ringing.engine.alarms] == [STEADY]
+    assert ringing.alarm_clock.counts == AlarmCounts(reachable=True, standing=1, alarms_set=6, refused=0, rings=5)
 
 
 async def test_what_is_sent_to_the_engine_is_the_schedules_id_and_whose_it_is(ringing):
@@ -82,10 +83,13 @@ async def test_an_engine_that_is_down_for_an_hour_is_felt_by_nobody_and_everythi
         during = {
             each: len(await patient.store.ticks(ScheduleId(each))) for each in (STEADY, "sch_0", "sch_1", "sch_2")
         }
+        counted = patient.alarm_clock.counts
     clock.step = 1
     await clock.advance(125)
 
     assert waited == 0
+    assert (counted.reachable, counted.standing, counted.refused > 0) == (False, 0, True)
+    assert patient.alarm_clock.counts.reachable
     assert during == {STEADY: 61, "sch_0": 6, "sch_1": 6, "sch_2": 0}
     fired = await all_runs(patient.store)
     assert len({(run.trigger.source, run.trigger.payload["due_at"]) for run in fired}) == len(fired)

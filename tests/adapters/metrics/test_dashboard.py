@@ -13,6 +13,8 @@ from owlclaw_ray.adapters.metrics.exposition import labelled, text_of
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import Tick, TickOutcome
+from owlclaw_ray.engine.alarm_sync import AlarmCounts
+from owlclaw_ray.engine.outbox import CallbackCounts
 from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.ids import FiringId, RecordId, RunId, ScheduleId
 from owlclaw_ray.ports.store import (
@@ -54,6 +56,8 @@ def families():
         gauges.up({"keeper@a": True}),
         gauges.active_runs({RunStatus.QUEUED: 1}),
         *gauges.pool({"host_1": 1}),
+        *gauges.callbacks(1, CallbackCounts()),
+        *gauges.hatchet(AlarmCounts()),
         *gauges.traces(ExportCounts()),
     )
 
