@@ -38,6 +38,7 @@ LANGFUSE_TYPE = "langfuse.observation.type"
 LANGFUSE_LEVEL = "langfuse.observation.level"
 LANGFUSE_STATUS_MESSAGE = "langfuse.observation.status_message"
 LANGFUSE_COST = "langfuse.observation.cost_details"
+LANGFUSE_USAGE = "langfuse.observation.usage_details"
 
 RUN_ID = "owlclaw.run.id"
 RUN_STATUS = "owlclaw.run.status"

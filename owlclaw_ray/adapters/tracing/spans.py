@@ -68,6 +68,9 @@ class RunSpans:
             name.USER: self._run.agent.tenant,
             name.RUN_ID: self._run.run_id,
         }
+        self._cause = TraceParent.parse(self._run.trigger.traceparent)
+        if self._cause is None:
+            self._everywhere |= self._trace()
 
     def all(self) -> tuple[Span, ...]:
         """Return the run's span, then those within it, in the order of their ends."""
@@ -76,10 +79,7 @@ class RunSpans:
     def _root(self) -> Span:
         run = self._run
         result = run.result or RunResult(run.status)
-        cause = TraceParent.parse(run.trigger.traceparent)
         attributes = {**self._identity(result), **self._outcome(result), **self._said(result)}
-        if cause is None:
-            attributes |= self._trace(result)
         error = None
         if run.status not in _ENDED_WELL:
             failed = result.error or RunError(run.status.value, run.status.value)
@@ -89,7 +89,7 @@ class RunSpans:
             self._here.span_id,
             (self._began, run.finished_at or self._began),
             attributes,
-            parent_id="" if cause is None else cause.span_id,
+            parent_id="" if self._cause is None else self._cause.span_id,
             error=error,
         )
 
@@ -140,12 +140,13 @@ class RunSpans:
             said[name.OUTPUT_MESSAGES] = self._content.json([_message("assistant", [_text(result.final_text)], "stop")])
         return said
 
-    def _trace(self, result: RunResult) -> dict[str, Value]:
-        """Return what Langfuse finds the trace by; that of a caller's trace is the caller's business."""
+    def _trace(self) -> dict[str, Value]:
+        """Return what Langfuse finds the trace by, on each span as its SDK does; that of a caller's trace is the caller's business."""
         run = self._run
+        scripted = run.result is not None and run.result.scripted
         facts = {"agent_id": run.agent.agent_id, "tenant": run.agent.tenant, "trigger": run.trigger.kind.value}
         metadata = {f"{name.LANGFUSE_TRACE_METADATA}.{key}": value for key, value in facts.items()}
-        tags = [run.trigger.kind.value, *(["scripted"] if result.scripted else [])]
+        tags = [run.trigger.kind.value, *(["scripted"] if scripted else [])]
         return {name.LANGFUSE_TRACE_NAME: run.agent.definition, name.LANGFUSE_TRACE_TAGS: tags, **metadata}
 
     def _model_calls(self) -> Iterator[Span]:
@@ -188,6 +189,7 @@ class RunSpans:
             name.OUTPUT_TOKENS: usage["completion_tokens"],
             name.CACHED_TOKENS: usage["cached_tokens"],
             name.COST: usage["cost"],
+            name.LANGFUSE_USAGE: _usage_details(usage),
             name.LANGFUSE_COST: orjson.dumps({"total": usage["cost"]}).decode(),
             name.SCRIPTED: data["scripted"],
         }
@@ -312,6 +314,13 @@ def _said_in(facts: RunFacts) -> JsonValue:
 
 def _said_by(entry: JournalEntry) -> JsonValue:
     return entry.data["user"] if entry.kind is EntryKind.PROMPT_BUILT else entry.data
+
+
+def _usage_details(usage: JsonObject) -> str:
+    """Return the tokens as Langfuse adds them up: those from a cache are not among the others."""
+    cached = usage["cached_tokens"]
+    details = {"input": max(0, usage["prompt_tokens"] - cached), "output": usage["completion_tokens"]}
+    return orjson.dumps({**details, "input_cached_tokens": cached} if cached else details).decode()
 
 
 def provider_of(model: str) -> str:

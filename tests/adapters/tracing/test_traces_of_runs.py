@@ -276,6 +276,63 @@ async def test_langfuse_gets_them_where_and_with_what_its_own_sdk_sends(agents, 
     assert [ours.headers[each] for each in headers] == [sdk.headers[each] for each in headers]
 
 
+async def test_langfuse_is_told_of_runs_calls_and_errors_as_by_its_own_sdk(agents, app, receiver, exporting, tmp_path):
+    from langfuse import Langfuse, propagate_attributes
+    from opentelemetry.sdk.trace import TracerProvider
+
+    theirs = Langfuse(
+        public_key="pk-lf-1", secret_key="sk-lf-1", base_url=receiver.url, tracer_provider=TracerProvider()
+    )
+    metadata = {"agent_id": "watch", "tenant": "default", "trigger": "api"}
+    with (
+        propagate_attributes(
+            user_id="default", session_id="watch", trace_name="watch", tags=["api", "scripted"], metadata=metadata
+        ),
+        theirs.start_as_current_observation(name="run", as_type="agent"),
+    ):
+        usage, cost = {"input": 8, "output": 3, "input_cached_tokens": 2}, {"total": 0.25}
+        theirs.start_observation(name="call", as_type="generation", usage_details=usage, cost_details=cost).end()
+        theirs.start_observation(name="act", as_type="tool", level="ERROR", status_message="no").end()
+    theirs.shutdown()
+    spent = {"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": 2, "cost": 0.25}
+    folder = agents({**asks("shop__order", item="nothing"), "usage": spent}, {"text": "sorry", "usage": spent})
+    async with (
+        in_process_runtime(agents_dir=folder, data_dir=tmp_path / "data", app=app) as runtime,
+        exporting(runtime.store) as export,
+    ):
+        await runtime.trigger("watch")
+        sdk = told_by(receiver.spans)
+        receiver.batches.clear()
+        await export.step()
+
+    ours = told_by(receiver.spans)
+    of_nothing_else = {"langfuse.environment"}
+    compared = {
+        kind: [key for key in attributes if key not in of_nothing_else and not key.startswith("langfuse.internal.")]
+        for kind, attributes in sdk.items()
+    }
+    assert {kind: {key: ours[kind].get(key) for key in keys} for kind, keys in compared.items()} == {
+        kind: {key: sdk[kind][key] if key != STATUS else ours[kind][key] for key in keys}
+        for kind, keys in compared.items()
+    }
+    assert "there is no nothing" in ours["tool"][STATUS]
+
+
+STATUS = "langfuse.observation.status_message"
+
+
+def told_by(spans):
+    """What Langfuse reads of the last span of each type."""
+    return {
+        span.attributes["langfuse.observation.type"]: {
+            key: json.loads(value) if key.endswith("_details") else value
+            for key, value in span.attributes.items()
+            if key.startswith(("langfuse.", "user.", "session."))
+        }
+        for span in spans
+    }
+
+
 def test_the_names_of_attributes_are_those_of_the_conventions_and_of_langfuse():
     from langfuse import LangfuseOtelSpanAttributes
     from opentelemetry.semconv._incubating.attributes import session_attributes, user_attributes
