@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import httpx
 
 from benchmarks.child import running
+from benchmarks.exporting import export_cpu_ms
 from benchmarks.measuring import WARM_SECONDS, Measured, joined, measure_definition, said
 from benchmarks.meter import disturbance
 from benchmarks.otlp_stub import HANGING
@@ -27,6 +28,7 @@ TITLE = "What tracing costs runs: traces exported, a receiver that hangs, and no
 AGENTS = 1_000
 OFF, ON, HANGS = "off", "on", "receiver hangs"
 GOAL = 0.9
+_TIMES = 5
 _STAY_SECONDS = 3_600
 """Agents stay in memory while the other systems have their turn."""
 
@@ -37,9 +39,13 @@ class Plan:
 
     seconds: float
     rounds: int
+    exported_runs: int
 
 
-PLANS = {Size.SMOKE: Plan(seconds=3.0, rounds=1), Size.FULL: Plan(seconds=6.0, rounds=4)}
+PLANS = {
+    Size.SMOKE: Plan(seconds=3.0, rounds=1, exported_runs=256),
+    Size.FULL: Plan(seconds=6.0, rounds=4, exported_runs=1_024),
+}
 
 
 def answer(size: Size, say: Say) -> Answer:
@@ -47,6 +53,8 @@ def answer(size: Size, say: Say) -> Answer:
     plan = PLANS[size]
     measured: dict[str, list[Measured]] = {OFF: [], ON: [], HANGS: []}
     with running("benchmarks.otlp_stub") as stub, ExitStack() as stack:
+        say("exporting runs that are over, and nothing else")
+        export_cpu = export_cpu_ms(stub.url, plan.exported_runs, _TIMES)
         endpoints = {OFF: None, ON: stub.url, HANGS: f"{stub.url}{HANGING}"}
         systems: dict[str, RunningSystem] = {}
         for name, endpoint in endpoints.items():
@@ -62,7 +70,12 @@ def answer(size: Size, say: Say) -> Answer:
         for each in systems.values():
             each.settle()
         traces = {name: _traces(system.url) for name, system in systems.items() if name != OFF}
-    figures = [*_rates(measured), *_costs(measured), _delivered(traces[ON])]
+    figures = [
+        *_rates(measured),
+        *_costs(measured),
+        Figure("export_cpu_ms_per_run", export_cpu, "ms", note="the exporter's share alone, without Ray"),
+        _delivered(traces[ON]),
+    ]
     details = {name: [asdict(each) for each in found] for name, found in measured.items()}
     return Answer("tracing", tuple(figures), (_plot(measured),), {**details, "traces": traces})
 

@@ -13,12 +13,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from owlclaw_ray.errors import RuntimeUnavailableError
 from serve.cli.connection import HERE, FolderOption, UrlOption, connect
 from serve.cli.numbers import Change, Numbers
 from serve.cli.output import console, plain
 
 _MOST_ROWS = 12
 _OK = "ok"
+_ATTEMPTS = ("delivered", "failed", "dead")
 
 
 def register(cli: typer.Typer) -> None:
@@ -36,33 +38,41 @@ def top(
     """Show what a runtime does: runs, models, tools, actors. The first look shows counts, later ones what a second brings."""
     screen = console()
     with connect(url, folder) as client:
-        looks = _looks(client.metrics, interval, times)
+        boards = looks(client.metrics, interval, times)
         if not screen.is_terminal:
-            for change in looks:
-                screen.print(board(change))
+            for shown in boards:
+                screen.print(shown)
             return
         try:
             with Live(console=screen, auto_refresh=False, screen=times is None) as live:
-                for change in looks:
-                    live.update(board(change), refresh=True)
+                for shown in boards:
+                    live.update(shown, refresh=True)
         except KeyboardInterrupt:
             return
 
 
-def _looks(metrics: Callable[[], str], interval: float, times: int | None) -> Iterator[Change]:
+def looks(metrics: Callable[[], str], interval: float, times: int | None) -> Iterator[RenderableType]:
+    """Yield what is to be shown, a look at a time. A server that does not answer any more is asked again; the first look raises."""
     from owlclaw_ray.adapters.metrics.exposition import read
 
-    before, looked = None, 0.0
+    before, looked, shown = None, 0.0, Group()
     for number in itertools.count(1):
-        now, moment = Numbers(read(metrics())), time.monotonic()
-        yield Change(now, before, moment - looked)
+        try:
+            now, moment = Numbers(read(metrics())), time.monotonic()
+        except RuntimeUnavailableError as error:
+            if before is None:
+                raise
+            yield Group(shown, Text(plain(f"no answer, these are the numbers of before: {error}")))
+        else:
+            shown = board(Change(now, before, moment - looked))
+            before, looked = now, moment
+            yield shown
         if number == times:
             return
-        before, looked = now, moment
         time.sleep(interval)
 
 
-def board(change: Change) -> RenderableType:
+def board(change: Change) -> Group:
     """Return everything that is shown of a change."""
     return Group(*(Text(plain(line)) for line in _lines(change)), _models(change), _tools(change))
 
@@ -84,6 +94,13 @@ def _lines(change: Change) -> Iterator[str]:
     if exported := now.by("owlclaw_traces_exported_total", ()):
         waiting, dropped = now.total("owlclaw_traces_waiting"), now.total("owlclaw_traces_dropped_total")
         yield f"traces  {sum(exported.values()):,.0f} exported, {waiting:,.0f} waiting, {dropped:,.0f} given up"
+    if attempts := change.by("owlclaw_callback_attempts_total", "outcome"):
+        made = ", ".join(f"{change.shown(attempts.get((each,), 0))} {each}" for each in _ATTEMPTS)
+        yield f"told    {now.total('owlclaw_callbacks_pending'):,.0f} callbacks pending, {made}"
+    if reachable := now.by("owlclaw_hatchet_reachable", ()):
+        alarms, rings = now.total("owlclaw_hatchet_alarms"), change.total("owlclaw_hatchet_rings_total")
+        state = "reachable" if sum(reachable.values()) else "away"
+        yield f"hatchet {state}, {alarms:,.0f} alarms, {change.shown(rings)} rings"
     down = sorted(part for (part,), up in now.by("owlclaw_up", ("part",)).items() if not up)
     if down:
         yield f"down    {', '.join(down)}"

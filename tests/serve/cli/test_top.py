@@ -5,14 +5,18 @@ from rich.console import Console
 
 from owlclaw_ray.adapters.metrics import gauges
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics
+from owlclaw_ray.adapters.metrics.exposition import text_of
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.engine.alarm_sync import AlarmCounts
+from owlclaw_ray.engine.outbox import CallbackCounts
 from owlclaw_ray.engine.trace_export import ExportCounts
+from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RecordId, RunId
 from owlclaw_ray.ports.store import AppendLedger, LedgerAppended, RunFinished
 from owlclaw_ray.testing.store_commands import AGENT, NOW, ending
 from serve.cli.numbers import Change, Numbers
-from serve.cli.top import board
+from serve.cli.top import board, looks
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 100, "cached_tokens": 500, "cost": 0.5}
 
@@ -23,9 +27,13 @@ def counted():
 
 
 def shown(change):
+    return rendered(board(change))
+
+
+def rendered(shown):
     console = Console(width=200, no_color=True)
     with console.capture() as captured:
-        console.print(board(change))
+        console.print(shown)
     return captured.get()
 
 
@@ -54,6 +62,8 @@ def numbers(metrics):
             gauges.up(parts),
             gauges.active_runs(active),
             *gauges.pool({"host_1": 0, "host_2": 7}),
+            *gauges.callbacks(5, CallbackCounts(delivered=3, failed=2, dead=1)),
+            *gauges.hatchet(AlarmCounts(standing=7, rings=6)),
             *gauges.traces(ExportCounts(exported=4, dropped=1, waiting=2)),
         )
     )
@@ -69,6 +79,8 @@ def test_the_first_look_shows_what_there_is_and_was(counted):
     assert "1 occupied, 1 warm, 7 agents in memory" in text
     assert "2.0 ms a commit" in text
     assert "4 exported, 2 waiting, 1 given up" in text
+    assert "told    5 callbacks pending, 3 delivered, 2 failed, 1 dead" in text
+    assert "hatchet away, 7 alarms, 6 rings" in text
     assert "down    directory" in text
     [model] = [line.split() for line in text.splitlines() if line.startswith("gpt")]
     assert model[-6:] == ["1", "0", "1.5", "s", "1,000", "$0.5000"]
@@ -108,3 +120,29 @@ def test_top_asks_the_server(owlclaw):
 
     assert done.exit_code == 0
     assert done.output.count("runs    3 queued, 0 running, 0 waiting") == 2
+
+
+def test_a_server_that_goes_away_for_a_while_is_asked_again_and_the_last_numbers_stay(counted):
+    ends(counted, 2)
+    text = text_of(numbers(counted).families).decode()
+    answers = iter([text, None, text])
+
+    def metrics():
+        answer = next(answers)
+        if answer is None:
+            raise RuntimeUnavailableError("it restarts")
+        return answer
+
+    first, second, third = (rendered(each) for each in looks(metrics, 0.0, 3))
+
+    assert "ended   2 completed" in first
+    assert second == first + "no answer, these are the numbers of before: it restarts\n"
+    assert "ended   none" in third
+
+
+def test_a_server_that_is_not_there_at_all_is_an_error():
+    def metrics():
+        raise RuntimeUnavailableError("nobody")
+
+    with pytest.raises(RuntimeUnavailableError):
+        next(looks(metrics, 0.0, None))
