@@ -41,7 +41,7 @@ def top(
         boards = looks(client.metrics, interval, times)
         if not screen.is_terminal:
             for shown in boards:
-                screen.print(shown)
+                screen.print(shown, end="\n\n")
             return
         try:
             with Live(console=screen, auto_refresh=False, screen=times is None) as live:
@@ -74,7 +74,8 @@ def looks(metrics: Callable[[], str], interval: float, times: int | None) -> Ite
 
 def board(change: Change) -> Group:
     """Return everything that is shown of a change."""
-    return Group(*(Text(plain(line)) for line in _lines(change)), _models(change), _tools(change))
+    tables = [table for table in (_models(change), _tools(change)) if table.row_count]
+    return Group(*(Text(plain(line)) for line in _lines(change)), *tables)
 
 
 def _lines(change: Change) -> Iterator[str]:

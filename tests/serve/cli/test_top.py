@@ -100,6 +100,16 @@ def test_a_later_look_shows_what_a_second_brings(counted):
     assert tool == ["remember", "0.5/s", "0.2/s", "30.0", "ms"]
 
 
+def test_what_nothing_happened_to_has_no_table(counted):
+    before = numbers(counted)
+
+    text = shown(Change(numbers(counted), before, 4.0))
+
+    assert "ended   none" in text
+    assert "MODEL" not in text
+    assert "TOOL" not in text
+
+
 def test_a_count_that_began_anew_is_no_step_back(counted):
     ends(counted, 9)
     before = numbers(counted)
