@@ -55,7 +55,9 @@ async def test_the_facts_of_a_run_are_the_run_its_journal_its_failed_model_calls
     [facts] = await store.facts([RunId("run_1"), RunId("run_unknown")])
 
     assert (facts.run.run_id, facts.run.status, facts.run.trigger.payload) == ("run_1", RunStatus.COMPLETED, {"秘": 1})
-    assert list(facts.journal) == list(await store.journal(AGENT.tenant, RunId("run_1")))
+    entries = await store.journal(AGENT.tenant, RunId("run_1"))
+    assert [each.kind.value for each in entries] == ["run_queued", "run_started", "prompt_built", "run_finished"]
+    assert list(facts.journal) == [built]
     assert [each.record_id for each in facts.failures] == ["rec_2", "rec_3"]
     assert facts.blobs == {SYSTEM: "you are calm"}
 
