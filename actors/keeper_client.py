@@ -88,6 +88,10 @@ class KeeperClient:
         """See RunStore.family."""
         return cast("Sequence[AgentRecord]", await self._query("family", tenant, definition, key_prefix, limit))
 
+    async def agents_of(self, definition: str, limit: int = 1_000) -> Sequence[AgentRef]:
+        """See RunStore.agents_of."""
+        return cast("Sequence[AgentRef]", await self._query("agents_of", definition, limit))
+
     async def released_runs(self, limit: int = 1_000) -> Sequence[RunEnded]:
         """See RunStore.released_runs."""
         return cast("Sequence[RunEnded]", await self._query("released_runs", limit))
@@ -120,6 +124,10 @@ class KeeperClient:
         """See ScheduleStore.schedules_named."""
         return cast("Sequence[Schedule]", await self._query("schedules_named", schedule_ids))
 
+    async def paused_heartbeats(self, limit: int = 1_000) -> Sequence[Schedule]:
+        """See DeliveryStore.paused_heartbeats."""
+        return cast("Sequence[Schedule]", await self._query("paused_heartbeats", limit))
+
     async def ticks(
         self, schedule_id: ScheduleId, before: datetime | None = None, limit: int = 1_000
     ) -> Sequence[Tick]:
@@ -146,6 +154,14 @@ class KeeperClient:
         """See DeliveryStore.deliveries."""
         return cast("Sequence[Delivery]", await self._query("deliveries", where))
 
+    async def waiting_deliveries(self, agent: AgentRef, limit: int = 100) -> Sequence[Delivery]:
+        """See DeliveryStore.waiting_deliveries."""
+        return cast("Sequence[Delivery]", await self._query("waiting_deliveries", agent, limit))
+
+    async def old_deliveries(self, before: datetime, limit: int = 500) -> Sequence[DeliveryId]:
+        """See DeliveryStore.old_deliveries."""
+        return cast("Sequence[DeliveryId]", await self._query("old_deliveries", before, limit))
+
     async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
         """See CallbackStore.callback."""
         return cast("Callback | None", await self._query("callback", tenant, callback_id))
@@ -154,9 +170,13 @@ class KeeperClient:
         """See CallbackStore.callbacks."""
         return cast("Sequence[Callback]", await self._query("callbacks", where))
 
-    async def due_callbacks(self, now: datetime, limit: int = 500) -> Sequence[Callback]:
+    async def due_callbacks(self, now: datetime, per_host: int, limit: int = 500) -> Sequence[Callback]:
         """See CallbackStore.due_callbacks."""
-        return cast("Sequence[Callback]", await self._query("due_callbacks", now, limit))
+        return cast("Sequence[Callback]", await self._query("due_callbacks", now, per_host, limit))
+
+    async def old_callbacks(self, before: datetime, limit: int = 500) -> Sequence[CallbackId]:
+        """See CallbackStore.old_callbacks."""
+        return cast("Sequence[CallbackId]", await self._query("old_callbacks", before, limit))
 
     async def pending_callbacks(self) -> int:
         """See CallbackStore.pending_callbacks."""

@@ -81,6 +81,8 @@ class RuntimePlan:
     """Who may send webhooks, with placeholders for their secrets."""
     callbacks: CallbackOptions | None = None
     """How callbacks are sent, with placeholders for the secrets; None: there are none."""
+    webhook_days: float = 0.0
+    """How long deliveries and callbacks are kept when they are over; 0: for ever."""
     model_limits: tuple[ProviderLimits, ...] = ()
     """What models take as tools, before what is known of them."""
     tracing: TracingOptions | None = None

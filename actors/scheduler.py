@@ -1,5 +1,5 @@
 """The Scheduler's actor: fires due schedules, makes those of heartbeats, sets runs going that wait for what is over, ends
-approvals that nobody decided and artifacts that are too old, and tells of runs' ends whom it may concern.
+approvals that nobody decided, artifacts and webhooks that are too old, and tells of runs' ends whom it may concern.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.scheduler import Scheduler
+from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
@@ -96,6 +97,9 @@ class SchedulerActor:
         self._callbacks = None if plan.callbacks is None else _callbacks(plan, plan.callbacks, store, clock)
         if self._callbacks is not None:
             self._working.append(self._callbacks)
+        if plan.webhook_days:
+            webhooks = WebhookExpiry(store, timedelta(days=plan.webhook_days), clock)
+            self._working.append(Periodic("removing old webhooks", webhooks.tick, clock, _HOUR))
         for each in self._working:
             each.start()
 

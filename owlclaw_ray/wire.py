@@ -24,6 +24,7 @@ EventKind: TypeAlias = Literal[
     "run_waiting",
     "approval_decided",
     "run_continued",
+    "heartbeat_woken",
     "prompt_built",
     "model_replied",
     "tool_started",
@@ -39,7 +40,7 @@ ApprovalStatus: TypeAlias = Literal["pending", "allowed", "denied", "expired", "
 DecisionKind: TypeAlias = Literal["allow_once", "allow_for_session", "deny"]
 BusyPolicy: TypeAlias = Literal["enqueue", "reject", "coalesce", "interrupt"]
 RiskLevel: TypeAlias = Literal["low", "medium", "high", "critical"]
-DeliveryStatus: TypeAlias = Literal["triggered", "ignored", "unmapped", "refused"]
+DeliveryStatus: TypeAlias = Literal["triggered", "ignored", "waiting", "handled", "unmapped", "refused"]
 CallbackStatus: TypeAlias = Literal["waiting", "pending", "delivered", "dead"]
 ScheduleKind: TypeAlias = Literal["once", "interval", "cron", "heartbeat"]
 ScheduleStatus: TypeAlias = Literal["active", "paused", "done", "cancelled"]

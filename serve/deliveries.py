@@ -54,7 +54,7 @@ class Deliveries:
             response_model=None,
             responses={
                 200: openapi.answer("It does not matter, or came again meanwhile", wire.WebhookReceipt),
-                202: openapi.answer("A run is queued", wire.WebhookReceipt),
+                202: openapi.answer("A run is queued, or it waits for a heartbeat", wire.WebhookReceipt),
                 **openapi.problems(404, 409, 422, 429, 500, 503),
             },
         )

@@ -60,6 +60,7 @@ def plan_of(
         hatchet=_hatchet(settings),
         sources=settings.webhook_sources,
         callbacks=settings.callback_options,
+        webhook_days=settings.webhooks.retention_days,
         model_limits=tuple(each.limits() for each in models.limits),
         tracing=tracing,
     )

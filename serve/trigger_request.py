@@ -6,14 +6,13 @@ import difflib
 import hashlib
 import math
 import re
-from dataclasses import replace
 from typing import Any
 
 import orjson
 from starlette.requests import Request
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.tracing import HEADER, TraceParent
+from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.trigger import (
     ENQUEUED,
     HIGHEST_PRIORITY,
@@ -71,10 +70,8 @@ def trigger_of(parsed: dict[str, Any]) -> tuple[Trigger, Admission]:
 
 
 def caused_by(request: Request, trigger: Trigger) -> Trigger:
-    """Return the trigger as part of the trace that the header traceparent names; one that cannot be used counts as absent."""
-    header = request.headers.get(HEADER)
-    cause = None if header is None else TraceParent.parse(header)
-    return trigger if cause is None else replace(trigger, traceparent=str(cause))
+    """Return the trigger as part of the trace that the request belongs to."""
+    return in_trace(trigger, request.headers.get(HEADER))
 
 
 def parse_idempotency_key(request: Request) -> str | None:

@@ -17,7 +17,8 @@ from serve.representations import json_response, receipt_body, source_body
 from serve.tenancy import tenant_of
 
 DESCRIPTION = """The body is checked against the signature of the source, mapped to an agent and a payload as owlclaw.yaml says, and
-committed with the run that it triggers: 202 means that neither can be lost. 200: it came before, or the source's `when` says
+committed with the run that it triggers, or for its agent's next heartbeat: 202 means that it cannot be lost.
+200: it came before, or the source's `when` says
 that it does not matter. 401: it is not signed as agreed, or too old. 422: it is signed rightly, and no trigger can be made of
 it. What came in, refused and unmapped too, is at /v1/deliveries."""
 
@@ -49,7 +50,7 @@ class Webhooks:
             openapi_extra=openapi.WEBHOOK_OPERATION,
             responses={
                 200: openapi.answer("Nothing new", wire.WebhookReceipt),
-                202: openapi.answer("A run is queued", wire.WebhookReceipt),
+                202: openapi.answer("A run is queued, or it waits for a heartbeat", wire.WebhookReceipt),
                 **openapi.problems(401, 404, 409, 413, 422, 429, 500, 503),
             },
         )
@@ -70,5 +71,5 @@ class Webhooks:
 
 def receipt(stored: DeliveryStored) -> Response:
     """Return what whoever delivers is told."""
-    new = not stored.duplicate and stored.delivery.status is DeliveryStatus.TRIGGERED
+    new = not stored.duplicate and stored.delivery.status in {DeliveryStatus.TRIGGERED, DeliveryStatus.WAITING}
     return json_response(receipt_body(stored), 202 if new else 200)

@@ -20,6 +20,7 @@ from owlclaw_ray.domain.webhook import (
     PLACE,
     SIGNED_PART,
     BodyForm,
+    DeliverTo,
     SecretForm,
     SignatureForm,
     WebhookSource,
@@ -111,6 +112,7 @@ class SourceFile(_Section):
     signature: SignatureFile = Field(default_factory=SignatureFile)
     body: Literal["json", "form", "text"] = "json"
     agent: _NonEmpty
+    deliver: DeliverTo = DeliverTo.RUN
     payload: JsonValue = "{body}"
     focus: str = ""
     when: dict[_NonEmpty, tuple[str, ...]] = Field(default_factory=dict)
@@ -142,6 +144,18 @@ class SourceFile(_Section):
                 )
         return when
 
+    @model_validator(mode="after")
+    def _heartbeats_are_no_runs_of_its_own(self) -> Self:
+        if self.deliver is DeliverTo.HEARTBEAT:
+            default = SourceFile.model_fields
+            of_runs = ("busy", "priority", "deadline_seconds", "callback_url")
+            said = [name for name in of_runs if getattr(self, name) != default[name].default]
+            if said:
+                raise ValueError(
+                    f"has {' and '.join(said)}, of runs that webhooks trigger, and deliver: heartbeat, which triggers none"
+                )
+        return self
+
     def source(self, name: str) -> WebhookSource:
         """Return it as the domain says it, with placeholders for secrets."""
         mapping = WebhookMapping(
@@ -151,6 +165,7 @@ class SourceFile(_Section):
             when=tuple(self.when.items()),
             dedupe=self.dedupe,
             admission=Admission(self.busy, self.priority, self.deadline_seconds, self.callback_url),
+            deliver=self.deliver,
         )
         secrets = tuple(filter(None, (self.secret, self.previous_secret)))
         form, body = SecretForm(self.secret_encoding), BodyForm(self.body)
@@ -200,6 +215,8 @@ class WebhookSettings(_Section):
     sources: dict[str, SourceFile] = Field(default_factory=dict)
     """By the last part of their path: /v1/webhooks/<name>."""
     callbacks: CallbackSettings = Field(default_factory=CallbackSettings)
+    retention_days: Annotated[float, Field(ge=0, le=36_500)] = 0.0
+    """How long what came in, and what was told, is kept; 0: for ever."""
 
     @field_validator("sources")
     @classmethod

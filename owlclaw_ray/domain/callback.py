@@ -56,6 +56,11 @@ class Callback:
     changed_by: str = ""
     """An id of whoever changed it last: two who change it at once do not take each other's change for their own."""
 
+    @property
+    def host(self) -> str:
+        """Who is told: the name or address, with the port if the URL has one."""
+        return urlsplit(self.url).netloc.lower()
+
 
 def callback_id_of(run_id: str, url: str) -> CallbackId:
     """Return the id of the callback that tells this address of this run."""

@@ -14,6 +14,8 @@ PENDING_EVENTS = "internal.pending_events"
 class EventSourceKind(Enum):
     """Where something may wait for an agent."""
 
+    INBOX = "inbox"
+    """Webhooks whose source delivers to heartbeats, and that no heartbeat has seen to yet."""
     QUEUE = "queue"
     """Triggers that wait behind the heartbeat."""
     SCHEDULES = "schedules"
@@ -31,6 +33,7 @@ class Heartbeat:
 
     every_seconds: int = 300
     sources: tuple[EventSourceKind, ...] = (
+        EventSourceKind.INBOX,
         EventSourceKind.QUEUE,
         EventSourceKind.SCHEDULES,
         EventSourceKind.EVENTS,

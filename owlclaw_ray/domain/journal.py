@@ -29,6 +29,8 @@ class EntryKind(Enum):
     """approval_id, call_id, decision, reason, by, arguments (if the approver changed them), status"""
     RUN_CONTINUED = "run_continued"
     """epoch: the run waits no more, and goes on"""
+    HEARTBEAT_WOKEN = "heartbeat_woken"
+    """events: what is pending, by source; pulse: what the agent remembers of its heartbeats if it deals with that"""
     PROMPT_BUILT = "prompt_built"
     """system, tools (hashes of blobs), user (the first user message), model, scripted, visible (tool names), memories (count preloaded)"""
     MODEL_REPLIED = "model_replied"

@@ -12,6 +12,7 @@ from enum import Enum
 
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ids import RunId, ToolCallId
 
 HEADER = "traceparent"
@@ -45,6 +46,12 @@ class TraceParent:
 
     def __str__(self) -> str:
         return f"00-{self.trace_id}-{self.span_id}-{self.flags & _SAMPLED:02x}"
+
+
+def in_trace(trigger: Trigger, header: str | None) -> Trigger:
+    """Return the trigger as part of the trace that a header `traceparent` names; one that cannot be used counts as absent."""
+    cause = None if header is None else TraceParent.parse(header)
+    return trigger if cause is None else replace(trigger, traceparent=str(cause))
 
 
 def run_span(run_id: RunId, traceparent: str = "") -> TraceParent:

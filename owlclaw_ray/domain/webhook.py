@@ -65,6 +65,15 @@ class SignatureForm:
         return bool(self.timestamp_key or self.timestamp_header)
 
 
+class DeliverTo(Enum):
+    """How a delivery reaches its agent."""
+
+    RUN = "run"
+    """It is a trigger: a run of its own, at once."""
+    HEARTBEAT = "heartbeat"
+    """It waits in the inbox until the agent's next heartbeat, which sees all that wait together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """What a delivery becomes. Texts may have `{body.path}` and `{header.Name}` in them; see engine.webhook_mapping."""
@@ -77,6 +86,7 @@ class Mapping:
     dedupe: str = ""
     """A template of what is the same for repetitions of a delivery; empty: the signature, if it covers a time."""
     admission: Admission = ENQUEUED
+    deliver: DeliverTo = DeliverTo.RUN
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,10 @@ class DeliveryStatus(Enum):
     """It queued a run, or joined one."""
     IGNORED = "ignored"
     """The source's `when` says that it does not matter."""
+    WAITING = "waiting"
+    """It waits for a heartbeat of its agent."""
+    HANDLED = "handled"
+    """A heartbeat of its agent saw to it: the run."""
     UNMAPPED = "unmapped"
     """It was signed rightly, but no trigger can be made of it."""
     REFUSED = "refused"
@@ -108,7 +122,7 @@ class DeliveryStatus(Enum):
     @property
     def settled(self) -> bool:
         """Whether the same delivery, come again, changes nothing."""
-        return self in {DeliveryStatus.TRIGGERED, DeliveryStatus.IGNORED}
+        return self not in {DeliveryStatus.UNMAPPED, DeliveryStatus.REFUSED}
 
 
 @fast_pickle
@@ -134,6 +148,8 @@ class Delivery:
     """Empty if it was not signed rightly: nobody vouches for it."""
     whole: bool = False
     """Whether the body is the one that came: signed rightly, and text."""
+    event: JsonObject | None = None
+    """What a heartbeat is told of it, if it is for one: focus and payload."""
 
     @property
     def repeatable(self) -> bool:

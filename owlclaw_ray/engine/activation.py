@@ -16,7 +16,7 @@ from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import CommandRefusedError, DurableStore
-from owlclaw_ray.engine.heartbeat import Skipped, Woken, after_beat, awake, is_idle_beat, look
+from owlclaw_ray.engine.heartbeat import Skipped, Woken, after_beat, awake, is_idle_beat, look, woken_before
 from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.permission import SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
@@ -276,20 +276,23 @@ class Activation:
     async def _beat(
         self, run: Run, definition: AgentDefinition, journal: RunJournal
     ) -> tuple[RunResult, AgentState] | None:
-        """Think only about what is new. A heartbeat that was interrupted while it thought goes on, whatever is pending by now."""
-        match await self._look(run, definition, journal):
-            case Woken() as woken:
-                ended = await self._loop(woken.run, definition, journal)
-                return None if ended is None else (ended[0], after_beat(woken, *ended, self.state))
-            case Skipped() as skipped if not journal.conversation.prompt_built:
+        """Think only about what is new. A heartbeat that woke its agent goes on with what it saw then, whatever is pending by now."""
+        beat = woken_before(run, journal.conversation.woken) or await self._look(run, definition, journal)
+        match beat:
+            case Woken():
+                ended = await self._loop(beat.run, definition, journal)
+                if ended is None:
+                    return None
+                if ended[0].status is RunStatus.COMPLETED:
+                    journal.deliveries = beat.deliveries
+                return ended[0], after_beat(beat, *ended, self.state)
+            case Skipped() as skipped:
                 if skipped.command is not None:
                     await self._store.apply(skipped.command)
                 journal.callback_url = ""
                 return skipped.result, replace(self.state, pulse=skipped.pulse)
             case RunResult() as cancelled:
                 return cancelled, self.state
-            case _:
-                return await self._loop(run, definition, journal)
 
     async def _look(self, run: Run, definition: AgentDefinition, journal: RunJournal) -> Woken | Skipped | RunResult:
         """Ask the sources of a heartbeat; a result, if the run is cancelled meanwhile."""

@@ -31,6 +31,8 @@ class Conversation:
     """Everything that the journal says about a run so far."""
 
     last_seq: int = 0
+    woken: JsonObject | None = None
+    """For what a heartbeat woke the agent: data of the entry."""
     system: str = ""
     tools: bytes = b"[]"
     visible: tuple[str, ...] = ()
@@ -89,6 +91,8 @@ class Conversation:
         self.last_seq = entry.seq
         data = entry.data
         match entry.kind:
+            case EntryKind.HEARTBEAT_WOKEN:
+                self.woken = data
             case EntryKind.PROMPT_BUILT:
                 self.system, self.tools = blobs[data["system"]], blobs[data["tools"]].encode()
                 self.visible = tuple(data["visible"])

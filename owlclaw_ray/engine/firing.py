@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from owlclaw_ray.domain.agent import AgentRef, Limits
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.deadline import deadline
@@ -77,6 +77,24 @@ class DueTimes:
     last: datetime
     count: int
     following: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """What a definition says of runs of its agents that schedules queue."""
+
+    queued_runs: int
+    callback_url: str = ""
+
+    def put_on(self, run: SubmitRun) -> SubmitRun:
+        """Return the run under these terms. Of heartbeats nobody is told before they wake somebody."""
+        told = "" if run.trigger.kind is TriggerKind.HEARTBEAT else self.callback_url
+        return replace(run, queue_limit=self.queued_runs, callback_urls=tuple(filter(None, (told,))))
+
+
+def terms_of(definition: AgentDefinition) -> RunTerms:
+    """Return what the definition says."""
+    return RunTerms(definition.limits.queued_runs, definition.callback_url)
 
 
 def following(schedule: Schedule, due: datetime, next_fire: NextFire) -> datetime:
@@ -271,8 +289,10 @@ class Firings:
         """Fire the first ones, as many as can be worked out in one go; return what became of each of these."""
         plans = self._plans(due, now)
         due = due[: len(plans)]
-        limits = await self._queue_limits({each.agent.definition for each in due})
-        commands = [_command(each, plan, limits) for each, plan in zip(due, plans, strict=True)]
+        terms = await self._terms({each.agent.definition for each in due})
+        commands = [
+            _command(each, plan, terms.get(each.agent.definition)) for each, plan in zip(due, plans, strict=True)
+        ]
         outcomes = await self._store.apply(commands)
         await self._give_up_refused(due, plans, outcomes, now)
         await self._tell(due, outcomes)
@@ -303,7 +323,7 @@ class Firings:
             if isinstance(outcome, CommandFailed):
                 logger.error("schedule %s of %s cannot fire: %s", schedule.schedule_id, schedule.agent, outcome.message)
                 reason = f"its firing could not be stored: {outcome.message}"
-                given_up.append(_command(schedule, give_up(schedule, plan, now, reason), {}))
+                given_up.append(_command(schedule, give_up(schedule, plan, now, reason)))
         if given_up:
             await self._store.apply(given_up)
 
@@ -326,17 +346,17 @@ class Firings:
         except (RetryableError, TimeoutError) as error:
             logger.warning("%d agents are not woken for their schedules; a sweep finds them: %r", len(woken), error)
 
-    async def _queue_limits(self, names: Iterable[str]) -> dict[str, int]:
+    async def _terms(self, names: Iterable[str]) -> dict[str, RunTerms]:
         names = tuple(names)
-        return dict(zip(names, await asyncio.gather(*map(self._queue_limit, names)), strict=True))
+        return dict(zip(names, await asyncio.gather(*map(self._terms_of, names)), strict=True))
 
-    async def _queue_limit(self, name: str) -> int:
+    async def _terms_of(self, name: str) -> RunTerms:
         try:
             async with deadline(self._clock, _DEFINITION_SECONDS):
-                return (await self._definitions.get(name)).limits.queued_runs
+                return terms_of(await self._definitions.get(name))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one definition, the schedules of the others fire
             logger.warning("a schedule of %s fires under the default limits: %r", name, error)
-            return Limits().queued_runs
+            return RunTerms(Limits().queued_runs)
 
 
 def _is_due(schedule: Schedule, now: datetime) -> bool:
@@ -349,10 +369,12 @@ def _alarm_of(schedule: Schedule | None) -> datetime | None:
     return schedule.next_fire_at
 
 
-def _command(schedule: Schedule, plan: Firing, limits: Mapping[str, int]) -> FireSchedule:
+def _command(schedule: Schedule, plan: Firing, terms: RunTerms | None = None) -> FireSchedule:
     once = schedule.kind is ScheduleKind.ONCE
-    limit = None if once else limits.get(schedule.agent.definition)
-    run = None if plan.run is None else replace(plan.run, queue_limit=limit)
+    run = plan.run
+    if run is not None and terms is not None:
+        run = terms.put_on(run)
+        run = replace(run, queue_limit=None) if once else run
     overlap = OverlapPolicy.ENQUEUE if once else schedule.overlap
     assert schedule.next_fire_at is not None
     return FireSchedule(schedule.schedule_id, schedule.next_fire_at, plan.ticks, plan.next_fire_at, run, overlap)

@@ -30,6 +30,7 @@ from owlclaw_ray.ports.store import (
     RunClaimed,
     RunFinished,
     RunWaiting,
+    ScheduleCancelled,
     ScheduleFired,
 )
 
@@ -212,12 +213,12 @@ class GroupCommit:
 def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterator[RunId]:
     for command, outcome in zip(commands, outcomes, strict=True):
         match outcome:
-            case (
-                RunAccepted(run_id=run_id)
-                | ScheduleFired(run=RunAccepted(run_id=run_id))
-                | DeliveryStored(submitted=RunAccepted(run_id=run_id))
-            ):
+            case RunAccepted(run_id=run_id) | DeliveryStored(submitted=RunAccepted(run_id=run_id)):
                 yield run_id
+            case ScheduleFired(ending=ending, ended=ended) | ScheduleCancelled(ending=ending, ended=ended):
+                yield from (*ended, *ending)
+                if isinstance(outcome, ScheduleFired) and outcome.run is not None:
+                    yield outcome.run.run_id
             case RunClaimed(run=run) | AgentActivated(claimed=RunClaimed(run=run)):
                 yield run.run_id
             case CancelOutcome(run=run) if run is not None:

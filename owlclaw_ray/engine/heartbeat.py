@@ -9,24 +9,29 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 import orjson
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
-from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, BeatSkipped, Heartbeat, Pulse
+from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, BeatSkipped, EventSourceKind, Heartbeat, Pulse
+from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
+from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.domain.tool import Effect, ToolClass
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunServices
-from owlclaw_ray.ids import ScheduleId, ToolCallId, derived_id
+from owlclaw_ray.engine.tokens import estimate_tokens
+from owlclaw_ray.ids import DeliveryId, ScheduleId, ToolCallId, derived_id
 from owlclaw_ray.ports.store import CancelSchedule, PauseSchedule, ResumeSchedule
 from owlclaw_ray.ports.tools import ToolInvocation
+
+_INBOX = EventSourceKind.INBOX.value
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +48,11 @@ def _prefix(heartbeat: Heartbeat) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """Something new is pending: the run with it as its payload, and the pulse if that is dealt with."""
+    """Something new is pending: the run with it as its payload, and, if that is dealt with, the pulse and which deliveries are."""
 
     run: Run
     pulse: Pulse
+    deliveries: tuple[DeliveryId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,18 @@ class Skipped:
     result: RunResult
     pulse: Pulse
     command: PauseSchedule | CancelSchedule | None = None
+
+
+def woken_before(run: Run, woken: JsonObject | None) -> Woken | None:
+    """Return for what the heartbeat woke its agent before it was interrupted, or waited; None if it did not."""
+    return None if woken is None else _woken(run, woken)
+
+
+def _woken(run: Run, data: JsonObject) -> Woken:
+    """Return it from the data of its journal entry."""
+    payload = {**(run.trigger.payload if isinstance(run.trigger.payload, dict) else {}), "events": data["events"]}
+    seen = (each["delivery_id"] for each in _inbox(data["events"]))
+    return Woken(replace(run, trigger=replace(run.trigger, payload=payload)), Pulse(**data["pulse"]), tuple(seen))
 
 
 async def look(
@@ -73,20 +91,39 @@ async def look(
     events, problems = found.result.content["events"], found.result.content["problems"]
     for at, problem in enumerate(problems):
         journal.audit(LedgerKind.WARNING, f"source-{at}", {"what": "event source failed", **problem})
-    if not events:
+    inbox = _fitting(_inbox(events), definition.limits.short_term_tokens // 2)
+    others = [each for each in events if each["source"] != _INBOX]
+    if not inbox and not others:
         return _nothing(run, heartbeat, replace(pulse, fingerprint=""), now, problems)
-    fingerprint = hashlib.sha256(orjson.dumps(events, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    fingerprint = hashlib.sha256(orjson.dumps(others, option=orjson.OPT_SORT_KEYS)).hexdigest() if others else ""
     today = now.date().isoformat()
     woken = pulse.woken if pulse.day == today else 0
-    if fingerprint == pulse.fingerprint:
+    if not inbox and fingerprint == pulse.fingerprint:
         skipped = _skipped(BeatSkipped.UNCHANGED, "what is pending is what the agent dealt with before", pulse)
         return _idle(run, heartbeat, skipped, now)
     if heartbeat.max_per_day is not None and woken >= heartbeat.max_per_day:
         message = f"{woken} heartbeats woke the agent today, and no more may (heartbeat.max_per_day)"
         return _skipped(BeatSkipped.DAILY_LIMIT, message, pulse)
-    payload = {**(run.trigger.payload if isinstance(run.trigger.payload, dict) else {}), "events": events}
-    pulse = replace(pulse, fingerprint=fingerprint, active_at=now.timestamp(), day=today, woken=woken + 1)
-    return Woken(replace(run, trigger=replace(run.trigger, payload=payload)), pulse)
+    seen = [{"source": _INBOX, "pending": inbox}, *others] if inbox else others
+    pulse = replace(pulse, fingerprint=fingerprint, active_at=now.timestamp(), day=today, woken=woken + 1, paused="")
+    journal.record(EntryKind.HEARTBEAT_WOKEN, {"events": seen, "pulse": asdict(pulse)})
+    assert journal.conversation.woken is not None
+    return _woken(run, journal.conversation.woken)
+
+
+def _inbox(events: Sequence[JsonObject]) -> list[JsonObject]:
+    return [delivery for each in events if each["source"] == _INBOX for delivery in each["pending"]]
+
+
+def _fitting(deliveries: Sequence[JsonObject], tokens: int) -> list[JsonObject]:
+    """Return the oldest, as many as the model can be shown whole, at least one: the others wait for the next heartbeat."""
+    fitting: list[JsonObject] = []
+    for each in deliveries:
+        tokens -= estimate_tokens(orjson.dumps(each).decode())
+        if fitting and tokens < 0:
+            break
+        fitting.append(each)
+    return fitting
 
 
 def _question(run: Run, definition: AgentDefinition, heartbeat: Heartbeat) -> ToolInvocation:
@@ -131,7 +168,8 @@ def _idle(run: Run, heartbeat: Heartbeat, skipped: Skipped, now: datetime) -> Sk
 def _disabled(run: Run, pulse: Pulse, now: datetime) -> Skipped:
     source = ScheduleId(run.trigger.source)
     skipped = _skipped(BeatSkipped.DISABLED, "the agent's definition has no such heartbeats any more", pulse)
-    return replace(skipped, command=CancelSchedule(run.agent, source, now, run.run_id))
+    over = CancelSchedule(run.agent, source, now, run.run_id, ScheduleStatus.DONE)
+    return replace(skipped, command=over)
 
 
 def _skipped(why: BeatSkipped, message: str, pulse: Pulse) -> Skipped:

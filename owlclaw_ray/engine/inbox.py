@@ -1,4 +1,4 @@
-"""Webhooks that come in: checked, mapped, and stored with the run that they trigger, in one commit (S5).
+"""Webhooks that come in: checked, mapped, and stored with the run that they trigger, in one commit (S5), or for a heartbeat (R7).
 
 What is not signed rightly is stored without its body, once a minute for each source and reason, because anybody can send it.
 """
@@ -10,12 +10,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
+import orjson
+
+from owlclaw_ray.domain.heartbeat import EventSourceKind
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, WebhookSource
+from owlclaw_ray.domain.tracing import HEADER, in_trace
+from owlclaw_ray.domain.webhook import DeliverTo, Delivery, DeliveryStatus, WebhookSource
 from owlclaw_ray.engine.submissions import Submission, Submissions
 from owlclaw_ray.engine.webhook_mapping import (
     Content,
     Ignored,
+    Mapped,
     UnmappableError,
     header_names,
     map_delivery,
@@ -38,6 +43,8 @@ from owlclaw_ray.ids import DeliveryId, IdSource, TenantId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import CommandStore, DeliveryFilter, DeliveryStore, DeliveryStored, ReceiveDelivery
 
+LARGEST_EVENT = 64 * 1024
+"""Bytes of JSON that a heartbeat is told of one webhook."""
 _TOLD = 20
 """How many seconds pass before an unsigned webhook with the same source and reason is written down again."""
 
@@ -90,7 +97,7 @@ class WebhookInbox:
             body=body.decode(errors="replace"),
             whole=_is_text(body),
         )
-        return await self._process(known, delivery, body)
+        return await self._process(known, delivery, body, headers.get(HEADER))
 
     async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
         """See Inbox.deliveries."""
@@ -135,10 +142,12 @@ class WebhookInbox:
             what = ("receipt", self._ids.make("rcp"))
         return DeliveryId(derived_id("whd", tenant, source.name, *what))
 
-    async def _process(self, source: WebhookSource, delivery: Delivery, body: bytes) -> DeliveryStored:
+    async def _process(
+        self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None = None
+    ) -> DeliveryStored:
         """Map the delivery and store what comes of it; raises what the sender is to be told."""
         try:
-            delivery, submission = await self._mapped(source, delivery, body)
+            delivery, submission = await self._mapped(source, delivery, body, traceparent)
         except UnmappableError as error:
             return await self._keep(delivery, DeliveryStatus.UNMAPPED, str(error))
         except DefinitionError as error:
@@ -157,15 +166,35 @@ class WebhookInbox:
         return stored
 
     async def _mapped(
-        self, source: WebhookSource, delivery: Delivery, body: bytes
+        self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None
     ) -> tuple[Delivery, Submission | None]:
         headers = {name: str(value) for name, value in delivery.headers.items()}
         content = Content(read_body(source.body, body), headers)
         mapped = map_delivery(source, delivery.tenant, content, delivery.delivery_id)
         if isinstance(mapped, Ignored):
             return replace(delivery, status=DeliveryStatus.IGNORED, reason=mapped.why), None
-        submission = await self._submissions.prepare(mapped.agent, mapped.trigger, source.mapping.admission)
+        if source.mapping.deliver is DeliverTo.HEARTBEAT:
+            return await self._waiting(replace(delivery, agent=mapped.agent), mapped), None
+        trigger = in_trace(mapped.trigger, traceparent)
+        submission = await self._submissions.prepare(mapped.agent, trigger, source.mapping.admission)
         return replace(delivery, agent=mapped.agent), submission
+
+    async def _waiting(self, delivery: Delivery, mapped: Mapped) -> Delivery:
+        """Return the delivery as it waits for a heartbeat; raises UnmappableError if none would see it."""
+        heartbeat = await self._submissions.heartbeat_of(mapped.agent)
+        if heartbeat is None or EventSourceKind.INBOX not in heartbeat.sources:
+            raise UnmappableError(
+                f"{mapped.agent.definition} has no heartbeats that look into the inbox: "
+                "write the section heartbeat, with the source inbox, in its agent.yaml"
+            )
+        event: JsonObject = {"focus": mapped.trigger.focus, "payload": mapped.trigger.payload}
+        size = len(orjson.dumps(event))
+        if size > LARGEST_EVENT:
+            raise UnmappableError(
+                f"the payload has {size} bytes with its focus, and heartbeats are told {LARGEST_EVENT}: "
+                "have `payload` choose what matters"
+            )
+        return replace(delivery, status=DeliveryStatus.WAITING, event=event)
 
     async def _keep(self, delivery: Delivery, status: DeliveryStatus, why: str) -> DeliveryStored:
         """Store what triggers nothing, and raise why; if it came before and triggered, that stands."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import orjson
 
@@ -22,6 +24,7 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.signing import key_of, signed_callback
 from owlclaw_ray.domain.tracing import HEADER, span_of_run
 from owlclaw_ray.domain.webhook import SecretForm
+from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.retry import RetryPolicy
@@ -143,8 +146,11 @@ class CallbackDelivery:
         self._clock, self._jitter = clock, jitter
         self._name = ids.make("snd")
         self._sending: dict[asyncio.Task[None], str] = {}
+        self._served: dict[str, int] = {}
+        """When each host that something is due for had its last turn, counted in callbacks."""
+        self._turns = 0
         self._turn = asyncio.Lock()
-        self._looking = Periodic("sending callbacks", self.tick, clock, _LOOK_EVERY)
+        self._looking = Periodic("sending callbacks", self.tick, clock, _LOOK_EVERY, due_in=self._place_in)
 
     def start(self) -> None:
         """Begin to look for what is due."""
@@ -166,7 +172,7 @@ class CallbackDelivery:
 
     async def _look(self) -> int:
         now = self._clock.now()
-        chosen = self._chosen(await self._store.due_callbacks(now))
+        chosen = self._chosen(await self._store.due_callbacks(now, _AT_ONCE_A_HOST))
         taken = [
             replace(
                 each,
@@ -182,7 +188,7 @@ class CallbackDelivery:
         mine = [each for each, outcome in zip(taken, outcomes, strict=True) if isinstance(outcome, CallbackStored)]
         for each in mine:
             task = asyncio.create_task(self._attempt(each))
-            self._sending[task] = _host(each)
+            self._sending[task] = each.host
             task.add_done_callback(lambda done: self._sending.pop(done, None))
         return len(mine)
 
@@ -192,14 +198,32 @@ class CallbackDelivery:
             await asyncio.wait(self._sending)
 
     def _chosen(self, due: Sequence[Callback]) -> list[Callback]:
-        """Return what can be sent now: no host gets so many at once that others wait for it."""
-        busy, chosen = list(self._sending.values()), []
-        for each in due:
-            host = _host(each)
-            if len(busy) < _AT_ONCE and busy.count(host) < _AT_ONCE_A_HOST:
-                busy.append(host)
-                chosen.append(each)
+        """Return what can be sent now. Of several hosts the one with the fewest under way is next, then the one that waits
+        longest for its turn: one that is slow or dead holds up nobody but itself.
+        """
+        busy, lines = Counter(self._sending.values()), _lines(due)
+        self._served = {host: turn for host, turn in self._served.items() if host in lines or busy[host]}
+        chosen: list[Callback] = []
+        while busy.total() < _AT_ONCE:
+            waiting = [host for host in lines if lines[host] and busy[host] < _AT_ONCE_A_HOST]
+            if not waiting:
+                break
+            host = min(waiting, key=lambda each: (busy[each], self._served.get(each, 0)))
+            self._turns += 1
+            self._served[host] = self._turns
+            busy[host] += 1
+            chosen.append(lines[host].popleft())
         return chosen
+
+    async def _place_in(self) -> float:
+        """Return when one that is under way is over, if others may wait for its place: then there is work at once."""
+        busy = Counter(self._sending.values())
+        if busy.total() < _AT_ONCE and max(busy.values(), default=0) < _AT_ONCE_A_HOST:
+            return math.inf
+        with suppress(TimeoutError):
+            async with deadline(self._clock, _LOOK_EVERY):
+                await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+        return 0.0
 
     async def _attempt(self, callback: Callback) -> None:
         try:
@@ -294,8 +318,11 @@ def signed_headers(callback: Callback, body: bytes, timestamp: int, secrets: Seq
     }
 
 
-def _host(callback: Callback) -> str:
-    return urlsplit(callback.url).netloc
+def _lines(due: Sequence[Callback]) -> dict[str, deque[Callback]]:
+    lines: dict[str, deque[Callback]] = {}
+    for each in due:
+        lines.setdefault(each.host, deque()).append(each)
+    return lines
 
 
 def _moment(at: Any) -> str:

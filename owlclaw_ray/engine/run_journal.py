@@ -22,7 +22,7 @@ from owlclaw_ray.engine.entries import run_finished
 from owlclaw_ray.engine.started_run import StartedRun, started_data
 from owlclaw_ray.engine.storable import storable
 from owlclaw_ray.errors import StaleEpochError
-from owlclaw_ray.ids import RecordId, ReservationId, RunId, derived_id
+from owlclaw_ray.ids import DeliveryId, RecordId, ReservationId, RunId, derived_id
 from owlclaw_ray.ports.clock import Clock, Timer
 from owlclaw_ray.ports.store import (
     Appended,
@@ -64,7 +64,8 @@ class RunJournal:
     """Facts of one run under one epoch. After `failure`, be it StaleEpochError or another, nothing more can be written.
 
     Whoever executes the run sets `interrupt`: it is called as soon as a write, waited for or not, finds that the run was asked
-    to end (`cancel_requested`) or cannot go on here (`failure`). So is `callback_url`, whom the definition wants told of the end.
+    to end (`cancel_requested`) or cannot go on here (`failure`). So are `callback_url`, whom the definition wants told of the end,
+    and `deliveries`, those that the run saw to.
     """
 
     def __init__(self, run: Run, epoch: int, *, conversation: Conversation, store: DurableStore, clock: Clock) -> None:
@@ -74,6 +75,7 @@ class RunJournal:
         self.failure: Exception | None = None
         self.interrupt: Callable[[], None] = _nobody
         self.callback_url = ""
+        self.deliveries: tuple[DeliveryId, ...] = ()
         self._run, self._epoch, self._store, self._clock = run, epoch, store, clock
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
@@ -196,6 +198,7 @@ class RunJournal:
                 blobs,
                 claim_next=claim_next,
                 callback_url=self.callback_url,
+                deliveries=self.deliveries,
             )
             *settled, outcome = await self._store.apply_all([*settlements, end])
         self._tell(settled)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.errors import (
     AgentBusyError,
@@ -97,6 +98,10 @@ class Submissions:
             callback_urls=self._told(definition, admission),
         )
         return Submission(command, is_scripted(definition))
+
+    async def heartbeat_of(self, agent: AgentRef) -> Heartbeat | None:
+        """Return the heartbeats that the agent's definition gives it; raises UnknownAgentError, DefinitionError."""
+        return (await self._definitions.get(agent.definition)).heartbeat
 
     def concluded(self, submission: Submission, outcome: Outcome) -> RunAccepted | OwlClawError:
         """Return what the caller is told, agents being woken meanwhile."""

@@ -24,7 +24,7 @@ from owlclaw_ray.domain.schedule import (
     TickOutcome,
 )
 from owlclaw_ray.engine.facade import NamedDefinitions
-from owlclaw_ray.engine.firing import NextFire, due_times_between, run_id_of, run_of
+from owlclaw_ray.engine.firing import NextFire, RunTerms, due_times_between, run_id_of, run_of, terms_of
 from owlclaw_ray.engine.submissions import Dispatcher
 from owlclaw_ray.errors import (
     IdempotencyConflictError,
@@ -264,8 +264,8 @@ class StoreTimetable:
         return await self._backfill(schedule, dues, now) if dues else Backfill((), 0, 0)
 
     async def _backfill(self, schedule: Schedule, dues: Sequence[datetime], now: datetime) -> Backfill:
-        limit = (await self._definitions.get(schedule.agent.definition)).limits.queued_runs
-        commands = [_backfill_tick(schedule, due, now, limit) for due in dues]
+        terms = terms_of(await self._definitions.get(schedule.agent.definition))
+        commands = [_backfill_tick(schedule, due, now, terms) for due in dues]
         outcomes = await self._store.apply(commands)
         queued = tuple(each.run.run_id for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None)
         known = sum(isinstance(each, AlreadyFired) for each in outcomes)
@@ -280,11 +280,11 @@ class StoreTimetable:
         return (await self._store.apply([command]))[0]
 
 
-def _backfill_tick(schedule: Schedule, due: datetime, now: datetime, limit: int) -> BackfillTick:
+def _backfill_tick(schedule: Schedule, due: datetime, now: datetime, terms: RunTerms) -> BackfillTick:
     firing_id = FiringId(derived_id("fir", schedule.schedule_id, due.isoformat(), "backfill"))
     run_id, outcome = run_id_of(schedule, due), TickOutcome.CAUGHT_UP
     tick = Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id, reason="backfill")
-    return BackfillTick(schedule.agent, tick, replace(run_of(schedule, due, now), queue_limit=limit))
+    return BackfillTick(schedule.agent, tick, terms.put_on(run_of(schedule, due, now)))
 
 
 def _changed(outcome: Outcome, schedule_id: ScheduleId) -> Schedule:

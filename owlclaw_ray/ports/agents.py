@@ -34,6 +34,8 @@ class DefinitionView:
     capabilities: str
     problem: str = ""
     """Why it cannot be used, if it cannot."""
+    callback_url: str = ""
+    """Who is told of the ends of its agents' runs."""
 
 
 def views_of(names: Sequence[str], load: Callable[[str], AgentDefinition]) -> Sequence[DefinitionView]:
@@ -46,7 +48,7 @@ def _view(name: str, load: Callable[[str], AgentDefinition]) -> DefinitionView:
         definition = load(name)
     except OwlClawError as error:
         return DefinitionView(name, "", str(error))
-    return DefinitionView(name, definition.capabilities)
+    return DefinitionView(name, definition.capabilities, callback_url=definition.callback_url)
 
 
 class Agents(Protocol):

@@ -23,7 +23,7 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
-from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleFilter, Tick
+from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleFilter, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
@@ -148,6 +148,8 @@ class FinishRun:
     claim_next: bool = True
     callback_url: str = ""
     """Whom the definition wants told of the end, besides those whom triggers named."""
+    deliveries: tuple[DeliveryId, ...] = ()
+    """Deliveries that waited for a heartbeat of the agent, and that the run saw to: those that still wait are handled by it."""
 
 
 @fast_pickle
@@ -263,6 +265,8 @@ class CancelRun:
 class ReceiveDelivery:
     """Store what came in, and with it the run that it triggers. Outcome: DeliveryStored.
 
+    One that waits for a heartbeat registers its agent when that is new.
+
     A delivery of the same id that is settled stays as it is. One that is not is replaced. If the run is refused, because
     its agent's queue is full or its policy says so, the delivery is stored as refused, with the reason.
     """
@@ -280,6 +284,15 @@ class ChangeCallback:
     """
 
     callback: Callback
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
+class ForgetWebhooks:
+    """Remove these deliveries, unless they wait, and these callbacks, if they are delivered or dead. Outcome: WebhooksForgotten."""
+
+    deliveries: tuple[DeliveryId, ...]
+    callbacks: tuple[CallbackId, ...]
 
 
 @fast_pickle
@@ -306,6 +319,8 @@ class CancelSchedule:
     schedule_id: ScheduleId
     at: datetime
     caller_run: RunId | None = None
+    becomes: ScheduleStatus = ScheduleStatus.CANCELLED
+    """DONE, if nobody called it off and it has nothing more to do."""
 
 
 @fast_pickle
@@ -463,6 +478,7 @@ Command: TypeAlias = (
     | SettleBudget
     | ReceiveDelivery
     | ChangeCallback
+    | ForgetWebhooks
 )
 
 
@@ -656,6 +672,8 @@ class ScheduleCancelled:
     message: str
     ending: tuple[RunId, ...] = ()
     """Runs that are asked to end, and have not ended by that: their agent should be woken, and they should get a cancel signal."""
+    ended: tuple[RunId, ...] = ()
+    """Runs that waited in the queue, and are over by that."""
 
 
 @fast_pickle
@@ -688,6 +706,8 @@ class ScheduleFired:
     run: RunAccepted | None
     ending: tuple[RunId, ...] = ()
     """Runs of earlier firings that are asked to end, as in ScheduleCancelled."""
+    ended: tuple[RunId, ...] = ()
+    """Those of earlier firings that are over by that."""
 
 
 @fast_pickle
@@ -753,6 +773,12 @@ class CallbackChanged:
 
 @fast_pickle
 @dataclass(frozen=True, slots=True)
+class WebhooksForgotten:
+    """What could be removed is not there any more."""
+
+
+@fast_pickle
+@dataclass(frozen=True, slots=True)
 class CommandFailed:
     """The command could not be applied though the others of its transaction were. `message` says why."""
 
@@ -794,6 +820,7 @@ Outcome: TypeAlias = (
     | DeliveryStored
     | CallbackStored
     | CallbackChanged
+    | WebhooksForgotten
     | CommandFailed
 )
 
@@ -981,6 +1008,10 @@ class RunStore(Protocol):
         """Return the agents of a definition whose keys begin like this, by name."""
         ...
 
+    async def agents_of(self, definition: str, limit: int = 1_000) -> Sequence[AgentRef]:
+        """Return the agents of a definition, of all tenants, by name."""
+        ...
+
     async def released_runs(self, limit: int = 1_000) -> Sequence[RunEnded]:
         """Return what would be told of runs, of all tenants, that wait for others which are over: nobody told the store."""
         ...
@@ -1058,6 +1089,18 @@ class DeliveryStore(Protocol):
         """Return the deliveries that match, newest first, without their bodies."""
         ...
 
+    async def waiting_deliveries(self, agent: AgentRef, limit: int = 100) -> Sequence[Delivery]:
+        """Return deliveries that wait for a heartbeat of the agent, the oldest first, with their events, without their bodies."""
+        ...
+
+    async def paused_heartbeats(self, limit: int = 1_000) -> Sequence[Schedule]:
+        """Return paused schedules of the kind heartbeat, of all tenants, of agents for whose heartbeats deliveries wait."""
+        ...
+
+    async def old_deliveries(self, before: datetime, limit: int = 500) -> Sequence[DeliveryId]:
+        """Return deliveries, of all tenants, that came in before then and do not wait for anything, the oldest first."""
+        ...
+
 
 class CallbackStore(Protocol):
     """Reading callbacks."""
@@ -1070,8 +1113,14 @@ class CallbackStore(Protocol):
         """Return the callbacks that match, newest first."""
         ...
 
-    async def due_callbacks(self, now: datetime, limit: int = 500) -> Sequence[Callback]:
-        """Return pending callbacks, of all tenants, whose next_try_at is not after `now`, the earliest first."""
+    async def due_callbacks(self, now: datetime, per_host: int, limit: int = 500) -> Sequence[Callback]:
+        """Return pending callbacks, of all tenants, whose next_try_at is not after `now`: of each host the earliest ones, at most
+        `per_host`; the earliest first. The cost grows with the hosts, not with what waits for one of them.
+        """
+        ...
+
+    async def old_callbacks(self, before: datetime, limit: int = 500) -> Sequence[CallbackId]:
+        """Return callbacks, of all tenants, that were made before then and are delivered or dead, the oldest first."""
         ...
 
     async def pending_callbacks(self) -> int:

@@ -128,8 +128,11 @@ class GroupedStore:
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
         self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
         self.delivery, self.deliveries = store.delivery, store.deliveries
+        self.waiting_deliveries, self.old_deliveries = store.waiting_deliveries, store.old_deliveries
         self.callback, self.callbacks, self.due_callbacks = store.callback, store.callbacks, store.due_callbacks
         self.pending_callbacks = store.pending_callbacks
+        self.agents_of, self.paused_heartbeats = store.agents_of, store.paused_heartbeats
+        self.old_callbacks = store.old_callbacks
         self.check_writable, self.close = store.check_writable, store.close
 
 

@@ -37,7 +37,12 @@ from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, cl
 from owlclaw_ray.testing.store_family_contract import FamilyContract, TaskContract
 from owlclaw_ray.testing.store_ledger_contract import LedgerContract
 from owlclaw_ray.testing.store_schedule_contract import ScheduleContract
-from owlclaw_ray.testing.store_webhook_contract import CallbackContract, DeliveryContract
+from owlclaw_ray.testing.store_webhook_contract import (
+    CallbackContract,
+    DeliveryContract,
+    ForgettingContract,
+    WaitingContract,
+)
 
 
 class SubmissionContract:
@@ -354,6 +359,8 @@ class StoreContract(
     ApprovalContract,
     FamilyContract,
     DeliveryContract,
+    WaitingContract,
+    ForgettingContract,
     CallbackContract,
     TaskContract,
     LedgerContract,

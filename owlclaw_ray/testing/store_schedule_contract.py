@@ -293,7 +293,7 @@ class ScheduleContract:
         assert isinstance(waits, ScheduleFired)
         assert isinstance(ends, ScheduleFired)
         assert waits.run is not None
-        assert ends.ending == ("run-sch_1-35",)
+        assert (ends.ending, ends.ended) == (("run-sch_1-35",), ("run-sch_1-40",))
         assert await statuses(store, "run-sch_1-35", "run-sch_1-40", "run-sch_1-45") == [
             RunStatus.RUNNING,
             RunStatus.CANCELLED,

@@ -6,11 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
-from owlclaw_ray.ids import CallbackId, DeliveryId, RunId, TenantId
+from owlclaw_ray.ids import CallbackId, DeliveryId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.store import (
     AgentBusy,
     CallbackChanged,
@@ -18,10 +20,14 @@ from owlclaw_ray.ports.store import (
     CallbackStored,
     CancelRun,
     ChangeCallback,
+    CreateSchedule,
     DeliveryFilter,
     DeliveryStored,
+    ForgetWebhooks,
+    PauseSchedule,
     QueueFull,
     ReceiveDelivery,
+    ResumeSchedule,
     RunAccepted,
     RunFilter,
     Store,
@@ -63,6 +69,12 @@ def receiving(name: str = "1", receipt: str = "a", run: SubmitRun | None = None)
 def telling(run_id: str = "run_1", url: str = URL) -> SubmitRun:
     """Return the submission of a run whose end somebody is told of."""
     return replace(submission(run_id), callback_urls=(url,))
+
+
+def waiting(name: str, agent: AgentRef = AGENT) -> Delivery:
+    """Return a delivery that waits for a heartbeat of the agent."""
+    event = {"focus": "看", "payload": {"nul": "\0", "价格": 1.5}}
+    return replace(delivery(name), status=DeliveryStatus.WAITING, agent=agent, event=event)
 
 
 async def callbacks_of(store: Store, run_id: str = "run_1") -> list[Callback]:
@@ -157,6 +169,83 @@ class DeliveryContract:
         assert await store.deliveries(DeliveryFilter(TenantId("other"))) == []
 
 
+class WaitingContract:
+    """Webhooks that wait for a heartbeat of their agent."""
+
+    async def test_a_delivery_waits_for_a_heartbeat_of_its_agent_the_oldest_first(self, store: Store) -> None:
+        younger = replace(waiting("2"), received_at=LATER)
+        outcomes = await store.apply([ReceiveDelivery(each) for each in (younger, waiting("1"), waiting("3", OTHER))])
+
+        assert [each.submitted for each in outcomes if isinstance(each, DeliveryStored)] == [None] * 3
+        found = await store.waiting_deliveries(AGENT)
+        assert found == [replace(each, body="") for each in (waiting("1"), younger)]
+        assert await store.waiting_deliveries(AGENT, 1) == found[:1]
+        assert await store.agents_of(AGENT.definition) == [AGENT, OTHER]
+
+    async def test_a_delivery_that_waits_and_comes_again_waits_once(self, store: Store) -> None:
+        await one(store, ReceiveDelivery(waiting("1")))
+        again = await one(store, ReceiveDelivery(replace(waiting("1"), receipt="rcp_b")))
+
+        assert isinstance(again, DeliveryStored)
+        assert again.duplicate
+        assert len(await store.waiting_deliveries(AGENT)) == 1
+
+    async def test_the_end_of_a_heartbeat_handles_what_it_saw_of_its_agent_once(self, store: Store) -> None:
+        mine, theirs, late = waiting("1"), waiting("2", OTHER), waiting("3")
+        await store.apply([ReceiveDelivery(each) for each in (mine, theirs, late)])
+        await store.apply([submission("run_1"), submission("run_2"), activation("act")])
+        seen = (mine.delivery_id, theirs.delivery_id)
+        await claimed(store)
+        await one(store, replace(ending("run_1"), deliveries=seen))
+        await one(store, replace(ending("run_2"), deliveries=seen))
+
+        stands = [await store.delivery(AGENT.tenant, each.delivery_id) for each in (mine, theirs, late)]
+        assert [each and (each.status, each.run_id) for each in stands] == [
+            (DeliveryStatus.HANDLED, "run_1"),
+            (DeliveryStatus.WAITING, None),
+            (DeliveryStatus.WAITING, None),
+        ]
+        assert stands[0] == replace(mine, status=DeliveryStatus.HANDLED, run_id=RunId("run_1"))
+
+    async def test_heartbeats_that_rest_are_found_while_deliveries_wait_for_them(self, store: Store) -> None:
+        beats = [_beat("sch_1", AGENT), _beat("sch_2", OTHER)]
+        await store.apply([CreateSchedule(each, 9) for each in beats])
+        await store.apply([PauseSchedule(each.agent, each.schedule_id, NOW) for each in beats])
+        assert await store.paused_heartbeats() == []
+
+        await one(store, ReceiveDelivery(waiting("1")))
+
+        assert [each.schedule_id for each in await store.paused_heartbeats()] == ["sch_1"]
+        await one(store, ResumeSchedule(AGENT, ScheduleId("sch_1"), NOW))
+        assert await store.paused_heartbeats() == []
+
+
+class ForgettingContract:
+    """Webhooks and callbacks that are over."""
+
+    async def test_what_is_old_and_over_is_forgotten_and_nothing_else(self, store: Store) -> None:
+        await store.apply([receiving("1"), ReceiveDelivery(waiting("2"))])
+        await one(store, ReceiveDelivery(replace(delivery("3"), received_at=LATER)))
+        await store.apply([telling("run_1"), telling("run_2"), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
+        (pending,) = await store.due_callbacks(NOW, 9)
+        assert list(await store.old_callbacks(LATER)) == []
+        await one(store, ChangeCallback(_delivered(pending)))
+
+        deliveries, callbacks = await store.old_deliveries(LATER), await store.old_callbacks(LATER)
+        assert (list(deliveries), list(callbacks)) == ([DeliveryId("whd_1")], [pending.callback_id])
+        everything = tuple(DeliveryId(f"whd_{number}") for number in (1, 2))
+        told = (pending.callback_id, callback_id_of("run_2", URL))
+        await one(store, ForgetWebhooks(everything, told))
+
+        left = await store.deliveries(DeliveryFilter(AGENT.tenant))
+        assert [each.delivery_id for each in left] == ["whd_3", "whd_2"]
+        assert [each.run_id for each in await store.callbacks(CallbackFilter(AGENT.tenant))] == ["run_2"]
+
+
+def _beat(schedule_id: str, agent: AgentRef) -> Schedule:
+    return Schedule(ScheduleId(schedule_id), agent, ScheduleKind.HEARTBEAT, "look", NOW, NOW, interval_seconds=300)
+
+
 class CallbackContract:
     """What is to be told of runs' ends."""
 
@@ -167,7 +256,7 @@ class CallbackContract:
         assert await callbacks_of(store) == [waiting]
         assert await store.callback(AGENT.tenant, waiting.callback_id) == waiting
         assert await store.callback(TenantId("other"), waiting.callback_id) is None
-        assert await store.due_callbacks(NOW + timedelta(days=9)) == []
+        assert await store.due_callbacks(NOW + timedelta(days=9), 9) == []
 
     async def test_the_end_of_a_run_makes_its_callbacks_due_in_the_same_commit(self, store: Store) -> None:
         await store.apply([telling(), submission("run_2"), activation("act")])
@@ -178,8 +267,8 @@ class CallbackContract:
         found = await callbacks_of(store)
         assert [each.url for each in found] == ["https://example.org/all", URL]
         assert {(each.status, each.next_try_at) for each in found} == {(CallbackStatus.PENDING, NOW)}
-        assert {each.url for each in await store.due_callbacks(NOW)} == {each.url for each in found}
-        assert await store.due_callbacks(NOW - timedelta(seconds=1)) == []
+        assert {each.url for each in await store.due_callbacks(NOW, 9)} == {each.url for each in found}
+        assert await store.due_callbacks(NOW - timedelta(seconds=1), 9) == []
         assert await store.pending_callbacks() == 2
 
     async def test_ending_a_run_again_tells_nobody_twice(self, store: Store) -> None:
@@ -225,7 +314,7 @@ class CallbackContract:
 
     async def test_a_callback_is_changed_only_from_the_version_before(self, store: Store) -> None:
         await store.apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
-        (due,) = await store.due_callbacks(NOW)
+        (due,) = await store.due_callbacks(NOW, 9)
         mine, other = _tried(due, "mine\x00"), _tried(due, "other")
 
         assert await store.apply([ChangeCallback(mine), ChangeCallback(other)]) == [
@@ -236,6 +325,21 @@ class CallbackContract:
         assert await callbacks_of(store) == [mine]
         unknown = replace(mine, callback_id=CallbackId("cb_none"))
         assert await one(store, ChangeCallback(unknown)) == CallbackChanged(None)
+
+    async def test_what_waits_for_one_host_hides_nothing_that_waits_for_others(self, store: Store) -> None:
+        await store.apply([telling(f"run_{number}", f"{URL}/{number}") for number in range(6)])
+        others = ("https://Zebra.example/", "https://example.org:444/")
+        await store.apply([telling("run_z", others[0]), telling("run_port", others[1])])
+        for number in range(6):
+            at = NOW + timedelta(seconds=number)
+            await one(store, CancelRun(AGENT.tenant, RunId(f"run_{number}"), at))
+        await store.apply([CancelRun(AGENT.tenant, RunId(name), LATER) for name in ("run_z", "run_port")])
+
+        found = [each.url for each in await store.due_callbacks(LATER, per_host=2, limit=4)]
+
+        assert found[:2] == [f"{URL}/0", f"{URL}/1"]
+        assert sorted(found[2:]) == sorted(others)
+        assert len(await store.due_callbacks(LATER, per_host=9, limit=3)) == 3
 
     async def test_callbacks_are_found_by_agent_run_and_status(self, store: Store) -> None:
         other = replace(submission("run_2", OTHER), callback_urls=(URL,))

@@ -63,6 +63,8 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
                 f"taken over by a new activation; {recorded} tool calls are recorded and not repeated",
                 "yellow",
             )
+        case "heartbeat_woken":
+            yield "woken", f"something is pending: {', '.join(each['source'] for each in data.get('events', ()))}", ""
         case "prompt_built":
             yield "prompt", _prompt(data), "yellow" if data.get("scripted") else ""
         case "model_replied":

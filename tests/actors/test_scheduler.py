@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from datetime import timedelta
 
 import pytest
 
@@ -16,6 +17,7 @@ from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.outbox import CallbackOptions
 from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import ArtifactId
 
@@ -41,6 +43,9 @@ class NothingDue:
     async def released_runs(self, limit=1_000):
         return ()
 
+    async def paused_heartbeats(self, limit=1_000):
+        return ()
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -58,7 +63,7 @@ def scheduler(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.scheduler.configure", lambda _: None)
     monkeypatch.setattr("actors.scheduler.KeeperClient", NothingDue)
 
-    def make(days, callbacks=None):
+    def make(days, callbacks=None, webhook_days=0.0):
         return SchedulerActor(
             RuntimePlan(
                 worker=WorkerPlan("", "", str(tmp_path), "none", "test", agents_dir=str(tmp_path)),
@@ -72,6 +77,7 @@ def scheduler(tmp_path, monkeypatch):
                 drain_seconds=1,
                 artifact_days=days,
                 callbacks=callbacks,
+                webhook_days=webhook_days,
             )
         )
 
@@ -85,6 +91,23 @@ async def test_it_removes_artifacts_that_are_over_their_days(folder, scheduler):
     await actor.stop()
 
     assert [each.artifact_id for each in folder.listing(AGENT, 9)] == [NEW.artifact_id]
+
+
+async def test_it_removes_webhooks_that_are_over_their_days_if_there_are_any(scheduler, monkeypatch):
+    removals = []
+
+    async def tick(self):
+        removals.append(self._keep)
+        return 0
+
+    monkeypatch.setattr(WebhookExpiry, "tick", tick)
+    kept, removed = scheduler(0.0), scheduler(0.0, webhook_days=7.0)
+    while not removals:
+        await asyncio.sleep(0.001)
+    await kept.stop()
+    await removed.stop()
+
+    assert removals == [timedelta(days=7)]
 
 
 async def test_without_a_retention_artifacts_are_kept_for_ever(scheduler, monkeypatch):

@@ -13,11 +13,15 @@ from owlclaw_ray.ports.store import (
     AppendJournal,
     CancelOutcome,
     CancelRun,
+    CancelSchedule,
     ClaimRun,
+    FireSchedule,
     NothingQueued,
     RunAccepted,
     RunClaimed,
     RunFinished,
+    ScheduleCancelled,
+    ScheduleFired,
 )
 from owlclaw_ray.testing.store_commands import AGENT, NOW, ending, entries, submission
 
@@ -158,6 +162,16 @@ async def test_closing_commits_what_waits_and_refuses_the_rest():
         (AppendJournal("run_1", AGENT, 1, entries(3, EntryKind.MODEL_REPLIED)), Appended(), ["run_1"]),
         (ending("run_1"), RunFinished(RunClaimed(run("run_2"), ())), ["run_1", "run_2"]),
         (CancelRun(AGENT.tenant, "run_1", NOW), CancelOutcome(run("run_1")), ["run_1"]),
+        (
+            CancelSchedule(AGENT, "sch_1", NOW),
+            ScheduleCancelled(True, "sch_1", "", ("run_1",), ended=("run_2",)),
+            ["run_1", "run_2"],
+        ),
+        (
+            FireSchedule("sch_1", NOW, (), None, None),
+            ScheduleFired(RunAccepted("run_3", 1, AGENT), ("run_1",), ended=("run_2",)),
+            ["run_1", "run_2", "run_3"],
+        ),
     ],
 )
 async def test_watchers_hear_of_the_runs_that_a_commit_touched(command, outcome, touched):

@@ -2,21 +2,24 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus, TickOutcome
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
-from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import LedgerFilter, RunFilter
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
+from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
+from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, TenantId
+from owlclaw_ray.ports.store import CommandFailed, DeliveryFilter, LedgerFilter, ReceiveDelivery, RunFilter
 from owlclaw_ray.ports.tools import ToolOutcome
 from tests.engine.world import Definitions, World, new_stores
 
@@ -201,8 +204,8 @@ async def test_a_definition_that_gives_heartbeats_up_ends_them_and_one_that_take
     await world.beat(2)
 
     assert await world.outcomes() == ["no_events", "disabled", "no_events", "no_events"]
-    assert over.status is ScheduleStatus.CANCELLED
-    assert [each.status for each in await world.schedules()] == [ScheduleStatus.CANCELLED, ScheduleStatus.ACTIVE]
+    assert over.status is ScheduleStatus.DONE
+    assert [each.status for each in await world.schedules()] == [ScheduleStatus.DONE, ScheduleStatus.ACTIVE]
     await world.end()
 
 
@@ -215,10 +218,201 @@ async def test_another_interval_takes_the_place_of_the_one_before_it(world):
 
     kinds = {each.interval_seconds: (each.kind, each.status) for each in await world.schedules()}
     assert kinds == {
-        300: (ScheduleKind.HEARTBEAT, ScheduleStatus.CANCELLED),
+        300: (ScheduleKind.HEARTBEAT, ScheduleStatus.DONE),
         600: (ScheduleKind.HEARTBEAT, ScheduleStatus.ACTIVE),
     }
     assert (await world.outcomes()).count("disabled") == 1
+    await world.end()
+
+
+async def test_heartbeats_that_somebody_cancelled_do_not_come_back_with_the_scheduler(world):
+    await world.begin()
+    [schedule] = await world.schedules()
+    await world.runtime.timetable.cancel(DEFAULT_TENANT, schedule.schedule_id)
+    after_a_restart = Heartbeats(world.store, world.definitions, world.clock)
+
+    assert await after_a_restart.tick() == await after_a_restart.tick() == 0
+    await world.beat(2)
+    assert [each.status for each in await world.schedules()] == [ScheduleStatus.CANCELLED]
+    assert await world.outcomes() == []
+    world.set(Heartbeat(every_seconds=600))
+    assert await after_a_restart.tick() == 1
+    await world.end()
+
+
+class Refusing:
+    """The store of a world; it refuses the first schedules."""
+
+    def __init__(self, store, times):
+        self._store, self._times = store, times
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def apply(self, commands):
+        self._times -= 1
+        return [CommandFailed("no") for _ in commands] if self._times >= 0 else await self._store.apply(commands)
+
+
+async def test_a_schedule_that_the_store_refused_is_made_at_the_next_look(world):
+    await world.nodes[0].start()
+    heartbeats = Heartbeats(Refusing(world.store, 2), world.definitions, world.clock)
+
+    assert [await heartbeats.tick() for _ in range(4)] == [0, 0, 1, 0]
+    assert len(await world.schedules()) == 1
+    await world.end()
+
+
+async def test_agents_of_every_tenant_have_heartbeats(world):
+    await world.begin()
+    theirs = AgentRef.parse("solo:1", TenantId("acme"))
+    world.nodes[0].submit(theirs, "hello")
+    await world.rest()
+
+    assert await world.runtime.heartbeats.tick() == 1
+    [schedule] = await world.store.schedules(ScheduleFilter(TenantId("acme")))
+    await world.beat()
+    runs = await world.store.runs(RunFilter(TenantId("acme"), theirs))
+    assert schedule.agent == theirs
+    assert [(run.trigger.kind, run.status) for run in runs][:1] == [(TriggerKind.HEARTBEAT, RunStatus.SKIPPED)]
+    await world.end()
+
+
+async def test_what_a_heartbeat_saw_before_it_waited_for_an_approval_is_what_it_dealt_with(stores):
+    """By the time of the decision something else is pending: that is news for the next heartbeat."""
+    world = await Beating(stores, Heartbeat(max_per_day=2)).begin()
+    world.events = [MAIL]
+    world.reply = lambda call: world.answer_model(call, *([] if call.request.messages[1:] else ["risk"]))
+    await world.beat()
+    waiting = await world.outcomes()
+
+    world.events = []
+    await world.nodes[0].decide(0, Decision.DENY)
+    await world.rest()
+    record = await world.store.agent(SOLO)
+    world.events, world.reply = [MAIL], world.answer_model
+    await world.beat()
+    world.events = [MAIL, ORDER]
+    await world.beat()
+    world.events = [ORDER]
+    await world.beat()
+
+    assert (waiting, record.state.pulse.woken) == (["waiting"], 1)
+    assert await world.outcomes() == ["completed", "unchanged", "completed", "daily_limit"]
+    assert world.asked == 4
+    await world.end()
+
+
+def delivered(name, size=9):
+    event = {"focus": "看", "payload": name * size}
+    return Delivery(
+        DeliveryId(f"whd_{name}"),
+        DEFAULT_TENANT,
+        "shop",
+        "rcp",
+        datetime(2026, 1, 1, tzinfo=UTC),
+        DeliveryStatus.WAITING,
+        agent=SOLO,
+        event=event,
+    )
+
+
+async def deliver(world, *deliveries):
+    await world.store.apply([ReceiveDelivery(each) for each in deliveries])
+
+
+async def look_into_the_inbox(world, *others):
+    """What the sources say: the inbox first."""
+    waiting = await world.store.waiting_deliveries(SOLO)
+    inbox = [{"delivery_id": each.delivery_id, **each.event} for each in waiting]
+    world.events = [*([{"source": "inbox", "pending": inbox}] if inbox else []), *others]
+
+
+async def stands(world):
+    found = await world.store.deliveries(DeliveryFilter(DEFAULT_TENANT))
+    return {each.delivery_id: each.status.value for each in found}
+
+
+async def test_a_heartbeat_that_completes_handles_the_webhooks_that_it_saw(world):
+    await world.begin()
+    seen = []
+    for news, others in (("a",), (MAIL,)), ((), (MAIL,)), (("b",), (MAIL,)), ((), ()):
+        await deliver(world, *(delivered(each) for each in news))
+        await look_into_the_inbox(world, *others)
+        await world.beat()
+        seen.append((await world.outcomes())[-1])
+
+    assert seen == ["completed", "unchanged", "completed", "no_events"]
+    assert await stands(world) == {"whd_a": "handled", "whd_b": "handled"}
+    assert "aaaaaaaaa" in world.requests[0].messages[0].content
+    await world.end()
+
+
+async def test_webhooks_that_a_failed_heartbeat_saw_wait_for_the_next_one(world):
+    await world.begin()
+    await deliver(world, delivered("a"))
+    await look_into_the_inbox(world)
+    world.reply = lambda call: world.fail_model(call, "refused")
+    await world.beat()
+    after_failure = await stands(world)
+    world.reply = world.answer_model
+    await world.beat()
+
+    assert await world.outcomes() == ["failed", "completed"]
+    assert (after_failure, await stands(world)) == ({"whd_a": "waiting"}, {"whd_a": "handled"})
+    await world.end()
+
+
+async def test_a_webhook_that_comes_while_a_heartbeat_waits_is_left_to_the_next_one(world):
+    await world.begin()
+    await deliver(world, delivered("a"))
+    await look_into_the_inbox(world)
+    world.reply = lambda call: world.answer_model(call, *([] if call.request.messages[1:] else ["risk"]))
+    await world.beat()
+    await deliver(world, delivered("b"))
+    await look_into_the_inbox(world)
+    await world.nodes[0].decide(0, Decision.DENY)
+    await world.rest()
+
+    assert await stands(world) == {"whd_a": "handled", "whd_b": "waiting"}
+    await world.end()
+
+
+async def test_of_many_webhooks_a_heartbeat_sees_as_many_as_its_model_is_shown_whole(world):
+    await world.begin()
+    await deliver(world, *(delivered(each, 1_500) for each in "abcdefgh"))
+    await look_into_the_inbox(world)
+    await world.beat()
+    first = await stands(world)
+    for _ in range(8):
+        await look_into_the_inbox(world)
+        await world.beat()
+
+    handled = sorted(each for each, status in first.items() if status == "handled")
+    assert 1 < len(handled) < 8
+    assert handled == [f"whd_{each}" for each in "abcdefgh"[: len(handled)]]
+    assert all(f"{each * 1_500}" in world.requests[0].messages[0].content for each in "abcdefgh"[: len(handled)])
+    assert set((await stands(world)).values()) == {"handled"}
+    await world.end()
+
+
+async def test_a_webhook_sets_heartbeats_going_that_stopped_because_nothing_happened_and_no_others(stores):
+    world = await Beating(stores, Heartbeat(every_seconds=3_600, pause_after_idle_days=1)).begin()
+    await world.beat(30, seconds=3_600)
+    stopped = len(await world.outcomes())
+    await deliver(world, delivered("a"))
+    await look_into_the_inbox(world)
+    await world.runtime.heartbeats.tick()
+    await world.beat(2, seconds=3_600)
+    went_on = (await world.outcomes())[stopped:]
+
+    [schedule] = await world.schedules()
+    await world.runtime.timetable.pause(DEFAULT_TENANT, schedule.schedule_id)
+    await deliver(world, delivered("b"))
+    await world.runtime.heartbeats.tick()
+
+    assert went_on[0] == "completed"
+    assert [each.status for each in await world.schedules()] == [ScheduleStatus.PAUSED]
     await world.end()
 
 

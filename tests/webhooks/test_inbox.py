@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from owlclaw_ray.domain.trigger import Admission, BusyPolicy
-from owlclaw_ray.domain.webhook import BodyForm
+from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
 from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import ReceiveDelivery
 from tests.identity.writing import write_definition
 from tests.webhooks.conftest import ORDER, SECRET, SHOP, START, mapped, signature
@@ -30,6 +31,15 @@ async def test_a_delivery_triggers_the_agent_that_its_body_names(installation):
     assert "价格" in shown["body"]
 
 
+async def test_a_delivery_is_part_of_the_trace_that_its_sender_names(installation):
+    caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    traced = (await installation.send(traceparent=caller)).json()["run_id"]
+    untraced = (await installation.send(delivery="d2", traceparent="00-nonsense")).json()["run_id"]
+
+    found = [await installation.runtime.run(DEFAULT_TENANT, run_id) for run_id in (traced, untraced)]
+    assert [run.trigger.traceparent for run in found] == [caller, ""]
+
+
 async def test_a_delivery_that_comes_again_is_answered_for_the_same_run(installation):
     first = await installation.send()
     again = await installation.send()
@@ -38,6 +48,55 @@ async def test_a_delivery_that_comes_again_is_answered_for_the_same_run(installa
     assert (again.status_code, again.json()) == (200, {**first.json(), "duplicate": True})
     assert other.status_code == 202
     assert len(await installation.runs()) == 2
+
+
+HEARTBEAT = mapped(deliver=DeliverTo.HEARTBEAT)
+
+
+async def test_a_source_may_deliver_to_the_next_heartbeat_of_its_agent(install, tmp_path):
+    write_definition(tmp_path / "agents" / "assistant", agent="model: scripted:echo\nheartbeat: {}\n")
+    async with install(HEARTBEAT) as installation:
+        runtime = installation.runtime
+        answers = [await installation.send(delivery=name) for name in ("d1", "d2", "d2")]
+        before = await installation.runs()
+        assert await runtime.heartbeats.tick() == 2
+        await installation.clock.advance(300)
+        await runtime.bell.ring_all()
+        while [run for run in await installation.runs() if run["finished_at"] is None]:
+            await asyncio.sleep(0)
+        runs = await installation.runs()
+        deliveries = await installation.deliveries()
+
+    assert [each.status_code for each in answers] == [202, 202, 200]
+    assert [each.json()["status"] for each in answers] == ["waiting"] * 3
+    assert before == []
+    status = {run["agent"]: run["status"] for run in runs}
+    assert status == {"assistant": "skipped", "assistant:ada": "completed"}
+    (woken,) = [run for run in runs if run["status"] == "completed"]
+    assert {(each["status"], each["run_id"]) for each in deliveries} == {("handled", woken["run_id"])}
+    told = woken["result"]["final_text"]
+    assert all(each["delivery_id"] in told for each in deliveries)
+    assert "order 17 of ada" in told
+
+
+@pytest.mark.parametrize("heartbeat", ["", "heartbeat: {sources: [queue]}\n"])
+async def test_a_delivery_that_no_heartbeat_would_see_is_not_taken(install, tmp_path, heartbeat):
+    write_definition(tmp_path / "agents" / "assistant", agent=f"model: scripted:echo\n{heartbeat}")
+    async with install(HEARTBEAT) as installation:
+        answer = await installation.send()
+        (listed,) = await installation.deliveries(status="unmapped")
+
+    assert (answer.status_code, listed["agent"]) == (422, None)
+    assert "assistant has no heartbeats that look into the inbox" in listed["reason"]
+
+
+async def test_a_delivery_that_is_more_than_a_heartbeat_is_told_is_not_taken(install, tmp_path):
+    write_definition(tmp_path / "agents" / "assistant", agent="model: scripted:echo\nheartbeat: {}\n")
+    async with install(HEARTBEAT) as installation:
+        answer = await installation.send({"customer": "ada", "order": {"id": 17, "note": "x" * 70_000}})
+
+    assert answer.status_code == 422
+    assert "heartbeats are told 65536: have `payload` choose what matters" in answer.json()["detail"]
 
 
 async def test_of_the_same_delivery_many_times_at_once_one_triggers(installation):

@@ -2,17 +2,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from owlclaw_ray.client import verify_callback
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tracing import run_span
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery
 from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
 from owlclaw_ray.errors import WebhookRefusedError
-from owlclaw_ray.ids import RandomIds
+from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds, RunId
+from owlclaw_ray.ports.store import CancelRun, SubmitRun
 from tests.identity.writing import write_definition
 from tests.webhooks.conftest import KEY, OPTIONS, START, mapped
 from tests.webhooks.receiver import Answer, Close, Endless, Hang, receiving
@@ -216,6 +221,65 @@ async def test_a_receiver_that_hangs_holds_up_nobody_else(installation, receiver
         assert len(slow.received) == 4
 
 
+def ended(number, url, at=START):
+    """Two commands: a run that is over, whose end this address is to be told of."""
+    run_id = RunId(f"run_{number}_{url}")
+    run = SubmitRun(run_id, AgentRef.parse("assistant"), Trigger(TriggerKind.API), START, callback_urls=(url,))
+    return run, CancelRun(DEFAULT_TENANT, run_id, at)
+
+
+async def test_hosts_that_hang_give_way_to_one_that_has_less_under_way(installation, receiver):
+    """Eight dead hosts have all 32 places, and as many callbacks again that wait for longer than that of the ninth."""
+    await installation.runtime.directory.stop(0)
+    async with AsyncExitStack() as stack:
+        slow = [await stack.enter_async_context(receiving()) for _ in range(8)]
+        for each in slow:
+            each.behaviours.extend(Hang() for _ in range(9))
+            urls = [f"{each.url}/{number}" for number in range(8)]
+            commands = [command for number, url in enumerate(urls) for command in ended(number, url)]
+            await installation.runtime.store.apply(commands)
+        assert await installation.tell() == 32
+
+        await installation.clock.advance(1)
+        await installation.runtime.store.apply(ended(1, receiver.url, installation.clock.now()))
+        await installation.runtime.callbacks.tick()
+        await installation.runtime.callbacks.settled()
+        callbacks = await installation.callbacks()
+
+    tried = {each["url"]: each["attempts"] for each in callbacks}
+    assert (sum(tried.values()), tried[receiver.url]) == (64, 1)
+
+
+async def test_a_host_is_told_as_fast_as_it_answers(installation, receiver):
+    await installation.runtime.directory.stop(0)
+    for number in range(12):
+        await installation.runtime.store.apply(ended(number, f"{receiver.url}/{number}"))
+
+    sending = installation.runtime.callbacks
+    sending.start()
+    for _ in range(18):
+        while sending._sending or not installation.clock.sleepers:
+            await asyncio.sleep(0)
+        await installation.clock.advance(0.05)
+
+    assert len(receiver.received) == 12
+
+
+async def test_a_definition_is_told_of_a_run_of_a_schedule_that_ends_before_an_agent_looks(install, receiver, tmp_path):
+    agent = f"model: scripted:echo\ncallback_url: {receiver.url}\n"
+    write_definition(tmp_path / "agents" / "assistant", agent=agent)
+    async with install() as installation:
+        await installation.runtime.directory.stop(0)
+        asked = {"focus": "look around", "interval_seconds": 60}
+        made = await installation.http.post("/v1/agents/assistant/schedules", json=asked)
+        await installation.clock.advance(60)
+        await installation.runtime.bell.ring_all()
+        await installation.http.post(f"/v1/schedules/{made.json()['schedule_id']}/cancel")
+        await installation.tell()
+
+    assert read(receiver.received[0], installation.clock.now())["data"]["status"] == "cancelled"
+
+
 async def test_who_joins_a_queued_run_is_told_too(installation, receiver):
     runtime = installation.runtime
     await runtime.directory.stop(0)
@@ -322,6 +386,25 @@ def test_a_callback_is_read_by_whoever_has_the_secret(request):
     ):
         with pytest.raises(WebhookRefusedError):
             verify_callback(changed, content, [KEY], now)
+
+
+async def test_what_is_over_is_forgotten_after_its_time(installation, receiver, monkeypatch):
+    monkeypatch.setattr("owlclaw_ray.engine.webhook_expiry._BATCH", 2)
+    for number in range(3):
+        await installation.send(delivery=f"d{number}")
+        await installation.trigger(callback_url=f"{receiver.url}/{number}")
+    await installation.tell()
+    await installation.clock.advance(60)
+    await installation.send(delivery="d9")
+    await installation.trigger(callback_url=receiver.url)
+    expiry = WebhookExpiry(installation.runtime.store, timedelta(minutes=1), installation.clock)
+
+    at_the_end_of_it = await expiry.tick()
+    await installation.clock.advance(0.001)
+
+    assert (at_the_end_of_it, await expiry.tick(), await expiry.tick()) == (0, 6, 0)
+    assert len(await installation.deliveries()) == 1
+    assert [each["status"] for each in await installation.callbacks()] == ["pending"]
 
 
 def test_retries_are_spread_by_jitter():

@@ -7,7 +7,7 @@ import pytest
 
 from owlclaw_ray.configuration.webhooks import filled_keys, filled_sources
 from owlclaw_ray.domain.trigger import BusyPolicy
-from owlclaw_ray.domain.webhook import BodyForm
+from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import load_settings
 from serve.planning import plan_of
@@ -67,6 +67,22 @@ def test_a_machine_that_lacks_the_secret_of_a_source_serves_the_others(tmp_path)
 
     assert (lacking.secrets, whole.secrets) == ((), ("s3cret",))
     assert str(problem) == "webhooks.sources.shop: the variable SHOP is not set (set it where the runtime is started)"
+
+
+def test_a_source_that_delivers_to_heartbeats_says_nothing_of_runs(tmp_path):
+    source = SOURCE.replace("      busy: coalesce\n      priority: 3\n      callback_url: https://example.org/\n", "")
+    settings = load(tmp_path, f"{source}      deliver: heartbeat\n")
+    problems = problems_of(tmp_path, f"{SOURCE}      deliver: heartbeat\n")
+
+    (shop,) = settings.webhook_sources
+    assert shop.mapping.deliver is DeliverTo.HEARTBEAT
+    assert "has busy and priority and callback_url, of runs that webhooks trigger, and deliver: heartbeat" in problems
+
+
+def test_webhooks_are_kept_for_ever_unless_they_have_days(tmp_path):
+    thirty = SOURCE.replace("webhooks:\n", "webhooks:\n  retention_days: 30\n")
+
+    assert [plan_of(load(tmp_path, text), 4, 1.0).webhook_days for text in (SOURCE, thirty)] == [0, 30]
 
 
 def test_plans_and_settings_hold_no_secrets(tmp_path):

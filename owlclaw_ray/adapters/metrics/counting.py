@@ -16,6 +16,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import TickOutcome
+from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.store import (
     ActivateAgent,
@@ -28,6 +29,7 @@ from owlclaw_ray.ports.store import (
     BackfillTick,
     CancelOutcome,
     CancelRun,
+    CancelSchedule,
     ClaimRun,
     Command,
     DeliveryStored,
@@ -40,6 +42,7 @@ from owlclaw_ray.ports.store import (
     RunClaimed,
     RunFinished,
     RunWaiting,
+    ScheduleCancelled,
     ScheduleFired,
     StaleEpoch,
     SubmitRun,
@@ -104,7 +107,7 @@ class CommitMetrics:
         for command, outcome in zip(commands, outcomes, strict=True):
             self._count(command, outcome)
 
-    def _count(self, command: Command, outcome: Outcome) -> None:  # noqa: C901 - one case a command
+    def _count(self, command: Command, outcome: Outcome) -> None:  # noqa: C901, PLR0912 - one case a command
         match command, outcome:
             case _, StaleEpoch():
                 self._fenced.inc()
@@ -114,6 +117,8 @@ class CommitMetrics:
                 self._triggers.labels(submitted.trigger.kind.value).inc()
             case FireSchedule(), ScheduleFired():
                 self._count_firing(command, outcome)
+            case CancelSchedule(), ScheduleCancelled(ended=ended):
+                self._count_cancelled(ended)
             case BackfillTick(), ScheduleFired(run=RunAccepted(duplicate=False)):
                 self._triggers.labels(command.run.trigger.kind.value).inc()
                 self._ticks.labels(command.tick.outcome.value).inc()
@@ -132,7 +137,7 @@ class CommitMetrics:
                 self._count_records(command.records)
             case CancelRun(), CancelOutcome(run=Run(status=RunStatus.CANCELLED, started_at=None) as run):
                 if run.finished_at == command.at:
-                    self._count_end(RunStatus.CANCELLED, 0.0)
+                    self._count_cancelled([run.run_id])
 
     def _count_start(self, claimed: RunClaimed | None, at: datetime, *also: Histogram) -> None:
         """Count the wait of a run that has just begun; one that is taken up again waited before."""
@@ -146,8 +151,14 @@ class CommitMetrics:
         self._ended.labels(status.value).inc()
         self._duration.labels(status.value).observe(seconds)
 
+    def _count_cancelled(self, queued: Sequence[RunId]) -> None:
+        """Count runs that were cancelled before they began."""
+        for _ in queued:
+            self._count_end(RunStatus.CANCELLED, 0.0)
+
     def _count_firing(self, command: FireSchedule, fired: ScheduleFired) -> None:
         """Count the ticks as they were stored: the one whose run was refused is skipped."""
+        self._count_cancelled(fired.ended)
         if command.run is not None and fired.run is not None:
             self._triggers.labels(command.run.trigger.kind.value).inc()
         for tick in command.ticks:

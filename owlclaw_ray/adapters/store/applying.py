@@ -57,6 +57,7 @@ from owlclaw_ray.ports.store import (
     ExpireApproval,
     FinishRun,
     FireSchedule,
+    ForgetWebhooks,
     LedgerAppended,
     Outcome,
     PauseSchedule,
@@ -192,6 +193,8 @@ def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR091
             return webhooks.receive_delivery(store, command)
         case ChangeCallback():
             return webhooks.change_callback(store, command)
+        case ForgetWebhooks():
+            return webhooks.forget(store, command)
         case AppendLedger():
             store.record(command.records)
             return LedgerAppended()

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import orjson
 from sqlalchemy import (
+    CTE,
     BigInteger,
     Column,
     ColumnElement,
@@ -26,7 +27,17 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.schema import Table
 
-from owlclaw_ray.adapters.store.schema import QUEUED, RUNNING, WAITING, active_run, runs, runs_seq
+from owlclaw_ray.adapters.store.schema import (
+    IS_PENDING,
+    QUEUED,
+    RUNNING,
+    WAITING,
+    active_run,
+    callbacks,
+    pending_callback,
+    runs,
+    runs_seq,
+)
 
 
 class Dialect(Protocol):
@@ -66,6 +77,10 @@ class Dialect(Protocol):
 
     def queue_lengths(self) -> Select[Any]:
         """Return the SELECT of each agent in `agents` and the number of its queued runs, counted up to `bound`."""
+        ...
+
+    def due_callbacks(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """Return the SELECT of the first `per_host` callbacks of each host that are due at `now`, `limit` at most in all."""
         ...
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
@@ -131,6 +146,13 @@ class Sqlite:
         each = self._each("agents")
         return _lengths(each, each.c.value)
 
+    def due_callbacks(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """As in Dialect: each host's part of the index, as far as `per_host`, then those callbacks by their ids."""
+        hosts, due = _hosts(), callbacks.alias("due")
+        heads = _heads(select(due.c.callback_id), due, hosts)
+        found = select(*columns).select_from(hosts.join(callbacks, callbacks.c.callback_id.in_(heads)))
+        return found.order_by(callbacks.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
+
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
         """As in Dialect."""
         last = connection.execute(_LAST_SEQ).scalar_one() or 0
@@ -194,6 +216,13 @@ class Postgresql:
         each = func.unnest(bindparam("agents", type_=postgresql.ARRAY(Text))).table_valued("agent").render_derived()
         return _lengths(each, each.c.agent)
 
+    def due_callbacks(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """As in Dialect."""
+        hosts = _hosts()
+        head = _heads(select(*columns), callbacks, hosts).lateral("head")
+        found = select(*head.c).select_from(hosts.join(head, true()))
+        return found.order_by(head.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
+
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
         """As in Dialect: taken while the agents are locked, so that each agent's runs are numbered in commit order."""
         return sorted(connection.execute(_NEXT_SEQS, {"number": number}).scalars())
@@ -202,6 +231,21 @@ class Postgresql:
         """As in Dialect: by advisory locks, in the order of their numbers."""
         numbers = sorted({int.from_bytes(sha256(key.encode()).digest()[:8], signed=True) for key in keys})
         connection.execute(_LOCK_KEYS, {"numbers": numbers})
+
+
+def _hosts() -> CTE:
+    """Return the hosts with pending callbacks, from one to the next in the index; at the end comes one without a name."""
+    later = callbacks.alias("later")
+    hosts = select(func.min(callbacks.c.host).label("host")).where(pending_callback).cte("hosts", recursive=True)
+    following = select(func.min(later.c.host)).where(later.c.status == IS_PENDING, later.c.host > hosts.c.host)
+    return hosts.union_all(select(following.scalar_subquery()).where(hosts.c.host.is_not(None)))
+
+
+def _heads(found: Select[Any], due: Any, hosts: CTE) -> Select[Any]:
+    """Return those of a host that are due."""
+    found = found.where(due.c.status == IS_PENDING, due.c.host == hosts.c.host)
+    found = found.where(due.c.next_try_at <= bindparam("now", type_=BigInteger)).order_by(due.c.next_try_at)
+    return found.limit(bindparam("per_host", type_=BigInteger)).correlate(hosts)
 
 
 def _lengths(each: Any, agent: ColumnElement[str]) -> Select[Any]:

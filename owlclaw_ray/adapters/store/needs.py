@@ -12,6 +12,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.schedule import OverlapPolicy
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
+from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import derived_id
 from owlclaw_ray.ports.store import (
     ActivateAgent,
@@ -30,6 +31,7 @@ from owlclaw_ray.ports.store import (
     ExpireApproval,
     FinishRun,
     FireSchedule,
+    ForgetWebhooks,
     PauseSchedule,
     PutTask,
     ReceiveDelivery,
@@ -163,7 +165,12 @@ class Needs:
 
     def receive(self, command: ReceiveDelivery) -> None:
         """Note what a ReceiveDelivery needs."""
-        self.deliveries.add(command.delivery.delivery_id)
+        delivery = command.delivery
+        self.deliveries.add(delivery.delivery_id)
+        if delivery.status is DeliveryStatus.WAITING and delivery.agent is not None:
+            key = agent_key(delivery.agent)
+            self.agents.add(key)
+            self.registered.setdefault(key, to_micros(delivery.received_at))
         if command.run is not None:
             self.submit(command.run)
 
@@ -269,6 +276,8 @@ def _note(needs: Needs, command: Command) -> None:  # noqa: C901, PLR0912, PLR09
             needs.budget(command)
         case ReceiveDelivery():
             needs.receive(command)
+        case ForgetWebhooks():
+            pass
         case ChangeCallback():
             needs.callbacks.add(command.callback.callback_id)
         case _:

@@ -22,6 +22,7 @@ from owlclaw_ray.adapters.store.codec import (
     tenant_key,
     to_micros,
 )
+from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
 from owlclaw_ray.adapters.store.queue_order import priority_of
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
@@ -38,12 +39,15 @@ from owlclaw_ray.adapters.store.schema import (
     journal,
     ledger,
     ledger_heads,
+    open_schedule,
     pending_approval,
     pending_callback,
     runs,
     schedules,
+    settled_callback,
     tasks,
     ticks,
+    waiting_delivery,
     webhook_deliveries,
 )
 from owlclaw_ray.adapters.store.task_rows import TASK_COLUMNS, task_of
@@ -61,7 +65,7 @@ from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
+from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, ScheduleKind, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.governance.ledger_chain import ChainHead, verify
@@ -162,6 +166,12 @@ def read_family(
     return [_agent(row) for row in connection.execute(found)]
 
 
+def read_agents_of(connection: Connection, definition: str, limit: int) -> Sequence[AgentRef]:
+    """As RunStore.agents_of."""
+    found = select(agents.c.agent).where(agents.c.definition == definition).order_by(agents.c.agent).limit(limit)
+    return [agent_of(key) for key in connection.execute(found).scalars()]
+
+
 def read_released_runs(connection: Connection, limit: int) -> Sequence[RunEnded]:
     """As RunStore.released_runs."""
     waiting = select(runs.c.agent, runs.c.run_id, runs.c.awaits).where(awaiting_run).order_by(runs.c.seq)
@@ -240,6 +250,17 @@ def read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[Sc
     return [schedule_of(row) for row in connection.execute(found)]
 
 
+def read_paused_heartbeats(connection: Connection, limit: int) -> Sequence[Schedule]:
+    """As DeliveryStore.paused_heartbeats."""
+    found = select(*SCHEDULE_COLUMNS).where(
+        schedules.c.agent.in_(select(webhook_deliveries.c.agent).where(waiting_delivery)),
+        open_schedule,
+        schedules.c.status == ScheduleStatus.PAUSED.value,
+        schedules.c.kind == ScheduleKind.HEARTBEAT.value,
+    )
+    return [schedule_of(row) for row in connection.execute(found.limit(limit))]
+
+
 def read_ticks(connection: Connection, schedule_id: ScheduleId, before: datetime | None, limit: int) -> Sequence[Tick]:
     """As ScheduleStore.ticks."""
     found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == schedule_id)
@@ -304,6 +325,21 @@ def read_deliveries(connection: Connection, where: DeliveryFilter) -> Sequence[D
     return [delivery_of(row) for row in connection.execute(found)]
 
 
+def read_waiting_deliveries(connection: Connection, agent: AgentRef, limit: int) -> Sequence[Delivery]:
+    """As DeliveryStore.waiting_deliveries."""
+    table = webhook_deliveries.c
+    found = select(*BRIEF_DELIVERY_COLUMNS, table.event).where(table.agent == agent_key(agent), waiting_delivery)
+    found = found.order_by(table.received_at, table.delivery_id).limit(limit)
+    return [delivery_of(row) for row in connection.execute(found)]
+
+
+def read_old_deliveries(connection: Connection, before: datetime, limit: int) -> Sequence[DeliveryId]:
+    """As DeliveryStore.old_deliveries."""
+    table = webhook_deliveries.c
+    found = select(table.delivery_id).where(table.received_at < to_micros(before), table.status != WAITING)
+    return list(connection.execute(found.order_by(table.received_at).limit(limit)).scalars())
+
+
 def read_callback(connection: Connection, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
     """As CallbackStore.callback."""
     mine = (callbacks.c.callback_id == callback_id, callbacks.c.tenant == tenant)
@@ -318,15 +354,18 @@ def read_callbacks(connection: Connection, where: CallbackFilter) -> Sequence[Ca
     return [callback_of(row) for row in connection.execute(found)]
 
 
-def read_due_callbacks(connection: Connection, now: datetime, limit: int) -> Sequence[Callback]:
+def read_due_callbacks(
+    connection: Connection, dialect: Dialect, now: datetime, per_host: int, limit: int
+) -> Sequence[Callback]:
     """As CallbackStore.due_callbacks."""
-    found = (
-        select(*CALLBACK_COLUMNS)
-        .where(pending_callback, callbacks.c.next_try_at <= to_micros(now))
-        .order_by(callbacks.c.next_try_at)
-        .limit(limit)
-    )
-    return [callback_of(row) for row in connection.execute(found)]
+    parameters = {"now": to_micros(now), "per_host": per_host, "limit": limit}
+    return [callback_of(row) for row in connection.execute(dialect.due_callbacks(CALLBACK_COLUMNS), parameters)]
+
+
+def read_old_callbacks(connection: Connection, before: datetime, limit: int) -> Sequence[CallbackId]:
+    """As CallbackStore.old_callbacks."""
+    found = select(callbacks.c.callback_id).where(callbacks.c.created_at < to_micros(before), settled_callback)
+    return list(connection.execute(found.order_by(callbacks.c.created_at).limit(limit)).scalars())
 
 
 def read_pending_callbacks(connection: Connection) -> int:

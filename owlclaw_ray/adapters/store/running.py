@@ -100,6 +100,7 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
     store.changed_run(run)
     store.call_back(run, filter(None, (command.callback_url,)), run.finished_at)
     store.run_over(run, run.finished_at)
+    store.handled(run, command.deliveries)
     agent.running = None
     agent.state = dump(command.state)
     store.changed_agent(agent)

@@ -55,15 +55,17 @@ def cancel_schedule(store: WorkingSet, command: CancelSchedule) -> ScheduleCance
     if schedule is None:
         return ScheduleCancelled(False, schedule_id, f"this agent has no schedule {schedule_id}")
     runs = [run for run in store.active_runs_of(schedule) if run.run_id != command.caller_run]
-    ending = _ask_to_end(store, runs, to_micros(command.at))
+    ending, ended = _ask_to_end(store, runs, to_micros(command.at))
     match schedule.status:
         case ScheduleStatus.DONE:
-            return ScheduleCancelled(False, schedule_id, "the schedule has already fired for the last time", ending)
+            return ScheduleCancelled(
+                False, schedule_id, "the schedule has already fired for the last time", ending, ended
+            )
         case ScheduleStatus.CANCELLED:
-            return ScheduleCancelled(False, schedule_id, "the schedule was cancelled before", ending)
+            return ScheduleCancelled(False, schedule_id, "the schedule was cancelled before", ending, ended)
         case ScheduleStatus.ACTIVE | ScheduleStatus.PAUSED:
-            store.change_schedule(replace(schedule, status=ScheduleStatus.CANCELLED, next_fire_at=None))
-            return ScheduleCancelled(True, schedule_id, "the schedule is cancelled", ending)
+            store.change_schedule(replace(schedule, status=command.becomes, next_fire_at=None))
+            return ScheduleCancelled(True, schedule_id, "the schedule is cancelled", ending, ended)
 
 
 def pause_schedule(store: WorkingSet, command: PauseSchedule) -> ScheduleChanged | ScheduleClosed | NoSuchSchedule:
@@ -105,12 +107,13 @@ def fire_schedule(store: WorkingSet, command: FireSchedule) -> ScheduleFired | A
     earlier = store.active_runs_of(schedule)
     accepted, ticks = _submit(store, command, earlier)
     ending: tuple[RunId, ...] = ()
+    ended: tuple[RunId, ...] = ()
     if accepted is not None and command.overlap is OverlapPolicy.CANCEL_PREVIOUS:
-        ending = _ask_to_end(store, earlier, to_micros(command.ticks[-1].at))
+        ending, ended = _ask_to_end(store, earlier, to_micros(command.ticks[-1].at))
     _account(store, ticks)
     status = ScheduleStatus.ACTIVE if command.next_fire_at is not None else ScheduleStatus.DONE
     store.change_schedule(replace(schedule, status=status, next_fire_at=command.next_fire_at))
-    return ScheduleFired(accepted, ending)
+    return ScheduleFired(accepted, ending, ended)
 
 
 def backfill_tick(
@@ -190,11 +193,12 @@ def _submitted(store: WorkingSet, run: SubmitRun) -> RunAccepted | QueueFull | A
             raise ValueError(f"the run {run.run_id} of a schedule is refused: {refused}")
 
 
-def _ask_to_end(store: WorkingSet, runs: list[RunRow], at: int) -> tuple[RunId, ...]:
-    """Return those that have not ended by that."""
+def _ask_to_end(store: WorkingSet, runs: list[RunRow], at: int) -> tuple[tuple[RunId, ...], tuple[RunId, ...]]:
+    """Return those that have not ended by that, and those that have."""
     for run in runs:
         ask_to_end(store, run, at)
-    return tuple(RunId(run.run_id) for run in runs if not run.status.final)
+    ended = tuple(RunId(run.run_id) for run in runs if run.status.final)
+    return tuple(RunId(run.run_id) for run in runs if not run.status.final), ended
 
 
 def _skipped(tick: Tick, reason: str) -> Tick:

@@ -32,11 +32,13 @@ ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 ACTIVE = text("status IN ('queued', 'running', 'waiting')")
 OPEN = text("status IN ('active', 'paused')")
 PENDING = text("status = 'pending'")
+WAITING_FOR_HEARTBEAT = text("status = 'waiting'")
 AWAITING = text("awaits IS NOT NULL")
 MERGEABLE = text("status = 'queued' AND merge_key IS NOT NULL")
 QUEUED: ColumnClause[str] = literal_column("'queued'")
 RUNNING: ColumnClause[str] = literal_column("'running'")
 WAITING: ColumnClause[str] = literal_column("'waiting'")
+IS_PENDING: ColumnClause[str] = literal_column("'pending'")
 """As literals: a plan made for a parameter cannot use a partial index."""
 
 agents = Table(
@@ -50,6 +52,7 @@ agents = Table(
     Column("state", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Index("agents_by_tenant", "tenant", "agent"),
+    Index("agents_by_definition", "definition", "agent"),
 )
 
 runs_seq = Sequence("runs_seq", metadata=metadata)
@@ -218,6 +221,15 @@ webhook_deliveries = Table(
     Column("headers", Text, nullable=False),
     Column("whole", Boolean, nullable=False),
     Column("body", Text, nullable=False),
+    Column("event", Text),
+    Index(
+        "webhook_deliveries_waiting",
+        "agent",
+        "received_at",
+        sqlite_where=WAITING_FOR_HEARTBEAT,
+        postgresql_where=WAITING_FOR_HEARTBEAT,
+    ),
+    Index("webhook_deliveries_by_age", "received_at"),
     Index("webhook_deliveries_by_tenant", "tenant", "received_at"),
     Index("webhook_deliveries_by_source", "tenant", "source", "received_at"),
     Index("webhook_deliveries_by_status", "tenant", "status", "received_at"),
@@ -240,7 +252,9 @@ callbacks = Table(
     Column("delivered_at", BigInteger),
     Column("version", BigInteger, nullable=False),
     Column("changed_by", NAME, nullable=False),
-    Index("callbacks_due", "next_try_at", sqlite_where=PENDING, postgresql_where=PENDING),
+    Column("host", NAME, nullable=False, server_default=""),
+    Index("callbacks_due", "host", "next_try_at", sqlite_where=PENDING, postgresql_where=PENDING),
+    Index("callbacks_by_age", "created_at"),
     Index("callbacks_by_run", "run_id"),
     Index("callbacks_by_agent", "agent", "created_at"),
     Index("callbacks_by_tenant", "tenant", "created_at"),
@@ -302,5 +316,8 @@ active_schedule = schedules.c.status == literal_column("'active'")
 """Spelt as in the index schedules_due, which serves it."""
 open_schedule = schedules.c.status.in_([literal_column("'active'"), literal_column("'paused'")])
 """Spelt as in the index schedules_open, which serves it."""
-pending_callback = callbacks.c.status == literal_column("'pending'")
+pending_callback = callbacks.c.status == IS_PENDING
 """Spelt as in the index callbacks_due, which serves it."""
+settled_callback = callbacks.c.status.in_([literal_column("'delivered'"), literal_column("'dead'")])
+waiting_delivery = webhook_deliveries.c.status == WAITING
+"""Spelt as in the index webhook_deliveries_waiting, which serves it."""

@@ -135,6 +135,10 @@ class SqlStore:
         """As RunStore.family."""
         return await self._read(reading.read_family, tenant, definition, key_prefix, limit)
 
+    async def agents_of(self, definition: str, limit: int = 1_000) -> Sequence[AgentRef]:
+        """As RunStore.agents_of."""
+        return await self._read(reading.read_agents_of, definition, limit)
+
     async def released_runs(self, limit: int = 1_000) -> Sequence[RunEnded]:
         """As RunStore.released_runs."""
         return await self._read(reading.read_released_runs, limit)
@@ -167,6 +171,10 @@ class SqlStore:
         """As ScheduleStore.schedules_named."""
         return await self._read(reading.read_schedules_named, schedule_ids)
 
+    async def paused_heartbeats(self, limit: int = 1_000) -> Sequence[Schedule]:
+        """As DeliveryStore.paused_heartbeats."""
+        return await self._read(reading.read_paused_heartbeats, limit)
+
     async def ticks(
         self, schedule_id: ScheduleId, before: datetime | None = None, limit: int = 1_000
     ) -> Sequence[Tick]:
@@ -193,6 +201,14 @@ class SqlStore:
         """As DeliveryStore.deliveries."""
         return await self._read(reading.read_deliveries, where)
 
+    async def waiting_deliveries(self, agent: AgentRef, limit: int = 100) -> Sequence[Delivery]:
+        """As DeliveryStore.waiting_deliveries."""
+        return await self._read(reading.read_waiting_deliveries, agent, limit)
+
+    async def old_deliveries(self, before: datetime, limit: int = 500) -> Sequence[DeliveryId]:
+        """As DeliveryStore.old_deliveries."""
+        return await self._read(reading.read_old_deliveries, before, limit)
+
     async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
         """As CallbackStore.callback."""
         return await self._read(reading.read_callback, tenant, callback_id)
@@ -201,9 +217,13 @@ class SqlStore:
         """As CallbackStore.callbacks."""
         return await self._read(reading.read_callbacks, where)
 
-    async def due_callbacks(self, now: datetime, limit: int = 500) -> Sequence[Callback]:
+    async def due_callbacks(self, now: datetime, per_host: int, limit: int = 500) -> Sequence[Callback]:
         """As CallbackStore.due_callbacks."""
-        return await self._read(reading.read_due_callbacks, now, limit)
+        return await self._read(reading.read_due_callbacks, self._database.dialect, now, per_host, limit)
+
+    async def old_callbacks(self, before: datetime, limit: int = 500) -> Sequence[CallbackId]:
+        """As CallbackStore.old_callbacks."""
+        return await self._read(reading.read_old_callbacks, before, limit)
 
     async def pending_callbacks(self) -> int:
         """As CallbackStore.pending_callbacks."""

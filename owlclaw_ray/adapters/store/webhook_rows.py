@@ -20,7 +20,7 @@ from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import CallbackId, DeliveryId, RunId, TenantId
 
 DELIVERY_COLUMNS = tuple(webhook_deliveries.c)
-BRIEF_DELIVERY_COLUMNS = tuple(column for column in webhook_deliveries.c if column.name != "body")
+BRIEF_DELIVERY_COLUMNS = tuple(column for column in webhook_deliveries.c if column.name not in {"body", "event"})
 CALLBACK_COLUMNS = tuple(callbacks.c)
 
 
@@ -39,6 +39,7 @@ def delivery_row(delivery: Delivery) -> tuple[Any, ...]:
         dump(delivery.headers),
         delivery.whole,
         dump(delivery.body),
+        None if delivery.event is None else dump(delivery.event),
     )
 
 
@@ -57,6 +58,7 @@ def delivery_of(row: Any) -> Delivery:
         load(row.headers),
         load(row.body) if "body" in row._fields else "",
         bool(row.whole),
+        load(row.event) if "event" in row._fields and row.event is not None else None,
     )
 
 
@@ -77,6 +79,7 @@ def callback_row(callback: Callback) -> tuple[Any, ...]:
         optional_micros(callback.delivered_at),
         callback.version,
         callback.changed_by,
+        callback.host,
     )
 
 

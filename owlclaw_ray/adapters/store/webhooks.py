@@ -15,10 +15,12 @@ from owlclaw_ray.ports.store import (
     CallbackStored,
     ChangeCallback,
     DeliveryStored,
+    ForgetWebhooks,
     IdempotencyConflict,
     QueueFull,
     ReceiveDelivery,
     RunAccepted,
+    WebhooksForgotten,
 )
 
 
@@ -64,6 +66,13 @@ def change_callback(store: WorkingSet, command: ChangeCallback) -> CallbackStore
         return CallbackChanged(stored if mine else None)
     store.change_callback(new)
     return CallbackStored()
+
+
+def forget(store: WorkingSet, command: ForgetWebhooks) -> WebhooksForgotten:
+    """Remove what is over."""
+    store.changes.forgotten_deliveries.update(command.deliveries)
+    store.changes.forgotten_callbacks.update(command.callbacks)
+    return WebhooksForgotten()
 
 
 def _refused(delivery: Delivery, reason: str) -> Delivery:

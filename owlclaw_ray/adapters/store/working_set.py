@@ -203,6 +203,10 @@ class Changes:
     approvals: dict[str, Approval] = field(default_factory=dict)
     tasks: dict[str, PutRow] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)
+    handled: dict[str, RunRow] = field(default_factory=dict)
+    """Deliveries that waited, with the heartbeat that saw to them."""
+    forgotten_deliveries: set[str] = field(default_factory=set)
+    forgotten_callbacks: set[str] = field(default_factory=set)
     new_callbacks: dict[str, Callback] = field(default_factory=dict)
     """Those that are there already stay as they are."""
     callbacks: dict[str, Callback] = field(default_factory=dict)
@@ -349,6 +353,10 @@ class WorkingSet:
     def put_delivery(self, delivery: Delivery) -> None:
         """Store a delivery, in the place of one of the same id."""
         self.deliveries[delivery.delivery_id] = self.changes.deliveries[delivery.delivery_id] = delivery
+
+    def handled(self, run: RunRow, delivery_ids: Iterable[str]) -> None:
+        """Note that a heartbeat saw to deliveries of its agent, as far as they wait."""
+        self.changes.handled.update(dict.fromkeys(delivery_ids, run))
 
     def call_back(self, run: RunRow, urls: Iterable[str], at: int) -> None:
         """See to it that these addresses are told of the run's end."""

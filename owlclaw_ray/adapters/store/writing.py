@@ -16,6 +16,7 @@ from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_row, tick_row
 from owlclaw_ray.adapters.store.schema import (
     NAME,
+    WAITING,
     agents,
     approvals,
     blobs,
@@ -29,8 +30,10 @@ from owlclaw_ray.adapters.store.schema import (
     probes,
     runs,
     schedules,
+    settled_callback,
     tasks,
     ticks,
+    waiting_delivery,
     webhook_deliveries,
 )
 from owlclaw_ray.adapters.store.task_rows import TASK_COLUMNS, task_row
@@ -166,6 +169,23 @@ class Writer:
         self._new_approvals = inserting(approvals, [column.name for column in APPROVAL_COLUMNS])
         self._approvals = updating(approvals, ("status", "decision", "decided_at"), "approval_id")
         self._deliveries = replacing(webhook_deliveries, [column.name for column in DELIVERY_COLUMNS])
+        self._handled = RowsStatement(
+            update(webhook_deliveries)
+            .values(status=literal_column("'handled'"), run_id=bindparam("run", type_=NAME))
+            .where(
+                webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME),
+                webhook_deliveries.c.agent == bindparam("owner", type_=NAME),
+                waiting_delivery,
+            ),
+            ("run", "key", "owner"),
+            engine_dialect,
+        )
+        forgotten = delete(webhook_deliveries).where(
+            webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME), webhook_deliveries.c.status != WAITING
+        )
+        self._forgotten_deliveries = RowsStatement(forgotten, ("key",), engine_dialect)
+        forgotten = delete(callbacks).where(callbacks.c.callback_id == bindparam("key", type_=NAME), settled_callback)
+        self._forgotten_callbacks = RowsStatement(forgotten, ("key",), engine_dialect)
         self._new_callbacks = RowsStatement(
             dialect.insert(callbacks).on_conflict_do_nothing(),
             [column.name for column in CALLBACK_COLUMNS],
@@ -267,7 +287,11 @@ class Writer:
         self._tasks.run(connection, [task_row(changes.tasks[task_id]) for task_id in sorted(changes.tasks)])
 
     def _write_webhooks(self, connection: Connection, changes: Changes) -> None:
+        self._forgotten_deliveries.run(connection, [(each,) for each in sorted(changes.forgotten_deliveries)])
+        self._forgotten_callbacks.run(connection, [(each,) for each in sorted(changes.forgotten_callbacks)])
         self._deliveries.run(connection, [delivery_row(each) for _, each in sorted(changes.deliveries.items())])
+        handled = sorted(changes.handled.items())
+        self._handled.run(connection, [(run.run_id, delivery_id, run.agent) for delivery_id, run in handled])
         self._new_callbacks.run(connection, [callback_row(each) for each in changes.new_callbacks.values()])
         self._due_callbacks.run(connection, [(at, run_id) for run_id, at in sorted(changes.ended.items())])
         self._callbacks.run(connection, [callback_row(each) for _, each in sorted(changes.callbacks.items())])

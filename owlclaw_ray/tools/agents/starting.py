@@ -22,7 +22,7 @@ from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.tool import ToolResult
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import derived_id
-from owlclaw_ray.ports.agents import Agents
+from owlclaw_ray.ports.agents import Agents, DefinitionView
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import RunAccepted, SubmitRun
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
@@ -78,11 +78,12 @@ class StartingTools:
         if run is not None and run.status.final:
             return ToolOutcome(ToolResult(caller.call_id, content=_told(run)), 0)
         if run is None:
-            self._check(caller, assignment.agent)
-            self._submit(caller, assignment)
+            definition = self._definition(caller, assignment.agent)
+            self._submit(caller, assignment, tuple(filter(None, (definition.callback_url,))))
         return ToolOutcome(ToolResult(caller.call_id), 0, started=run_id)
 
-    def _check(self, caller: ToolInvocation, agent: AgentRef) -> None:
+    def _definition(self, caller: ToolInvocation, agent: AgentRef) -> DefinitionView:
+        """Return the definition of an agent that the caller may start."""
         lineage = caller.lineage
         if lineage is not None and lineage.depth >= DEEPEST:
             message = "an agent that was started by another one cannot start agents itself"
@@ -97,8 +98,9 @@ class StartingTools:
             raise ToolFailureError("unknown_definition", message, details={"definitions": list(may)})
         if definition.problem:
             raise ToolFailureError("broken_definition", f"{agent.definition} cannot be used: {definition.problem}")
+        return definition
 
-    def _submit(self, caller: ToolInvocation, assignment: Assignment) -> None:
+    def _submit(self, caller: ToolInvocation, assignment: Assignment, told: tuple[str, ...]) -> None:
         arguments, now = assignment.arguments, self._clock.now()
         end = now + timedelta(seconds=self._options.child_seconds)
         grants = (self._options.grant, *(() if arguments.allowed_tools is None else (tuple(arguments.allowed_tools),)))
@@ -125,6 +127,7 @@ class StartingTools:
                 now,
                 deadline=end if caller.deadline is None else min(end, caller.deadline),
                 queue_limit=_QUEUED,
+                callback_urls=told,
             )
         )
         if not isinstance(outcome, RunAccepted):

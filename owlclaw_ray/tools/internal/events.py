@@ -87,6 +87,8 @@ class EventTools:
         self, kind: EventSourceKind, agent: AgentRef, asked: JsonObject
     ) -> Iterator[tuple[str, Callable[[], JsonValue]]]:
         match kind:
+            case EventSourceKind.INBOX:
+                yield kind.value, lambda: self._delivered(agent)
             case EventSourceKind.QUEUE:
                 yield kind.value, lambda: self._queued(agent)
             case EventSourceKind.SCHEDULES:
@@ -96,6 +98,23 @@ class EventTools:
             case EventSourceKind.EVENTS:
                 for name in self._sources.names:
                     yield f"{kind.value}.{name}", lambda name=name: self._sources.query(name, agent)  # type: ignore[misc]
+
+    def _delivered(self, agent: AgentRef) -> JsonValue:
+        """Return the oldest webhooks that wait, as many as may be said; the others wait for the next time."""
+        told: list[JsonObject] = []
+        size = 0
+        for each in self._query("waiting_deliveries", agent, _MOST):
+            event = {
+                "delivery_id": each.delivery_id,
+                "source": each.source,
+                "received_at": each.received_at.isoformat(),
+                **(each.event or {}),
+            }
+            size += len(orjson.dumps(event)) + 1
+            if size >= _MOST_BYTES:
+                break
+            told.append(event)
+        return told
 
     def _queued(self, agent: AgentRef) -> JsonValue:
         found = self._query("runs", RunFilter(agent.tenant, agent, RunStatus.QUEUED, limit=_MOST))

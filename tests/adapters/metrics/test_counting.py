@@ -14,12 +14,20 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, Tick, TickOutcome
+from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.engine.entries import embedding_record
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.ids import DeliveryId, FiringId, RecordId, RunId, ScheduleId
-from owlclaw_ray.ports.store import AppendLedger, CancelRun, ClaimRun, CreateSchedule, FireSchedule, ReceiveDelivery
+from owlclaw_ray.ports.store import (
+    AppendLedger,
+    CancelRun,
+    CancelSchedule,
+    ClaimRun,
+    CreateSchedule,
+    FireSchedule,
+    ReceiveDelivery,
+)
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, submission
 
@@ -105,6 +113,26 @@ async def test_a_queued_run_that_is_cancelled_is_counted_once(counted):
     await commits.apply([CancelRun(AGENT.tenant, RunId("run_1"), NOW + timedelta(seconds=1))])
 
     assert found()["owlclaw_runs_ended_total", "cancelled"] == 1
+
+
+async def test_queued_runs_that_their_schedule_cancels_are_counted(counted):
+    commits, found = counted
+    schedule_id, second = ScheduleId("sch_1"), NOW + timedelta(seconds=60)
+    schedule = Schedule(schedule_id, AGENT, ScheduleKind.INTERVAL, "看", NOW, NOW, interval_seconds=60)
+
+    def firing(number, due, following):
+        tick = Tick(FiringId(f"fire_{number}"), schedule_id, due, TickOutcome.FIRED, due, RunId(f"run_{number}"))
+        run = submission(f"run_{number}")
+        return FireSchedule(schedule_id, due, (tick,), following, run, OverlapPolicy.CANCEL_PREVIOUS)
+
+    await commits.apply([CreateSchedule(schedule, 100), firing(1, NOW, second)])
+    await commits.apply([firing(2, second, second + timedelta(seconds=60))])
+    by_overlap = found()["owlclaw_runs_ended_total", "cancelled"]
+    for _ in range(2):
+        await commits.apply([CancelSchedule(AGENT, schedule_id, second)])
+
+    assert by_overlap == 1
+    assert found()["owlclaw_runs_ended_total", "cancelled"] == 2
 
 
 async def test_ticks_are_counted_with_how_late_they_fired(counted):

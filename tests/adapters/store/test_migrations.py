@@ -15,11 +15,11 @@ from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.ports.store import ApprovalFilter, CreateSchedule, PauseSchedule
+from owlclaw_ray.ports.store import ApprovalFilter, CancelRun, CreateSchedule, PauseSchedule
 from owlclaw_ray.testing import store_family_contract as family
 from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority
 from owlclaw_ray.testing.store_approval_contract import waits
-from owlclaw_ray.testing.store_commands import AGENT, activation, claimed, submission
+from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, claimed, submission
 from owlclaw_ray.testing.store_schedule_contract import DUE, schedule
 
 
@@ -46,6 +46,7 @@ async def test_the_migrations_lead_to_the_schema(store):
         "runs_mergeable",
         "schedules_due",
         "schedules_open",
+        "webhook_deliveries_waiting",
     }
 
 
@@ -102,3 +103,14 @@ async def test_runs_that_wait_are_taken_up_as_interrupted_ones_by_a_version_with
     resumed = await claimed(store, 2)
     assert (resumed.run.run_id, resumed.journal[-1].kind) == ("run_1", EntryKind.RUN_RESUMED)
     assert await store.approvals(ApprovalFilter(AGENT.tenant)) == []
+
+
+async def test_what_was_to_be_told_before_hosts_had_lines_of_their_own_is_told(store):
+    url = "https://Example.org:8443/ended"
+    await store.apply([replace(submission("run_1"), callback_urls=(url,)), CancelRun(AGENT.tenant, "run_1", NOW)])
+
+    await store._database.write(downgrade, "0008")
+    await store._database.write(migrate)
+
+    (due,) = await store.due_callbacks(NOW, per_host=1)
+    assert (due.url, due.host) == (url, "example.org:8443")

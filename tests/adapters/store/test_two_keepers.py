@@ -225,7 +225,7 @@ async def test_racing_receptions_of_one_delivery_trigger_once(keepers):
 
 async def test_racing_changes_of_one_callback_are_made_one_after_another(keepers):
     await keepers[0].apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
-    (due,) = await keepers[0].due_callbacks(NOW)
+    (due,) = await keepers[0].due_callbacks(NOW, 9)
     changes = [replace(due, attempts=1, version=due.version + 1, changed_by=f"snd_{at}") for at in range(8)]
 
     outcomes = await asyncio.gather(*(one(keepers[at % 2], ChangeCallback(each)) for at, each in enumerate(changes)))

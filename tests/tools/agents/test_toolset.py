@@ -38,7 +38,7 @@ class Fakes:
     race: object = None
 
     def definitions(self):
-        return [DefinitionView("clerk", "counts")]
+        return [DefinitionView("clerk", "counts", callback_url="https://example.org/ended")]
 
     def submit(self, command):
         self.submitted.append(command)
@@ -119,6 +119,13 @@ def test_a_call_starts_one_run_however_often_it_is_made(tools, fakes):
     assert other.started != first.started
     assert len(fakes.submitted) == 2
     assert fakes.submitted[0].agent != fakes.submitted[1].agent
+
+
+def test_whom_the_definition_names_is_told_of_the_run_even_if_it_ends_before_it_begins(tools, fakes):
+    start(tools)
+
+    [command] = fakes.submitted
+    assert command.callback_urls == ("https://example.org/ended",)
 
 
 def test_what_a_run_came_to_is_the_result_of_its_call(tools, fakes):

@@ -8,6 +8,7 @@ from owlclaw_ray.domain.heartbeat import PENDING_EVENTS
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, ScheduleKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -21,13 +22,13 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class StoreOfTest:
-    """Answers the two queries that the sources ask."""
+    """Answers the queries that the sources ask."""
 
     def __init__(self):
-        self.runs, self.schedules, self.asked = [], [], []
+        self.runs, self.schedules, self.waiting_deliveries, self.asked = [], [], [], []
 
-    def __call__(self, query, where):
-        self.asked.append((query, where))
+    def __call__(self, query, *where):
+        self.asked.append((query, *where))
         return getattr(self, query)
 
 
@@ -62,10 +63,23 @@ def schedule(name, kind, due):
     return Schedule(name, TRADER, kind, "look", NOW, due)
 
 
+def delivered(name, payload):
+    return Delivery(
+        f"whd_{name}",
+        TRADER.tenant,
+        "shop",
+        "rcp_1",
+        NOW,
+        DeliveryStatus.WAITING,
+        agent=TRADER,
+        event={"focus": "看", "payload": payload},
+    )
+
+
 def test_where_nothing_waits_nothing_is_pending(world):
     world.sources.add("orders", lambda: 0, None)
 
-    found = world.ask("queue", "schedules", "database", "events")
+    found = world.ask("inbox", "queue", "schedules", "database", "events")
 
     assert found == {"events": [], "problems": []}
 
@@ -88,9 +102,19 @@ def test_each_source_says_what_waits(world):
 
     world.sources.add("stock", stock, None)
 
-    found = world.ask("queue", "schedules", "database", "events")
+    world.store.waiting_deliveries = [delivered("1", {"order": 17})]
 
+    found = world.ask("inbox", "queue", "schedules", "database", "events")
+
+    mail = {
+        "delivery_id": "whd_1",
+        "source": "shop",
+        "received_at": NOW.isoformat(),
+        "focus": "看",
+        "payload": {"order": 17},
+    }
     assert found["events"] == [
+        {"source": "inbox", "pending": [mail]},
         {"source": "queue", "pending": ["run_1", "run_2"]},
         {
             "source": "schedules",
@@ -100,8 +124,10 @@ def test_each_source_says_what_waits(world):
         {"source": "events.orders", "pending": {"of": "trader"}},
         {"source": "events.stock", "pending": ["tea"]},
     ]
-    assert {where.agent for _, where in world.store.asked} == {TRADER}
-    assert isinstance(world.store.asked[1][1], ScheduleFilter)
+    deliveries, runs, schedules = world.store.asked
+    assert deliveries == ("waiting_deliveries", TRADER, 100)
+    assert runs[1].agent == schedules[1].agent == TRADER
+    assert isinstance(schedules[1], ScheduleFilter)
 
 
 def test_a_source_that_fails_is_a_problem_and_the_others_are_asked(world):
@@ -153,3 +179,11 @@ def test_much_of_a_source_comes_whole_and_too_much_is_its_problem(world):
 
     assert [(each["source"], len(each["pending"])) for each in found["events"]] == [("events.large", 100_000)]
     assert "says 300002 bytes" in found["problems"][0]["message"]
+
+
+def test_of_what_is_in_the_inbox_the_oldest_is_said_as_much_as_may_be(world):
+    world.store.waiting_deliveries = [delivered(str(number), "x" * 60_000) for number in range(9)]
+
+    [inbox] = world.ask("inbox")["events"]
+
+    assert [each["delivery_id"] for each in inbox["pending"]] == ["whd_0", "whd_1", "whd_2", "whd_3"]
