@@ -152,7 +152,7 @@ def live(folder: Path, seed: str, number: int, say: Callable[[str], None], doing
 def _act(store: LanceMemory, act: Doing, chance: random.Random) -> None:
     match act:
         case Doing.ARCHIVING:
-            active = [memory.memory_id for memory in store.memories(AGENT)]
+            active = [memory.memory_id for memory in store.files.memories(AGENT)]
             store.files.archive(AGENT, chance.sample(active, min(3, len(active))))
         case Doing.INDEXING:
             store.catch_up(AGENT, lambda: True)
@@ -169,7 +169,7 @@ def problems(folder: Path, told: Told) -> tuple[list[str], int, int]:
     store = opened(folder)
     recall = store.recall(AGENT, "customer", 5)
     store.catch_up(AGENT, lambda: True)
-    active, archived = store.memories(AGENT), store.files.archived(AGENT)
+    active, archived = store.files.memories(AGENT), store.files.archived(AGENT)
     found = [f"degraded: {recall.reason}"] if recall.degraded else []
     found += [f"a broken entry: {each}" for each in store.files.stats(AGENT).problems]
     everything = [*active, *archived]

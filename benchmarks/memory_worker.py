@@ -145,7 +145,7 @@ def recalling(
 
 def _raw_table(store: LanceMemory, folder: Path, embedder: MadeUpVectors | None) -> table.MemoryTable:
     made = table.MemoryTable.made(folder, embedder, table.Session().current())
-    active = store.memories(_AGENT)
+    active = store.files.memories(_AGENT)
     vectors = embedder.embed_documents([memory.content for memory in active]).vectors if embedder else []
     by_id = dict(zip([memory.memory_id for memory in active], vectors, strict=False))
     made.add([(memory, table.fingerprint(memory)) for memory in active], by_id)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
@@ -87,6 +88,8 @@ class Recall:
     """The provider's model that was asked for the query's vector, if one was."""
     usage: Usage = field(default_factory=Usage)
     """What that cost."""
+    failed_attempts: tuple[FailedAttempt, ...] = ()
+    """Those before it answered."""
 
 
 @dataclass(frozen=True, slots=True)

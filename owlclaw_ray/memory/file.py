@@ -84,10 +84,10 @@ class MemoryFile:
     write raise OSError if they cannot; then the files are as before.
     """
 
-    def __init__(self, folder: Path, limits: MemoryLimits) -> None:
+    def __init__(self, folder: Path, limits: MemoryLimits, patience: float | None = None) -> None:
         self.path = folder / "MEMORY.md"
         self._limits = limits
-        self._lock = FileLock(folder / ".lock")
+        self._lock = FileLock(folder / ".lock", patience)
         self._active = EntryFile(self.path, HEADER)
         self._archive = EntryFile(folder / "MEMORY.archive.md", ARCHIVE_HEADER)
         self._torn = folder / "MEMORY.torn.md"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
 
 
@@ -17,6 +18,8 @@ class Embedded:
     usage: Usage = field(default_factory=Usage)
     model: str = ""
     """The provider's model that was asked; empty for one in this process."""
+    failed_attempts: tuple[FailedAttempt, ...] = ()
+    """Those before it answered."""
 
 
 class Embedder(Protocol):

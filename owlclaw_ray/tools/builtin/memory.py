@@ -8,7 +8,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory, ScoredMemory
 from owlclaw_ray.domain.memory import Recall as FoundMemories
-from owlclaw_ray.engine.entries import embedding_record
+from owlclaw_ray.engine.entries import recall_records
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
 from owlclaw_ray.ports.clock import Clock
@@ -53,12 +53,8 @@ class MemoryTools:
         return Answer(content, tuple(self._records(found, caller)), found.usage)
 
     def _records(self, found: FoundMemories, caller: Caller) -> Iterator[LedgerRecord]:
-        if found.degraded:
-            why = {"what": "recall without its index", "why": found.reason}
-            yield self._record(LedgerKind.WARNING, "degraded", why, caller)
-        if found.embedded_by:
-            data = embedding_record(found.embedded_by, "recall", found.usage)
-            yield self._record(LedgerKind.MODEL_CALL, "embedding", data, caller)
+        for kind, name, data in recall_records(found):
+            yield self._record(kind, name, data, caller)
 
     def _record(self, kind: LedgerKind, key: str, data: JsonObject, caller: Caller) -> LedgerRecord:
         return LedgerRecord(

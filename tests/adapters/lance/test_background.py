@@ -31,7 +31,7 @@ def test_remember_answers_before_anything_is_embedded(tmp_path, clock):
     store = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
     stored = store.remember(TRADER, memory("a", "the harbour closes at six"))
     assert embedder.begun.wait(30)
-    assert store.memories(TRADER) == (stored,)
+    assert store.files.memories(TRADER) == (stored,)
     assert store.remember(TRADER, memory("b", "likes tea")).memory_id == "mem_b"
     embedder.let_go.set()
     store.settle()
