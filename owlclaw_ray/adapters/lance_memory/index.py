@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
-from owlclaw_ray.adapters.lance_memory.table import MemoryTable, Session, Vector, fingerprint
+from owlclaw_ray.adapters.lance_memory.table import MemoryTable, Session, Vector, Version, fingerprint
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
@@ -35,7 +35,7 @@ _NO_VECTORS: Mapping[MemoryId, Vector] = {}
 class _Contents:
     """What the table holds, as of one version of it, and how far that agrees with MEMORY.md."""
 
-    version: int = -1
+    version: Version = ()
     rows: dict[MemoryId, int] = field(default_factory=dict)
     """Fingerprints by id."""
     bare: set[MemoryId] = field(default_factory=set)
