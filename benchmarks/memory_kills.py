@@ -33,7 +33,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.memory.archive import MemoryLimits
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 
 AGENT = AgentRef.parse("bench:killed")
 LIMITS = MemoryLimits(memories=60)
@@ -79,8 +79,9 @@ class ByteEmbedder:
         """Return one vector a text."""
         return Embedded([self._embed(text) for text in texts])
 
-    def embed_documents(self, texts: Sequence[str]) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
         """Return one vector a text."""
+        del patience
         return self.embed_queries(texts)
 
     def _embed(self, text: str) -> list[float]:

@@ -22,7 +22,7 @@ from owlclaw_ray.errors import (
     StoreUnavailableError,
 )
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 from owlclaw_ray.ports.store import LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
@@ -43,7 +43,7 @@ class Provider:
         attempts = (FailedAttempt("openai/x", "busy", retryable=True),)
         return Embedded([[1.0, 0.0, 0.0, 0.0]] * len(texts), Usage(len(texts), cost=0.25), "openai/x", attempts)
 
-    def embed_documents(self, texts):
+    def embed_documents(self, texts, patience=Patience.LONG):
         return self.embed_queries(texts)
 
 

@@ -8,7 +8,7 @@ from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, Embeddi
 from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 
 PREFIX = "litellm:"
 LONGEST_TEXT = 8_000
@@ -56,9 +56,9 @@ class GatewayEmbedder:
         """See Embedder; a query is short, and somebody waits for it."""
         return self._embed(texts, self._calls.timeout)
 
-    def embed_documents(self, texts: Sequence[str]) -> Embedded:
-        """See Embedder; in as many calls as the batch size makes necessary."""
-        return self._embed(texts, self._calls.patience)
+    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
+        """See Embedder; in as many calls as the batch size makes necessary, each as patient as a question's if it is short."""
+        return self._embed(texts, self._calls.timeout if patience is Patience.SHORT else self._calls.patience)
 
     def _embed(self, texts: Sequence[str], patience: float) -> Embedded:
         vectors: list[Sequence[float]] = []
