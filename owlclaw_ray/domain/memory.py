@@ -23,7 +23,7 @@ class Memory:
     run_id: str = ""
     """The run that stored it; empty for one that a person wrote."""
     session: str = ""
-    """The conversation it belongs to, if that is more than its run."""
+    """The conversation it belongs to, if that is more than its run: as people say in MEMORY.md, nothing else knows."""
     count: int = 1
     """How often it was remembered: near-duplicates are stored once."""
     merged: tuple[MemoryId, ...] = ()

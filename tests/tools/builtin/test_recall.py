@@ -59,6 +59,18 @@ def test_a_recall_without_its_index_is_an_answer_and_a_record(call, tools, memor
     assert recall(tools, number=10, query="harbour").records[0].record_id != record.record_id
 
 
+def test_what_one_run_remembered_is_pulled_up_by_what_stands_beside_it(call, tools):
+    call("remember", content="the harbour closes at six", number=1)
+    call("remember", content="ask Maria for the key", number=2)
+    arguments = {"content": "ask Joseph for the map"}
+    tools.call("remember", arguments, invocation("remember", 3, run_id="run_2", idempotency_key="other"))
+
+    found = call("recall", query="when does the harbour close", explain=True)["memories"]
+
+    assert [each["content"] for each in found] == ["the harbour closes at six", "ask Maria for the key"]
+    assert found[1]["explanation"]["neighbours"] > found[1]["explanation"]["words"] == 0
+
+
 def test_the_archive_is_searched_when_it_is_asked_for(call, memory):
     archived = call("remember", content="the harbour closes at six", tags=["harbour"])["memory_id"]
     call("remember", content="the harbour opens at nine", number=2)
