@@ -112,7 +112,7 @@ class AgentActor:
             governor=governor,
             clock=clock,
             has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),
-            tokens=GatewayTokens(plan.namespace),
+            tokens=GatewayTokens(plan.namespace, clock),
             settled=live.settled if plan.mcp is not None else at_once,
             family=Family(
                 store=keeper,

@@ -14,11 +14,14 @@ from owlclaw_ray.engine.reply_box import BoxId, CallId, Received
 from owlclaw_ray.engine.reply_link import LinkLostError, ReplyLink
 from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.ports.clock import Clock
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
 _ON_THE_WAY_SECONDS = 5.0
 _COUNTING_SECONDS = 15.0
 """Long enough for litellm to be imported first."""
+_UNCOUNTED_SECONDS = 60.0
+"""For so long nothing is counted after the gateway gave no answer in time."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,19 +44,28 @@ class GatewayLink:
 
 
 class GatewayTokens:
-    """Implements `TokenCounter`: the gateway counts, where the tokenizers are; while it is not there, tokens are estimated."""
+    """Implements `TokenCounter`: the gateway counts, where the tokenizers are; while it is not there, tokens are estimated.
 
-    def __init__(self, namespace: str) -> None:
+    When it does not answer in time it is left alone for a while, so that not every run waits for it anew.
+    """
+
+    def __init__(self, namespace: str, clock: Clock, seconds: float = _COUNTING_SECONDS) -> None:
         self._gateway = Named(GATEWAY, namespace)
+        self._clock, self._seconds = clock, seconds
+        self._again_at = clock.monotonic()
 
     async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
         """See TokenCounter.count_tokens."""
-        if not model.startswith("scripted:"):
+        if not model.startswith("scripted:") and self._clock.monotonic() >= self._again_at:
             try:
-                async with asyncio.timeout(_COUNTING_SECONDS):
+                async with asyncio.timeout(self._seconds):
                     return cast("Sequence[int]", await self._gateway.ask_packed("count_tokens", model, tuple(texts)))
-            except (RuntimeUnavailableError, TimeoutError) as error:
-                logger.warning("tokens for %s are estimated: %s", model, str(error) or "the gateway does not answer")
+            except RuntimeUnavailableError as error:
+                logger.warning("tokens for %s are estimated: %s", model, error)
+            except TimeoutError:
+                self._again_at = self._clock.monotonic() + _UNCOUNTED_SECONDS
+                message = "tokens for %s, and whatever else is counted in %g s, are estimated: no answer within %g s"
+                logger.warning(message, model, _UNCOUNTED_SECONDS, self._seconds)
         return await EstimatedTokens().count_tokens(model, texts)
 
 

@@ -106,9 +106,9 @@ class RootActor:
             kill(actor)
 
     @packed
-    async def use_memory(self, method: str, arguments: Sequence[object]) -> object:
+    async def use_memory(self, method: str, arguments: Sequence[object], seconds: float) -> object:
         """Return what a method of MemoryStore returns, in one of the tool workers that the node's agents share."""
-        return await call_memory(self._plan.worker, method, arguments)
+        return await call_memory(self._plan.worker, method, arguments, seconds)
 
     async def warm_tools(self) -> None:
         """Have every tool slot import what calls need."""

@@ -40,6 +40,8 @@ from owlclaw_ray.tools.cron import next_fire
 _HEALTH_SECONDS = 3.0
 _WAKE_SECONDS = 3.0
 """How long a host may take to answer a wake before the Directory is asked instead."""
+_FILES_SECONDS = 10.0
+"""How long another process may have an agent's memory files locked before a request gives up."""
 _MOST_HOMES = 100_000
 _FRESH_SECONDS = 1.0
 _PROBES = {KEEPER: "ready", DIRECTORY: "hosts", GATEWAY: "ready", SCHEDULER: "ready"}
@@ -192,7 +194,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         watch=keeper,
         dispatcher=dispatcher,
         definitions=definitions,
-        memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits),
+        memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits, _FILES_SECONDS),
         indexed_memory=MemoryLink(plan.namespace),
         artifacts=ArtifactFolder(plan.data_dir),
         health_of=PartsHealth(plan.namespace),

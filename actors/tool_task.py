@@ -77,15 +77,21 @@ _WARM = {slot: warm_worker.options(resources={slot: 1}) for slot in _SLOTS.value
 _USE_MEMORY = use_memory.options(resources={_SLOTS[ToolClass.ALONE]: 1})
 
 
-async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]) -> object:
+async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object], seconds: float) -> object:
     """Return what a method of MemoryStore returns, and raise what it raises, in a tool worker.
 
-    Raises RuntimeUnavailableError if the worker dies: the call may or may not have happened.
+    Raises RuntimeUnavailableError if the worker dies, or has not answered after so many seconds, and is then killed: the call
+    may or may not have happened.
     """
+    reference = _USE_MEMORY.remote(pack((plan, method, arguments)))
     try:
-        return unpack(await _USE_MEMORY.remote(pack((plan, method, arguments))))
+        async with asyncio.timeout(seconds):
+            return unpack(await reference)
     except RayTaskError as error:
         raise error.cause from None
+    except TimeoutError:
+        ray.cancel(reference, force=True)
+        raise RuntimeUnavailableError(f"{method} of a memory: no answer within {seconds:g} s") from None
     except RayError as error:
         raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 

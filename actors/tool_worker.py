@@ -126,7 +126,7 @@ class EmbeddingLedger:
 
     def spent(self, agent: AgentRef, embedded: Embedded) -> None:
         """Record one batch; while the store is not there, the log has to do."""
-        data = embedding_record(embedded.model, "index", embedded.usage)
+        data = embedding_record(embedded.model, "index", embedded.usage, embedded.failed_attempts)
         record = LedgerRecord(
             record_id=RecordId(self._ids.make("rec")),
             tenant=agent.tenant,

@@ -33,7 +33,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.memory.archive import MemoryLimits
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 
 AGENT = AgentRef.parse("bench:killed")
 LIMITS = MemoryLimits(memories=60)
@@ -79,8 +79,9 @@ class ByteEmbedder:
         """Return one vector a text."""
         return Embedded([self._embed(text) for text in texts])
 
-    def embed_documents(self, texts: Sequence[str]) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
         """Return one vector a text."""
+        del patience
         return self.embed_queries(texts)
 
     def _embed(self, text: str) -> list[float]:
@@ -152,7 +153,7 @@ def live(folder: Path, seed: str, number: int, say: Callable[[str], None], doing
 def _act(store: LanceMemory, act: Doing, chance: random.Random) -> None:
     match act:
         case Doing.ARCHIVING:
-            active = [memory.memory_id for memory in store.memories(AGENT)]
+            active = [memory.memory_id for memory in store.files.memories(AGENT)]
             store.files.archive(AGENT, chance.sample(active, min(3, len(active))))
         case Doing.INDEXING:
             store.catch_up(AGENT, lambda: True)
@@ -169,7 +170,7 @@ def problems(folder: Path, told: Told) -> tuple[list[str], int, int]:
     store = opened(folder)
     recall = store.recall(AGENT, "customer", 5)
     store.catch_up(AGENT, lambda: True)
-    active, archived = store.memories(AGENT), store.files.archived(AGENT)
+    active, archived = store.files.memories(AGENT), store.files.archived(AGENT)
     found = [f"degraded: {recall.reason}"] if recall.degraded else []
     found += [f"a broken entry: {each}" for each in store.files.stats(AGENT).problems]
     everything = [*active, *archived]

@@ -22,7 +22,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.memory import durable
-from owlclaw_ray.ports.embedding import Embedded, Embedder
+from owlclaw_ray.ports.embedding import Embedded, Embedder, Patience
 
 _AGENT = AgentRef.parse("bench")
 _DIMENSION = 384
@@ -58,8 +58,9 @@ class MadeUpVectors:
         """See Embedder."""
         return self._asks.embed_queries(texts) if self._asks else self.embed_documents(texts)
 
-    def embed_documents(self, texts: Sequence[str]) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
         """See Embedder."""
+        del patience
         return Embedded(self._random.standard_normal((len(texts), _DIMENSION)).tolist())
 
 
@@ -145,7 +146,7 @@ def recalling(
 
 def _raw_table(store: LanceMemory, folder: Path, embedder: MadeUpVectors | None) -> table.MemoryTable:
     made = table.MemoryTable.made(folder, embedder, table.Session().current())
-    active = store.memories(_AGENT)
+    active = store.files.memories(_AGENT)
     vectors = embedder.embed_documents([memory.content for memory in active]).vectors if embedder else []
     by_id = dict(zip([memory.memory_id for memory in active], vectors, strict=False))
     made.add([(memory, table.fingerprint(memory)) for memory in active], by_id)

@@ -33,7 +33,7 @@ EventKind: TypeAlias = Literal[
     "run_finished",
 ]
 LedgerKind: TypeAlias = Literal[
-    "trigger", "run", "model_call", "tool_call", "approval", "decision", "visibility", "warning"
+    "trigger", "run", "model_call", "tool_call", "approval", "memory", "decision", "visibility", "warning"
 ]
 BreakKind: TypeAlias = Literal["changed", "removed", "inserted", "moved"]
 ApprovalStatus: TypeAlias = Literal["pending", "allowed", "denied", "expired", "withdrawn"]

@@ -25,6 +25,7 @@ ArchivedQuery = Annotated[bool, Query(description="The archive instead of what i
 TagsQuery = Annotated[
     list[str] | None, Query(alias="tag", description="Only those with this tag; all of them, if repeated.")
 ]
+ByQuery = Annotated[str, Query(max_length=200, description="Who has it done, for the ledger.", examples=["ana"])]
 
 REMEMBER_DESCRIPTION = """Store a memory, as the agent's own tool `remember` does: what says the same as an active memory is merged into it.
 
@@ -166,33 +167,33 @@ class Memories:
             memory_body(await self._runtime.memory.memory(agent_of(request, agent), MemoryId(memory_id)))
         )
 
-    async def remember(self, request: Request, agent: AgentPath) -> Response:
+    async def remember(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
         """Store a memory."""
         new, key = parse_memory(await request.body()), parse_idempotency_key(request)
         ref = agent_of(request, agent)
-        stored = await self._runtime.memory.remember(ref, new.content, new.tags, idempotency_key=key)
+        stored = await self._runtime.memory.remember(ref, new.content, new.tags, by=by, idempotency_key=key)
         return json_response(memory_body(stored), 201)
 
-    async def archive(self, request: Request, agent: AgentPath) -> Response:
+    async def archive(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
         """Move memories to the archive."""
         chosen = parse_archiving(await request.body())
-        moved = await self._runtime.memory.archive(agent_of(request, agent), chosen)
+        moved = await self._runtime.memory.archive(agent_of(request, agent), chosen, by=by)
         return json_response({"memories": [memory_body(memory) for memory in moved]})
 
-    async def reindex(self, request: Request, agent: AgentPath) -> Response:
+    async def reindex(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
         """Make the index anew."""
-        return json_response({"indexed": await self._runtime.memory.reindex(agent_of(request, agent))})
+        return json_response({"indexed": await self._runtime.memory.reindex(agent_of(request, agent), by=by)})
 
-    async def edit(self, request: Request, agent: AgentPath, memory_id: MemoryPath) -> Response:
+    async def edit(self, request: Request, agent: AgentPath, memory_id: MemoryPath, by: ByQuery = "") -> Response:
         """Change a memory."""
         change = parse_change(await request.body())
         edited = await self._runtime.memory.edit(
-            agent_of(request, agent), MemoryId(memory_id), change.content, change.tags
+            agent_of(request, agent), MemoryId(memory_id), change.content, change.tags, by=by
         )
         return json_response(memory_body(edited))
 
-    async def delete(self, request: Request, agent: AgentPath, memory_id: MemoryPath) -> Response:
+    async def delete(self, request: Request, agent: AgentPath, memory_id: MemoryPath, by: ByQuery = "") -> Response:
         """Remove a memory."""
         return json_response(
-            memory_body(await self._runtime.memory.delete(agent_of(request, agent), MemoryId(memory_id)))
+            memory_body(await self._runtime.memory.delete(agent_of(request, agent), MemoryId(memory_id), by=by))
         )

@@ -17,8 +17,6 @@ import orjson
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.session import ANSWERS, BLOWS
 from benchmarks.chaos.strikes import Role
-from owlclaw_ray.adapters.embedders import OneEmbedder
-from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
@@ -28,6 +26,7 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ScheduleId
+from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.ports.store import AgentRecord, ChainBreak, LedgerFilter, RunFilter, Store
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -102,7 +101,7 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
             for each in agents
             for schedule in await store.schedules(ScheduleFilter(DEFAULT_TENANT, each.agent))
         ]
-        memory = LanceMemory(installation.data_dir, OneEmbedder(None), SystemClock())
+        memory = MemoryFolders(installation.data_dir, SystemClock())
         return Evidence(
             answers=[_answer(line) for line in _lines(folder / ANSWERS)],
             blows=[_blow(line) for line in _lines(folder / BLOWS)],

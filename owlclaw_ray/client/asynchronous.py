@@ -214,40 +214,58 @@ class Client:
         return answer
 
     async def remember(
-        self, agent: str, content: str, tags: Sequence[str] = (), *, idempotency_key: str | None = None
+        self, agent: str, content: str, tags: Sequence[str] = (), *, by: str = "", idempotency_key: str | None = None
     ) -> wire.Memory:
-        """Have the agent remember something, and return what is stored: the memory that says the same already, if there is one."""
+        """Have the agent remember something, and return what is stored: the memory that says the same already, if there is one.
+
+        `by`, here and where memories are changed, is who has it done, for the ledger.
+        """
         answer: wire.Memory = await self._call(
             "POST",
             _memories(agent),
+            {"by": by or None},
             headers={"Idempotency-Key": idempotency_key or self._ids.make("key")},
             body={"content": content, "tags": list(tags)},
         )
         return answer
 
     async def edit_memory(
-        self, agent: str, memory_id: str, content: str | None = None, tags: Sequence[str] | None = None
+        self,
+        agent: str,
+        memory_id: str,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        by: str = "",
     ) -> wire.Memory:
         """Change the text of an active memory, its tags, or both; raises NotFoundError."""
         given = {"content": content, "tags": None if tags is None else list(tags)}
         body = {name: value for name, value in given.items() if value is not None}
-        answer: wire.Memory = await self._call("PATCH", _memories(agent, memory_id), body=body)
+        answer: wire.Memory = await self._call("PATCH", _memories(agent, memory_id), {"by": by or None}, body=body)
         return answer
 
-    async def delete_memory(self, agent: str, memory_id: str) -> wire.Memory:
+    async def delete_memory(self, agent: str, memory_id: str, *, by: str = "") -> wire.Memory:
         """Remove a memory for good, and return it; raises NotFoundError."""
-        answer: wire.Memory = await self._call("DELETE", _memories(agent, memory_id))
+        answer: wire.Memory = await self._call("DELETE", _memories(agent, memory_id), {"by": by or None})
         return answer
 
-    async def archive_memories(self, agent: str, memory_ids: Sequence[str]) -> list[wire.Memory]:
+    async def archive_memories(self, agent: str, memory_ids: Sequence[str], *, by: str = "") -> list[wire.Memory]:
         """Move active memories to the archive; return those that there were."""
         body: JsonObject = {"memory_ids": list(memory_ids)}
-        answer: wire.Memories = await self._call("POST", _memories(agent, "archive"), body=body)
+        answer: wire.Memories = await self._call("POST", _memories(agent, "archive"), {"by": by or None}, body=body)
         return answer["memories"]
 
-    async def reindex_memories(self, agent: str, timeout: float = 600.0) -> int:  # noqa: ASYNC109 - how long the server may take
+    async def reindex_memories(
+        self,
+        agent: str,
+        timeout: float = 600.0,  # noqa: ASYNC109 - how long the server may take
+        *,
+        by: str = "",
+    ) -> int:
         """Have the agent's index made anew from MEMORY.md; return how many memories it holds."""
-        answer: wire.Reindexed = await self._call("POST", _memories(agent, "reindex"), patience=timeout)
+        answer: wire.Reindexed = await self._call(
+            "POST", _memories(agent, "reindex"), {"by": by or None}, patience=timeout
+        )
         return answer["indexed"]
 
     async def memory_stats(self, agent: str) -> wire.MemoryStats:

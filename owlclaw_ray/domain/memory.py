@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
@@ -22,7 +23,7 @@ class Memory:
     run_id: str = ""
     """The run that stored it; empty for one that a person wrote."""
     session: str = ""
-    """The conversation it belongs to, if that is more than its run."""
+    """The conversation it belongs to, if that is more than its run: as people say in MEMORY.md, nothing else knows."""
     count: int = 1
     """How often it was remembered: near-duplicates are stored once."""
     merged: tuple[MemoryId, ...] = ()
@@ -87,6 +88,8 @@ class Recall:
     """The provider's model that was asked for the query's vector, if one was."""
     usage: Usage = field(default_factory=Usage)
     """What that cost."""
+    failed_attempts: tuple[FailedAttempt, ...] = ()
+    """Those before it answered."""
 
 
 @dataclass(frozen=True, slots=True)

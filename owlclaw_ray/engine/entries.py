@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.memory import Recall
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply
 from owlclaw_ray.domain.run import RunResult, Usage
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
@@ -49,16 +51,28 @@ def model_call_record(reply: ModelReply) -> JsonObject:
         "usage": usage_data(reply.usage),
         "duration_ms": reply.duration_ms,
     }
-    if reply.failed_attempts:
-        data["failed_attempts"] = [
-            {"model": each.model, "error": each.error, "retryable": each.retryable} for each in reply.failed_attempts
-        ]
-    return data
+    return {**data, **_failed(reply.failed_attempts)}
 
 
-def embedding_record(model: str, purpose: str, usage: Usage) -> JsonObject:
+def embedding_record(
+    model: str, purpose: str, usage: Usage, failed_attempts: Iterable[FailedAttempt] = ()
+) -> JsonObject:
     """Return the data of a model_call ledger record for vectors: of a query (`recall`), or of memories (`index`)."""
-    return {"model": model, "purpose": purpose, "usage": usage_data(usage)}
+    return {"model": model, "purpose": purpose, "usage": usage_data(usage), **_failed(failed_attempts)}
+
+
+def recall_records(found: Recall) -> Iterator[tuple[LedgerKind, str, JsonObject]]:
+    """Return what the ledger is to know of a recall, each with a name: that its index was out of use, what its vector cost."""
+    if found.degraded:
+        yield LedgerKind.WARNING, "degraded", {"what": "recall without its index", "why": found.reason}
+    if found.embedded_by:
+        data = embedding_record(found.embedded_by, "recall", found.usage, found.failed_attempts)
+        yield LedgerKind.MODEL_CALL, "embedding", data
+
+
+def _failed(attempts: Iterable[FailedAttempt]) -> JsonObject:
+    told = [{"model": each.model, "error": each.error, "retryable": each.retryable} for each in attempts]
+    return {"failed_attempts": told} if told else {}
 
 
 def visibility_record(

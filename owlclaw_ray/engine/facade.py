@@ -18,6 +18,7 @@ from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.inbox import WebhookInbox
+from owlclaw_ray.engine.memory_ledger import MemoryLedger
 from owlclaw_ray.engine.outbox import WebhookOutbox
 from owlclaw_ray.engine.runtime_memory import AgentMemories
 from owlclaw_ray.engine.submissions import Dispatcher, Submission, Submissions, is_scripted
@@ -117,7 +118,6 @@ class RuntimeFacade:
         self.timetable, self._ring = timetable, ring
         self._store, self._watch, self._dispatcher = store, watch, dispatcher
         self._definitions, self._health_of = definitions, health_of
-        self.memory = AgentMemories(memory_files, indexed_memory, self._require_known, clock, ids)
         self._artifacts, self._argument_problems = artifacts, argument_problems
         self._clock = clock
         self._mcp, self._metrics = mcp, metrics
@@ -125,6 +125,15 @@ class RuntimeFacade:
             dispatcher=dispatcher, definitions=definitions, callbacks=callbacks, clock=clock, ids=ids
         )
         self._behind = self._submissions.behind
+        self.memory = AgentMemories(
+            files=memory_files,
+            indexed=indexed_memory,
+            ledger=MemoryLedger(store, clock, ids),
+            require_known=self._require_known,
+            behind=self._behind,
+            clock=clock,
+            ids=ids,
+        )
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
         self.outbox = WebhookOutbox(store, clock, ids)
 

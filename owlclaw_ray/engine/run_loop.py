@@ -33,7 +33,7 @@ from owlclaw_ray.engine.short_term import ShortTermMemory
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill
 from owlclaw_ray.engine.started_run import StartedRun
-from owlclaw_ray.engine.tokens import EstimatedTokens
+from owlclaw_ray.engine.tokens import BoundedTokens, EstimatedTokens
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
 from owlclaw_ray.errors import (
@@ -52,6 +52,8 @@ from owlclaw_ray.ports.tools import ToolInvocation, ToolRunner
 
 logger = logging.getLogger(__name__)
 
+_COUNTING_SECONDS = 20.0
+"""What counting tokens may add to a run, all in all."""
 _SHOWN_OF_MEMORY = ("content", "created_at", "tags")
 
 
@@ -119,6 +121,7 @@ class RunLoop:
         self._journal, self._services, self._grants = journal, services, grants
         self._conversation = journal.conversation
         self._limits = definition.limits
+        self._tokens = BoundedTokens(services.tokens, services.clock, _COUNTING_SECONDS)
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._bound_by_deadline = False
@@ -395,7 +398,7 @@ class RunLoop:
         return texts
 
     async def _count_tokens(self, texts: Sequence[str]) -> Sequence[int]:
-        return await self._services.tokens.count_tokens(self._definition.model.chain[0], texts)
+        return await self._tokens.count_tokens(self._definition.model.chain[0], texts)
 
     async def _preload(self) -> tuple[list[str], Usage]:
         """Look up what the agent remembers about this trigger (M8), and say what models used for it.

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+import logging
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
-from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError
-from owlclaw_ray.ids import IdSource, MemoryId, derived_id
+from owlclaw_ray.engine.memory_ledger import MemoryLedger
+from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, RuntimeUnavailableError
+from owlclaw_ray.ids import IdSource, MemoryId, RecordId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.memory import MemoryFiles
 from owlclaw_ray.ports.runtime_memory import IndexedMemory
 
 _T = TypeVar("_T")
+logger = logging.getLogger(__name__)
 
 
 class AgentMemories:
-    """Implements RuntimeMemory. `require_known` raises UnknownAgentError."""
+    """Implements RuntimeMemory. `require_known` raises UnknownAgentError; `behind` does what no caller waits for."""
 
     def __init__(
         self,
+        *,
         files: MemoryFiles,
         indexed: IndexedMemory,
+        ledger: MemoryLedger,
         require_known: Callable[[AgentRef], object],
+        behind: Callable[[Coroutine[Any, Any, None]], None],
         clock: Clock,
         ids: IdSource,
     ) -> None:
-        self._files, self._indexed, self._require_known = files, indexed, require_known
+        self._files, self._indexed, self._ledger = files, indexed, ledger
+        self._require_known, self._behind = require_known, behind
         self._clock, self._ids = clock, ids
 
     async def memories(self, agent: AgentRef, *, archived: bool = False) -> Sequence[Memory]:
@@ -37,11 +46,11 @@ class AgentMemories:
 
     async def memory(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
         """See RuntimeMemory.memory."""
-        everything = await self._use(agent, lambda: (*self._files.memories(agent), *self._files.archived(agent)))
-        found = next((each for each in everything if each.memory_id == memory_id), None)
-        if found is None:
-            raise NotFoundError("memory", memory_id)
-        return found
+        for kept in (self._files.memories, self._files.archived):
+            for each in await self._use(agent, partial(kept, agent)):
+                if each.memory_id == memory_id:
+                    return each
+        raise NotFoundError("memory", memory_id)
 
     async def search(
         self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), *, archived: bool = False
@@ -50,40 +59,86 @@ class AgentMemories:
         if archived:
             return await self._use(agent, lambda: self._files.search_archive(agent, query, limit, tags))
         self._require_known(agent)
-        return await self._indexed.recall(agent, query, limit, tags)
+        found = await self._indexed.recall(agent, query, limit, tags)
+        await self._ledger.searched(agent, found)
+        return found
 
     async def remember(
-        self, agent: AgentRef, content: str, tags: Sequence[str] = (), *, idempotency_key: str | None = None
+        self,
+        agent: AgentRef,
+        content: str,
+        tags: Sequence[str] = (),
+        *,
+        by: str = "",
+        idempotency_key: str | None = None,
     ) -> Memory:
         """See RuntimeMemory.remember."""
         self._require_known(agent)
         key = self._ids.make("key") if idempotency_key is None else idempotency_key
         memory_id = MemoryId(derived_id("mem", agent.tenant, agent.agent_id, key, content, *tags))
         memory = Memory(memory_id, content, tuple(dict.fromkeys(tags)), self._clock.now())
-        return await self._indexed.remember(agent, memory)
+        record_id = RecordId(derived_id("rec", memory_id))
+        data: JsonObject = {"memory_ids": [memory_id], "content": content, "tags": list(memory.tags)}
+        async with self._ledger.change(agent, "add", by, data, record_id):
+            return await self._indexed.remember(agent, memory)
 
     async def edit(
-        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+        self,
+        agent: AgentRef,
+        memory_id: MemoryId,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        by: str = "",
     ) -> Memory:
         """See RuntimeMemory.edit."""
-        return await self._use(agent, lambda: self._files.edit(agent, memory_id, content, tags))
+        if not await self._active(agent, {memory_id}):
+            raise NotFoundError("memory", memory_id)
+        new = {"content": content, "tags": None if tags is None else list(tags)}
+        data = {"memory_ids": [memory_id], **{name: value for name, value in new.items() if value is not None}}
+        async with self._ledger.change(agent, "edit", by, data):
+            return await self._change(agent, lambda: self._files.edit(agent, memory_id, content, tags))
 
-    async def delete(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
+    async def delete(self, agent: AgentRef, memory_id: MemoryId, *, by: str = "") -> Memory:
         """See RuntimeMemory.delete."""
-        return await self._use(agent, lambda: self._files.delete(agent, memory_id))
+        await self.memory(agent, memory_id)
+        async with self._ledger.change(agent, "delete", by, {"memory_ids": [memory_id]}):
+            return await self._change(agent, lambda: self._files.delete(agent, memory_id))
 
-    async def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> Sequence[Memory]:
+    async def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId], *, by: str = "") -> Sequence[Memory]:
         """See RuntimeMemory.archive."""
-        return await self._use(agent, lambda: self._files.archive(agent, memory_ids))
+        chosen = await self._active(agent, memory_ids)
+        if not chosen:
+            return ()
+        async with self._ledger.change(agent, "archive", by, {"memory_ids": chosen}):
+            return await self._change(agent, lambda: self._files.archive(agent, chosen))
 
-    async def reindex(self, agent: AgentRef) -> int:
+    async def reindex(self, agent: AgentRef, *, by: str = "") -> int:
         """See RuntimeMemory.reindex."""
         self._require_known(agent)
-        return await self._indexed.reindex(agent)
+        async with self._ledger.change(agent, "reindex", by, {"memory_ids": []}):
+            return await self._indexed.reindex(agent)
 
     async def stats(self, agent: AgentRef) -> MemoryStats:
         """See RuntimeMemory.stats."""
         return await self._use(agent, lambda: self._files.stats(agent))
+
+    async def _active(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> list[MemoryId]:
+        """Return those of the ids that are of active memories."""
+        active = await self._use(agent, lambda: self._files.memories(agent))
+        return [each.memory_id for each in active if each.memory_id in memory_ids]
+
+    async def _change(self, agent: AgentRef, change: Callable[[], _T]) -> _T:
+        """Make the change, and have the index follow when the caller has the answer."""
+        changed = await self._use(agent, change)
+        self._behind(self._refresh(agent))
+        return changed
+
+    async def _refresh(self, agent: AgentRef) -> None:
+        try:
+            await self._indexed.refresh(agent)
+        except RuntimeUnavailableError as error:
+            logger.warning("the index of %s follows at the next recall: %s", agent, error)
 
     async def _use(self, agent: AgentRef, work: Callable[[], _T]) -> _T:
         """Do it in a thread: they may be large, and another process may have them locked."""

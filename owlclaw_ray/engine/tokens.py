@@ -6,6 +6,10 @@ import re
 import string
 from collections.abc import Callable, Sequence
 
+from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.models import TokenCounter
+
 _COMMON_CJK = re.compile(r"[\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7ff\uff00-\uffef]")
 _SMALL_LETTERS = dict.fromkeys(map(ord, string.ascii_lowercase + string.whitespace))
 _SYMBOLS = dict.fromkeys(map(ord, string.punctuation))
@@ -55,3 +59,23 @@ class EstimatedTokens:
         """See TokenCounter.count_tokens."""
         del model
         return [estimate_tokens(text) for text in texts]
+
+
+class BoundedTokens:
+    """Implements `TokenCounter` with one that may be slow: all of its counts together are waited for `seconds` at most."""
+
+    def __init__(self, counter: TokenCounter, clock: Clock, seconds: float) -> None:
+        self._counter, self._clock, self._left = counter, clock, seconds
+
+    async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
+        """See TokenCounter.count_tokens; an estimate when the time is used up."""
+        started = self._clock.monotonic()
+        try:
+            if self._left > 0:
+                async with deadline(self._clock, self._left):
+                    return await self._counter.count_tokens(model, texts)
+        except TimeoutError:
+            self._left = 0.0
+        finally:
+            self._left -= self._clock.monotonic() - started
+        return await EstimatedTokens().count_tokens(model, texts)

@@ -76,6 +76,11 @@ class _Known:
         self.by_likeness.setdefault(key, memory.memory_id)
         self.merged.update(dict.fromkeys(memory.merged, memory.memory_id))
 
+    def follow(self, merged: Memory, generation: int) -> None:
+        """Be of another generation, which differs by what this memory was merged with, and not by its text."""
+        self.generation = generation
+        self.merged.update(dict.fromkeys(merged.merged, merged.memory_id))
+
 
 class MemoryFile:
     """Stores, changes and archives the memories of one agent, durably: what a method did is on the disk when it returns.
@@ -84,10 +89,10 @@ class MemoryFile:
     write raise OSError if they cannot; then the files are as before.
     """
 
-    def __init__(self, folder: Path, limits: MemoryLimits) -> None:
+    def __init__(self, folder: Path, limits: MemoryLimits, patience: float | None = None) -> None:
         self.path = folder / "MEMORY.md"
         self._limits = limits
-        self._lock = FileLock(folder / ".lock")
+        self._lock = FileLock(folder / ".lock", patience)
         self._active = EntryFile(self.path, HEADER)
         self._archive = EntryFile(folder / "MEMORY.archive.md", ARCHIVE_HEADER)
         self._torn = folder / "MEMORY.torn.md"
@@ -217,17 +222,20 @@ class MemoryFile:
             count=earlier.count + memory.count,
             merged=(*earlier.merged, memory.memory_id)[-MERGED_IDS:],
         )
-        self._rewrite(self._active, partial(_replaced, memory=merged))
+        if self._rewrite(self._active, partial(_replaced, memory=merged)) == self._known.generation:
+            self._known.follow(merged, self._active.generation)
         return merged
 
-    def _rewrite(self, file: EntryFile, change: Callable[[Document], Sequence[Block]]) -> None:
-        """Write the file anew: again if people change it at the same moment."""
+    def _rewrite(self, file: EntryFile, change: Callable[[Document], Sequence[Block]]) -> int:
+        """Write the file anew, again if people change it at the same moment; return the generation that it was of before."""
         for _ in range(_TRIES):
             document = file.load()
             if document.torn:
                 self._set_aside(document.torn)
+            generation = file.generation
             with suppress(FileChangedError):
-                return file.rewrite(change(document))
+                file.rewrite(change(document))
+                return generation
         raise OSError(f"{file.path} is being changed by somebody else all the time")
 
     def _set_aside(self, torn: str) -> None:

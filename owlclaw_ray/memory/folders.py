@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import OrderedDict
@@ -23,11 +24,17 @@ _OPEN_MEMORIES = 50_000
 
 
 class MemoryFolders:
-    """Implements MemoryFiles over `data_dir/agents/<agent's folder>/`. Imports nothing heavy, so any process may use it."""
+    """Implements MemoryFiles over `data_dir/agents/<agent's folder>/`. Imports nothing heavy, so any process may use it.
 
-    def __init__(self, data_dir: Path, clock: Clock, limits: MemoryLimits | None = None) -> None:
+    Who has an agent's files is waited for, `patience` seconds if it is given: OSError then.
+    """
+
+    def __init__(
+        self, data_dir: Path, clock: Clock, limits: MemoryLimits | None = None, patience: float | None = None
+    ) -> None:
         self._data_dir = data_dir
         self._clock = clock
+        self._patience = patience
         self._limits = limits or MemoryLimits()
         self._open: OrderedDict[AgentRef, _Open] = OrderedDict()
         self._guard = threading.Lock()
@@ -40,13 +47,17 @@ class MemoryFolders:
     def file(self, agent: AgentRef) -> Iterator[MemoryFile]:
         """Give the agent's file to this thread alone."""
         with self._guard:
-            opened = self._open.pop(agent, None) or _Open(MemoryFile(self.folder(agent), self._limits))
+            opened = self._open.pop(agent, None) or _Open(MemoryFile(self.folder(agent), self._limits, self._patience))
             self._open[agent] = opened
             opened.users += 1
         try:
-            with opened.turn:
+            if not opened.turn.acquire(timeout=-1 if self._patience is None else self._patience):
+                raise OSError(errno.EAGAIN, f"another call has it for {self._patience:g} s", str(opened.file.path))
+            try:
                 yield opened.file
                 opened.memories = opened.file.held
+            finally:
+                opened.turn.release()
         finally:
             with self._guard:
                 opened.users -= 1

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from owlclaw_ray.memory.durable import make_folder
 
+_LOOK_AGAIN_SECONDS = 0.02
+
 
 class FileLock:
     """A context manager: inside it no other process or lock object is inside one of the same path.
 
     May be entered again by its holder. Belongs to one thread at a time. A process that dies lets go. The folder of the path is
-    made if it is missing. Raises OSError if the file of that path can neither be opened nor made.
+    made if it is missing. Raises OSError if the file of that path can neither be opened nor made, or if somebody else is inside
+    for all of `patience`, in seconds; None: it is waited for.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, patience: float | None = None) -> None:
+        self._path, self._patience = path, patience
         self._descriptor = -1
         self._depth = 0
 
     def beside(self) -> FileLock:
         """Return another lock on the same path, for another thread."""
-        return FileLock(self._path)
+        return FileLock(self._path, self._patience)
 
     def __enter__(self) -> Self:
         if self._depth == 0:
             self._release()
             self._descriptor = self._opened()
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self._wait()
         self._depth += 1
         return self
 
@@ -41,6 +46,24 @@ class FileLock:
         self._depth -= 1
         if self._depth == 0:
             self._release()
+
+    def _wait(self) -> None:
+        if self._patience is None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            return
+        until = time.monotonic() + self._patience
+        while not self._taken():
+            if time.monotonic() >= until:
+                self._release()
+                raise OSError(errno.EAGAIN, f"another process has locked it for {self._patience:g} s", str(self._path))
+            time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _taken(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def _opened(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC

@@ -59,7 +59,9 @@ class QueryCache:
         if answer is None or limit > MOST_KEPT or self._clock.monotonic() - answer.at > _LASTS:
             return None
         self._answers.move_to_end(key)
-        return replace(answer.recall, memories=answer.recall.memories[:limit], usage=Usage(), embedded_by="")
+        return replace(
+            answer.recall, memories=answer.recall.memories[:limit], usage=Usage(), embedded_by="", failed_attempts=()
+        )
 
     def put(self, query: str, tags: Iterable[str], recall: Recall) -> None:
         """Keep an answer with at least the best MOST_KEPT memories, or all that there are."""

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
+from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
+
+
+class Patience(Enum):
+    """How long vectors of documents are waited for."""
+
+    SHORT = "short"
+    """Somebody waits for an answer that is good without them."""
+    LONG = "long"
+    """Nobody does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +28,8 @@ class Embedded:
     usage: Usage = field(default_factory=Usage)
     model: str = ""
     """The provider's model that was asked; empty for one in this process."""
+    failed_attempts: tuple[FailedAttempt, ...] = ()
+    """Those before it answered."""
 
 
 class Embedder(Protocol):
@@ -44,7 +57,7 @@ class Embedder(Protocol):
         """Return one vector a text, for texts that ask. Any text is accepted; a very long one may be cut."""
         ...
 
-    def embed_documents(self, texts: Sequence[str]) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
         """Return one vector a text, for texts that are searched."""
         ...
 

@@ -81,6 +81,14 @@ class MemoryStore(Protocol):
         """
         ...
 
+    def refresh(self, agent: AgentRef) -> None:
+        """Have the index follow soon what others than this object changed in MEMORY.md: what is gone there leaves it."""
+        ...
+
+    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+        """See MemoryFiles.search_archive."""
+        ...
+
     def settle(self) -> None:
         """Return when the index holds all that was remembered through this object, or cannot."""
         ...

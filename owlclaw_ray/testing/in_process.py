@@ -173,6 +173,10 @@ class LocalMemory:
         """See IndexedMemory.reindex."""
         return await asyncio.to_thread(self._memory.reindex, agent)
 
+    async def refresh(self, agent: AgentRef) -> None:
+        """See IndexedMemory.refresh."""
+        self._memory.refresh(agent)
+
 
 class LoopSchedules:
     """Implements `Schedules` for tools in threads, through the event loop that owns the store."""

@@ -70,6 +70,13 @@ def _approval(data: Mapping[str, Any]) -> str:
     return f"{data['tool']} {data['status']}{by}{reason} · {data['approval_id']}"
 
 
+def _memory(data: Mapping[str, Any]) -> str:
+    by = f" by {data['by']}" if data["by"] else ""
+    said = f": {data['content']}" if "content" in data else ""
+    failed = f" · not done: {data['error']}" if "error" in data else ""
+    return f"{data['what']}{by} {', '.join(data['memory_ids'])}".rstrip() + said + failed
+
+
 def _warning(data: Mapping[str, Any]) -> str:
     return f"{data['what']}: {data['why']}"
 
@@ -80,6 +87,7 @@ _SAID: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "model_call": _model_call,
     "tool_call": _tool_call,
     "approval": _approval,
+    "memory": _memory,
     "decision": _decision,
     "visibility": _visibility,
     "warning": _warning,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import shlex
 import subprocess
 import tempfile
@@ -104,7 +105,7 @@ def add(
 ) -> None:
     """Have an agent remember something."""
     with connect(url, folder) as client:
-        _print(client.remember(agent, content, tag or ()), as_json=as_json)
+        _print(client.remember(agent, content, tag or (), by=getpass.getuser()), as_json=as_json)
 
 
 def edit(
@@ -135,7 +136,7 @@ def edit(
             complain(f"the first line must be '{_TAGS}…'; nothing was changed")
             raise typer.Exit(1)
         tags = [tag for each in first.removeprefix(_TAGS.strip()).split(",") if (tag := each.strip())]
-        _print(client.edit_memory(agent, memory_id, content.strip("\n"), tags), as_json=False)
+        _print(client.edit_memory(agent, memory_id, content.strip("\n"), tags, by=getpass.getuser()), as_json=False)
 
 
 def archive(
@@ -148,7 +149,7 @@ def archive(
 ) -> None:
     """Move memories to the archive, where they are kept and not recalled."""
     with connect(url, folder) as client:
-        moved = client.archive_memories(agent, memory_ids)
+        moved = client.archive_memories(agent, memory_ids, by=getpass.getuser())
     if as_json:
         print_json(moved)
     else:
@@ -164,14 +165,14 @@ def delete(
 ) -> None:
     """Remove a memory for good, active or archived."""
     with connect(url, folder) as client:
-        removed = client.delete_memory(agent, memory_id)
+        removed = client.delete_memory(agent, memory_id, by=getpass.getuser())
     console().print(f"removed {removed['memory_id']}: {plain(_line(removed))}", soft_wrap=True)
 
 
 def reindex(agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE) -> None:
     """Make an agent's index anew from MEMORY.md."""
     with connect(url, folder) as client:
-        console().print(f"indexed {client.reindex_memories(agent)} memories")
+        console().print(f"indexed {client.reindex_memories(agent, by=getpass.getuser())} memories")
 
 
 def stats(

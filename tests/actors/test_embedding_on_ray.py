@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ToolCallId
 from owlclaw_ray.ports.store import LedgerFilter
 from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.openai_server import Failure, OpenAIServer, Vectors
 
 pytestmark = pytest.mark.ray
@@ -103,7 +105,9 @@ def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_record
 
 
 async def test_tokens_are_counted_where_the_tokenizers_are(worker, server):
-    counted = await GatewayTokens(NAMESPACE).count_tokens("openai/gpt-4o", ["the quick brown fox", "文" * 10_000])
+    counted = await GatewayTokens(NAMESPACE, ManualClock(), seconds=100).count_tokens(
+        "openai/gpt-4o", ["the quick brown fox", "文" * 10_000]
+    )
 
     assert counted[0] == 4
     assert counted[1] > 5_000
@@ -111,4 +115,29 @@ async def test_tokens_are_counted_where_the_tokenizers_are(worker, server):
 
 
 async def test_without_a_gateway_tokens_are_estimated(trial):
-    assert await GatewayTokens("nobody-is-here").count_tokens("openai/gpt-4o", ["word", "观察"]) == [1, 3]
+    assert await GatewayTokens("nobody-is-here", ManualClock()).count_tokens("openai/gpt-4o", ["word", "观察"]) == [
+        1,
+        3,
+    ]
+
+
+class StuckGateway:
+    """A gateway that takes calls and answers none."""
+
+    async def count_tokens(self, packed_arguments: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return packed_arguments
+
+
+async def test_a_gateway_that_hangs_is_waited_for_once_and_then_left_alone(trial):
+    clock = ManualClock()
+    gateway = make(StuckGateway, name=full_name(GATEWAY), namespace="stuck-gateway")
+    tokens = GatewayTokens("stuck-gateway", clock, seconds=0.5)
+
+    assert await tokens.count_tokens("openai/gpt-4o", ["word"]) == [1]
+    kill(gateway)
+    assert await tokens.count_tokens("openai/gpt-4o", ["words"]) == [2]
+    assert tokens._gateway._actor is not None, "the dead gateway was not asked again"
+    await clock.advance(60)
+    assert await tokens.count_tokens("openai/gpt-4o", ["word"]) == [1]
+    assert tokens._gateway._actor is None

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import retrieval
 from owlclaw_ray.domain.memory import Memory, Recall, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -20,7 +20,8 @@ class Letters:
     def embed_queries(self, texts):
         return Embedded([[0.1 + text.lower().count(chr(97 + at)) for at in range(26)] for text in texts])
 
-    embed_documents = embed_queries
+    def embed_documents(self, texts, patience=Patience.LONG):
+        return self.embed_queries(texts)
 
 
 def found(name, bm25, cosine):

@@ -10,7 +10,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 from owlclaw_ray.ports.store import LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, asks, says
@@ -27,7 +27,7 @@ class Provider:
     def embed_queries(self, texts):
         return Embedded([[1.0, 0.0, 0.0, 0.0]] * len(texts), Usage(len(texts), cost=0.25), "openai/x")
 
-    def embed_documents(self, texts):
+    def embed_documents(self, texts, patience=Patience.LONG):
         return self.embed_queries(texts)
 
 

@@ -12,6 +12,7 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import NotFoundError, UserError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import durable
+from owlclaw_ray.memory import file as module
 from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.file import MemoryFile
@@ -68,6 +69,29 @@ def test_near_duplicates_are_merged_each_once(tmp_path):
     again = file.append(memory(4, "the customer likes green tea", NOW))
     assert (again.count, again.created_at) == (3, later)
     assert open_file(tmp_path).load().memories == (again, memory(2, "harbour closes at six"))
+
+
+def test_a_merge_leaves_the_next_memory_nothing_to_learn_and_what_others_change_is_learnt(tmp_path, monkeypatch):
+    file = open_file(tmp_path)
+    for number in range(20):
+        file.append(memory(number, f"the fact of the number {number}"))
+    learnt = []
+    real = module.likeness
+    monkeypatch.setattr(module, "likeness", lambda content: learnt.append(content) or real(content))
+    known = file._known.by_likeness
+
+    file.append(memory("a", "The fact of the number 7!"))
+    file.append(memory("b", "the tide is high at noon"))
+    assert (learnt, file._known.by_likeness is known) == (
+        ["The fact of the number 7!", "the tide is high at noon"],
+        True,
+    )
+
+    assert file.append(memory("a", "The fact of the number 7!")).memory_id == "mem_7"
+    open_file(tmp_path).edit("mem_7", "the fact of the number 77", None)
+    assert file.append(memory("c", "fact of the number 77")).memory_id == "mem_7"
+    assert file.append(memory("d", "fact of the number 7")).memory_id == "mem_d"
+    assert file.append(memory("a", "whatever")).memory_id == "mem_7"
 
 
 def test_a_memory_remembers_the_last_of_its_duplicates_only(tmp_path):

@@ -116,6 +116,8 @@ class MemoriesInMemory:
         self.broken = ""
         """Why the files cannot be used."""
         self.degraded = ""
+        self.by: list[str] = []
+        """Who had each change made."""
 
     async def memories(self, agent: AgentRef, *, archived: bool = False) -> Sequence[Memory]:
         return tuple(self._of(agent, archived=archived))
@@ -134,9 +136,16 @@ class MemoriesInMemory:
         return Recall(tuple(found[:limit]), bool(self.degraded), self.degraded)
 
     async def remember(
-        self, agent: AgentRef, content: str, tags: Sequence[str] = (), *, idempotency_key: str | None = None
+        self,
+        agent: AgentRef,
+        content: str,
+        tags: Sequence[str] = (),
+        *,
+        by: str = "",
+        idempotency_key: str | None = None,
     ) -> Memory:
         memories = self._of(agent)
+        self.by.append(by)
         memory = Memory(MemoryId(f"mem_{idempotency_key or len(memories)}"), content, tuple(tags), self._clock.now())
         earlier = next((each for each in memories if each.memory_id == memory.memory_id), None)
         if earlier is None:
@@ -144,8 +153,15 @@ class MemoriesInMemory:
         return earlier or memory
 
     async def edit(
-        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+        self,
+        agent: AgentRef,
+        memory_id: MemoryId,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        by: str = "",
     ) -> Memory:
+        self.by.append(by)
         before = await self.memory(agent, memory_id)
         after = replace(
             before,
@@ -156,21 +172,24 @@ class MemoriesInMemory:
         memories[memories.index(before)] = after
         return after
 
-    async def delete(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
+    async def delete(self, agent: AgentRef, memory_id: MemoryId, *, by: str = "") -> Memory:
+        self.by.append(by)
         memory = await self.memory(agent, memory_id)
         for memories in (self._of(agent), self._of(agent, archived=True)):
             if memory in memories:
                 memories.remove(memory)
         return memory
 
-    async def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> Sequence[Memory]:
+    async def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId], *, by: str = "") -> Sequence[Memory]:
+        self.by.append(by)
         memories = self._of(agent)
         moved = [each for each in memories if each.memory_id in memory_ids]
         memories[:] = [each for each in memories if each not in moved]
         self._of(agent, archived=True).extend(moved)
         return moved
 
-    async def reindex(self, agent: AgentRef) -> int:
+    async def reindex(self, agent: AgentRef, *, by: str = "") -> int:
+        self.by.append(by)
         return len(self._of(agent))
 
     async def stats(self, agent: AgentRef) -> MemoryStats:

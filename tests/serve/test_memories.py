@@ -132,3 +132,14 @@ async def test_files_that_cannot_be_used_are_a_problem_that_may_pass(http: httpx
 @pytest.mark.parametrize("path", ["", "/search?query=x", "/stats", "/mem_x"])
 async def test_memories_of_an_unknown_agent_are_not_found(http: httpx.AsyncClient, path: str):
     assert (await http.get(f"/v1/agents/nobody/memories{path}")).status_code == 404
+
+
+async def test_who_has_a_memory_changed_is_passed_on(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    memory_id = (await http.post(f"{OURS}?by=ana", json={"content": "the owner is away"})).json()["memory_id"]
+    await http.patch(f"{OURS}/{memory_id}?by=ben", json={"tags": ["owner"]})
+    await http.post(f"{OURS}/archive?by=cay", json={"memory_ids": [memory_id]})
+    await http.delete(f"{OURS}/{memory_id}?by=dan")
+    await http.post(f"{OURS}/reindex")
+
+    assert runtime.memory.by == ["ana", "ben", "cay", "dan", ""]
+    assert (await http.post(f"{OURS}?by={'x' * 201}", json={"content": "y"})).status_code == 422

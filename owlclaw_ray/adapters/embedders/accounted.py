@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from owlclaw_ray.ports.embedding import Embedded, Embedder
+from owlclaw_ray.ports.embedding import Embedded, Embedder, Patience
 
 
 class AccountedEmbedder:
@@ -32,9 +32,9 @@ class AccountedEmbedder:
         """See Embedder.embed_queries; whoever asks accounts for it."""
         return self._embedder.embed_queries(texts)
 
-    def embed_documents(self, texts: Sequence[str]) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
         """See Embedder.embed_documents."""
-        embedded = self._embedder.embed_documents(texts)
+        embedded = self._embedder.embed_documents(texts, patience)
         if embedded.model:
             self._spent(embedded)
         return embedded

@@ -27,13 +27,10 @@ class ConfiguredEmbedders:
         return self._target
 
     def named(self, embedder_id: str, dimension: int) -> Embedder | None:
-        """See Embedders.named."""
-        for known in (self._target, self._local):
-            if known is not None and known.id == embedder_id:
-                return known
+        """See Embedders.named. A provider's model need not be asked for the dimension that its vectors have."""
         if embedder_id.startswith(PREFIX):
             return GatewayEmbedder(embedder_id.removeprefix(PREFIX), self._ask, self._calls, dimension)
-        return None
+        return self._local if self._local is not None and self._local.id == embedder_id else None
 
     def _chosen(self, setting: str) -> Embedder | None:
         if setting == "none":

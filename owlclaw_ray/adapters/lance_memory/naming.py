@@ -14,7 +14,12 @@ _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 
 def encode(embedder_id: str, dimension: int) -> str:
     """Return the name of the table with vectors of this embedder: letters, digits and `_.-`, which LanceDB takes."""
-    return f"memories-{''.join(map(_escaped, embedder_id))}-{dimension}"
+    return f"memories-{plain(embedder_id)}-{dimension}"
+
+
+def plain(embedder_id: str) -> str:
+    """Return the id in letters, digits and `_.-`, another one for every id."""
+    return "".join(map(_escaped, embedder_id))
 
 
 def decode(name: str) -> tuple[str, int] | None:

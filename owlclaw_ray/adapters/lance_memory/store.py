@@ -17,7 +17,6 @@ from owlclaw_ray.adapters.lance_memory.succession import Succession
 from owlclaw_ray.adapters.lance_memory.table import Session
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, Recall
-from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import OwlClawError, ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import lexical
@@ -53,8 +52,7 @@ class _Search:
 
     hits: Hits
     problem: str
-    embedded_by: str
-    usage: Usage
+    embedded: Embedded
 
 
 def _nobody_is_told(agent: AgentRef, embedded: Embedded) -> None:
@@ -124,11 +122,10 @@ class LanceMemory:
         if not hits.bm25 and not hits.cosine:
             hits = Hits(lexical.search(query, tuple(among.values())), {})
         ranked = rank(hits, among, place.cache.sessions, query, now=self._clock.now(), limit=max(limit, MOST_KEPT))
-        return Recall(tuple(ranked), bool(search.problem), search.problem, search.embedded_by, search.usage)
-
-    def memories(self, agent: AgentRef) -> tuple[Memory, ...]:
-        """Return what MEMORY.md holds now."""
-        return self.files.memories(agent)
+        asked = search.embedded
+        return Recall(
+            tuple(ranked), bool(search.problem), search.problem, asked.model, asked.usage, asked.failed_attempts
+        )
 
     def reindex(self, agent: AgentRef) -> int:
         """See MemoryStore.reindex."""
@@ -139,6 +136,14 @@ class LanceMemory:
             number = place.succession.restart().rebuild(document)
         self._background.note(agent)
         return number
+
+    def refresh(self, agent: AgentRef) -> None:
+        """See MemoryStore.refresh."""
+        self._background.note(agent)
+
+    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+        """See MemoryStore.search_archive. Raises OSError if the archive is there and unreadable."""
+        return self.files.search_archive(agent, query, limit, tags)
 
     def indexed(self, agent: AgentRef) -> frozenset[MemoryId]:
         """Return the ids of the memories that the agent's index holds now."""
@@ -201,5 +206,5 @@ class LanceMemory:
         except ToolTimeoutError:
             raise
         except OwlClawError as error:
-            return _Search(Hits({}, {}), str(error), embedded.model, embedded.usage)
-        return _Search(hits, problem, embedded.model, embedded.usage)
+            return _Search(Hits({}, {}), str(error), embedded)
+        return _Search(hits, problem, embedded)

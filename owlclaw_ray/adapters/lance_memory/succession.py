@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from owlclaw_ray.adapters.lance_memory.checksums import Checksums
 from owlclaw_ray.adapters.lance_memory.index import MemoryIndex
 from owlclaw_ray.adapters.lance_memory.naming import decode
+from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ports.embedding import Embedder, Embedders
 
 _TABLE = ".lance"
+_Table: TypeAlias = tuple[Path, str, int]
+"""Where it is, whose vectors it has, and how long they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,17 @@ class Succession:
         return all(before.embedder is None or embedder_id != before.embedder.id for _, embedder_id, _ in self._tables())
 
     def restart(self) -> MemoryIndex:
-        """Part with all indexes but the heir's, which is to be made anew, and return that."""
+        """Part with all indexes but the heir's, which is to be made anew, and return that.
+
+        If the embedder has vectors of another length than when its table was made, that is another heir.
+        """
         self._before = None
         self._remove_others()
+        target, known = self._embedders.target, self.heir.embedder
+        with suppress(OwlClawError):
+            if target is not None and known is not None and target.dimension != known.dimension:
+                self._remove(self._tables())
+                self.heir = Serving(self._make(self._folder, target), target)
         return self.heir.index
 
     def _known(self, target: Embedder | None) -> Embedder | None:
@@ -83,12 +96,15 @@ class Succession:
         return None
 
     def _remove_others(self) -> None:
-        for path, embedder_id, _ in self._tables():
-            if self.heir.embedder is None or embedder_id != self.heir.embedder.id:
-                shutil.rmtree(path, ignore_errors=True)
-                Checksums(path).remove()
+        heir = self.heir.embedder
+        self._remove(each for each in self._tables() if heir is None or each[1] != heir.id)
 
-    def _tables(self) -> Iterator[tuple[Path, str, int]]:
+    def _remove(self, tables: Iterable[_Table]) -> None:
+        for path, _, _ in tables:
+            shutil.rmtree(path, ignore_errors=True)
+            Checksums(path).remove()
+
+    def _tables(self) -> Iterator[_Table]:
         for path in self._folder.glob(f"memories-*{_TABLE}"):
             decoded = decode(path.name.removesuffix(_TABLE))
             if decoded is not None:

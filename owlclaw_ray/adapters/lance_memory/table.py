@@ -20,6 +20,7 @@ from owlclaw_ray.memory.lexical import searchable
 from owlclaw_ray.ports.embedding import Embedder
 
 Vector = Sequence[float]
+Version = tuple[int, ...]
 
 WORD_HITS = 300
 """How many memories a search by words gives; fusion needs more than the few that are returned."""
@@ -33,6 +34,8 @@ OLD_VERSIONS = timedelta(seconds=1)
 _AT_ONCE = timedelta(milliseconds=1)
 _MOST_ROUNDS = 4
 """What has just been indexed is merged with the rest in the next round."""
+_BIRTH = "birth"
+"""A file in the table's folder that is made with it: tells a table from another one that takes its place."""
 _CACHE_BYTES = 32 * 1024 * 1024
 
 
@@ -45,8 +48,9 @@ def fingerprint(memory: Memory) -> int:
 class MemoryTable:
     """A table of memories for one agent and one embedder. Any method may raise anything when its files are damaged."""
 
-    def __init__(self, table: Any, dimension: int, checksums: Checksums) -> None:
+    def __init__(self, table: Any, path: Path, dimension: int, checksums: Checksums) -> None:
         self._table = table
+        self._birth = path / _BIRTH
         self._dimension = dimension
         self._checksums = checksums
 
@@ -59,7 +63,7 @@ class MemoryTable:
         checksums = Checksums(_path(folder, embedder))
         checksums.verify()
         opened = _connected(folder, session).open_table(name)
-        table = cls(opened, embedder.dimension if embedder else 0, checksums)
+        table = cls(opened, _path(folder, embedder), embedder.dimension if embedder else 0, checksums)
         table.probe()
         return table
 
@@ -73,7 +77,9 @@ class MemoryTable:
         dimension = embedder.dimension if embedder else 0
         created = _connected(folder, session).create_table(table_name(embedder), schema=_schema(dimension))
         created.create_index("text", config=FTS(base_tokenizer="icu", stem=True, remove_stop_words=True))
-        table = cls(created, dimension, Checksums(_path(folder, embedder)))
+        path = _path(folder, embedder)
+        (path / _BIRTH).touch()
+        table = cls(created, path, dimension, Checksums(path))
         table._checksums.update()
         return table
 
@@ -90,9 +96,9 @@ class MemoryTable:
         self.search("probe", vector, ())
 
     @property
-    def version(self) -> int:
-        """Grows with every change by any process."""
-        return int(self._table.version)
+    def version(self) -> Version:
+        """Another one after every change by any process: its number, and which table it is, as one made anew counts anew."""
+        return (*_birth(self._birth), int(self._table.version))
 
     def rows(self) -> tuple[dict[MemoryId, int], set[MemoryId]]:
         """Return the fingerprint of every memory in the table, and which of them lack a vector that they should have."""
@@ -182,6 +188,14 @@ class MemoryTable:
 def table_name(embedder: Embedder | None) -> str:
     """Return what the table with vectors of this embedder is called."""
     return encode(embedder.id, embedder.dimension) if embedder else WORDS
+
+
+def _birth(path: Path) -> Version:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return (status.st_ino, status.st_mtime_ns)
 
 
 def _path(folder: Path, embedder: Embedder | None) -> Path:

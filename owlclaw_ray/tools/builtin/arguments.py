@@ -102,6 +102,10 @@ class Recall(Arguments):
     tags: list[Tag] = Field(
         default=[], max_length=10, description="Only memories that carry all of these tags; none: any memory."
     )
+    archived: bool = Field(
+        default=False,
+        description="Search by words what was archived for being old instead, when nothing else answers the question.",
+    )
     explain: bool = Field(default=False, description="Also say what each score is made of.")
 
 

@@ -8,7 +8,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory, ScoredMemory
 from owlclaw_ray.domain.memory import Recall as FoundMemories
-from owlclaw_ray.engine.entries import embedding_record
+from owlclaw_ray.engine.entries import recall_records
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
 from owlclaw_ray.ports.clock import Clock
@@ -47,18 +47,15 @@ class MemoryTools:
 
     def recall(self, arguments: Recall, caller: Caller) -> Answer:
         """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
-        found = self._memory.recall(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags))
+        search = self._memory.search_archive if arguments.archived else self._memory.recall
+        found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags))
         memories = [_described(one, explained=arguments.explain) for one in found.memories]
         content = {"memories": memories, "count": len(memories), "degraded": found.degraded}
         return Answer(content, tuple(self._records(found, caller)), found.usage)
 
     def _records(self, found: FoundMemories, caller: Caller) -> Iterator[LedgerRecord]:
-        if found.degraded:
-            why = {"what": "recall without its index", "why": found.reason}
-            yield self._record(LedgerKind.WARNING, "degraded", why, caller)
-        if found.embedded_by:
-            data = embedding_record(found.embedded_by, "recall", found.usage)
-            yield self._record(LedgerKind.MODEL_CALL, "embedding", data, caller)
+        for kind, name, data in recall_records(found):
+            yield self._record(kind, name, data, caller)
 
     def _record(self, kind: LedgerKind, key: str, data: JsonObject, caller: Caller) -> LedgerRecord:
         return LedgerRecord(

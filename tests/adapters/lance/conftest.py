@@ -9,7 +9,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 from owlclaw_ray.testing.clock import ManualClock
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ class LetterEmbedder:
     def embed_queries(self, texts):
         return Embedded([self._embed(text) for text in texts])
 
-    def embed_documents(self, texts):
+    def embed_documents(self, texts, patience=Patience.LONG):
         vectors = [self._embed(text) for text in texts]
         self.documents += texts
         return Embedded(vectors)

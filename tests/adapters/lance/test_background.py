@@ -9,6 +9,7 @@ from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError
 from owlclaw_ray.adapters.lance_memory.table import MemoryTable
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.ports.embedding import Patience
 from tests.adapters.lance.conftest import TRADER, LetterEmbedder, memory, recalled
 
 
@@ -20,10 +21,10 @@ class HeldEmbedder(LetterEmbedder):
         self.begun = threading.Event()
         self.let_go = threading.Event()
 
-    def embed_documents(self, texts):
+    def embed_documents(self, texts, patience=Patience.LONG):
         self.begun.set()
         assert self.let_go.wait(30)
-        return super().embed_documents(texts)
+        return super().embed_documents(texts, patience)
 
 
 def test_remember_answers_before_anything_is_embedded(tmp_path, clock):
@@ -31,7 +32,7 @@ def test_remember_answers_before_anything_is_embedded(tmp_path, clock):
     store = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
     stored = store.remember(TRADER, memory("a", "the harbour closes at six"))
     assert embedder.begun.wait(30)
-    assert store.memories(TRADER) == (stored,)
+    assert store.files.memories(TRADER) == (stored,)
     assert store.remember(TRADER, memory("b", "likes tea")).memory_id == "mem_b"
     embedder.let_go.set()
     store.settle()

@@ -20,7 +20,7 @@ from tests.adapters.lance.conftest import NOW, TRADER, LetterEmbedder, memory, r
 
 def test_an_agent_without_memories_recalls_nothing_and_leaves_no_folder(store, tmp_path):
     assert store.recall(TRADER, "anything", 5) == Recall(())
-    assert store.memories(TRADER) == ()
+    assert store.files.memories(TRADER) == ()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -46,7 +46,7 @@ def test_another_process_sees_the_memory_and_an_id_is_stored_once(store, tmp_pat
     first = store.remember(TRADER, memory("a", "likes tea", ("drinks",)))
     again = LanceMemory(tmp_path, OneEmbedder(None), clock)
     assert again.remember(TRADER, memory("a", "likes coffee")) == first
-    assert again.memories(TRADER) == store.memories(TRADER) == (first,)
+    assert again.files.memories(TRADER) == store.files.memories(TRADER) == (first,)
     assert recalled(again, "tea") == ["likes tea"]
 
 

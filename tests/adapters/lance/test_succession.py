@@ -1,11 +1,12 @@
 import pytest
 
-from owlclaw_ray.adapters.embedders import OneEmbedder
+from owlclaw_ray.adapters.embedders import ConfiguredEmbedders, OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.lance_memory.naming import WORDS, decode, encode
+from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 from tests.adapters.lance.conftest import TRADER, LetterEmbedder, memory, recalled
 
 
@@ -20,8 +21,8 @@ class Provider(LetterEmbedder):
         self.queries += texts
         return Embedded(super().embed_queries(texts).vectors, Usage(len(texts), cost=0.25), self.id)
 
-    def embed_documents(self, texts):
-        return Embedded(super().embed_documents(texts).vectors, Usage(len(texts), cost=0.5), self.id)
+    def embed_documents(self, texts, patience=Patience.LONG):
+        return Embedded(super().embed_documents(texts, patience).vectors, Usage(len(texts), cost=0.5), self.id)
 
 
 class Known:
@@ -159,6 +160,53 @@ def test_a_provider_that_was_never_reached_leaves_the_search_to_words(tmp_path, 
     assert [one.memory.content for one in found.memories] == ["likes green tea"]
     assert found.degraded
     assert "429" in found.reason
+
+
+class Gateway:
+    """Answers for a provider whose vectors have a length, unless it is down."""
+
+    def __init__(self):
+        self.length, self.is_down, self.asked = 2, False, []
+
+    def embed(self, request):
+        self.asked.append(request.texts)
+        if self.is_down:
+            raise ModelUnavailableError("the provider is down")
+        return EmbeddingReply(tuple([float(len(text))] * self.length for text in request.texts))
+
+
+def of_provider(tmp_path, clock, gateway):
+    return LanceMemory(tmp_path, ConfiguredEmbedders("litellm:openai/x", gateway.embed, EmbeddingCalls()), clock)
+
+
+def test_a_process_that_starts_while_the_provider_is_down_uses_the_index_and_asks_once(tmp_path, clock):
+    gateway = Gateway()
+    before = of_provider(tmp_path, clock, gateway)
+    before.remember(TRADER, memory("a", "likes green teas"))
+    before.settle()
+    gateway.is_down, gateway.asked = True, []
+
+    found = of_provider(tmp_path, clock, gateway).recall(TRADER, "tea", 5)
+
+    assert [one.memory.content for one in found.memories] == ["likes green teas"], "stemmed, as only the index does"
+    assert "the embedder litellm:openai/x failed" in found.reason
+    assert gateway.asked == [("tea",)]
+
+
+def test_a_provider_whose_vectors_changed_their_length_is_taken_as_it_is_by_reindexing(tmp_path, clock):
+    gateway = Gateway()
+    before = of_provider(tmp_path, clock, gateway)
+    before.remember(TRADER, memory("a", "likes green tea"))
+    before.settle()
+    gateway.length = 3
+    store = of_provider(tmp_path, clock, gateway)
+    assert "rebuild the index" in store.recall(TRADER, "tea", 5).reason
+
+    store.reindex(TRADER)
+    store.settle()
+
+    assert tables(tmp_path) == {encode("litellm:openai/x", 3)}
+    assert store.recall(TRADER, "what does she drink", 5).memories[0].parts.cosine is not None
 
 
 def test_what_embedding_costs_is_told(tmp_path, clock, new):

@@ -46,6 +46,7 @@ DATA = {
         "reason": "too much",
         "by": "张三",
     },
+    LedgerKind.MEMORY: {"what": "edit", "by": "张三", "memory_ids": ["mem_1"], "content": "茶", "error": "locked"},
     LedgerKind.DECISION: {"decision_type": "no_action", "reasoning": "负载低"},
     LedgerKind.VISIBILITY: {
         "visible": 3,
@@ -61,6 +62,7 @@ SAID = [
     "m · 960 tokens · $0.0021 · 5 ms",
     'shop.reorder {"n":1} → {"order":1} · 3 ms',
     "shop.pay denied by 张三 (too much) · apr_1",
+    "edit by 张三 mem_1: 茶 · not done: locked",
     "no_action: 负载低",
     "3 tools visible · hidden: shop.reorder (closed); skills restock (its risk is high)",
     '{"unknown":"form"}',
@@ -137,7 +139,7 @@ def test_a_list_goes_on_where_it_ended(filled: Run):
     rest = filled("ledger", "query", "--json", "-n", "10", "--after", first["next_after"])
 
     assert said == f"there may be more: add --after '{first['next_after']}'"
-    assert ids(rest) == ["rec_3", "rec_4", "rec_5", "rec_6", "rec_7"]
+    assert ids(rest) == ["rec_3", "rec_4", "rec_5", "rec_6", "rec_7", "rec_8"]
     assert json.loads(rest.output)["next_after"] is None
 
 
@@ -163,8 +165,8 @@ def test_the_store_is_verified_when_no_server_runs(filled: Run):
     result = filled("ledger", "verify")
 
     assert result.exit_code == 0
-    assert result.output.startswith("keeper@猫 1: 8 records, holds, ends in ")
-    assert result.output.endswith("the ledger holds: 1 chain, 8 records\n")
+    assert result.output.startswith("keeper@猫 1: 9 records, holds, ends in ")
+    assert result.output.endswith("the ledger holds: 1 chain, 9 records\n")
 
 
 def test_every_damage_is_named_by_chain_and_place(filled: Run, tmp_path: Path):
@@ -174,13 +176,13 @@ def test_every_damage_is_named_by_chain_and_place(filled: Run, tmp_path: Path):
     told = json.loads(filled("ledger", "verify", "--json").output)
 
     assert result.exit_code == 1
-    assert "keeper@猫 1: 8 records, broken, ends in " in result.output
+    assert "keeper@猫 1: 9 records, broken, ends in " in result.output
     assert "the ledger was tampered with: 2 breaks" in result.output
     assert [
         line.rstrip().split(maxsplit=4)[2:] for line in result.output.splitlines() if "1  " in line and "rec" in line
     ] == [
         ["2", "changed", "record rec_1 was changed"],
-        ["6", "removed", "records 6 to 8 are missing"],
+        ["6", "removed", "records 6 to 9 are missing"],
     ]
     assert told["breaks"][0] == {
         "writer": "keeper@猫 1",
@@ -225,10 +227,10 @@ def test_lines_are_exported_in_order(filled: Run, tmp_path: Path):
     lines = (tmp_path / "ledger.jsonl").read_text(encoding="utf-8")
     assert lines == to_stdout
     records = [json.loads(line) for line in lines.splitlines()]
-    assert [each["record_id"] for each in records] == [f"rec_{number}" for number in range(8)]
+    assert [each["record_id"] for each in records] == [f"rec_{number}" for number in range(len(LedgerKind))]
     assert [each["data"] for each in records] == list(DATA.values())
     assert records[1]["at"] == "2026-11-21T08:30:01.000000Z"
-    assert result.output == "ledger.jsonl: 8 records\n"
+    assert result.output == "ledger.jsonl: 9 records\n"
 
 
 def test_parquet_says_what_the_lines_say(filled: Run, tmp_path: Path):
@@ -239,11 +241,11 @@ def test_parquet_says_what_the_lines_say(filled: Run, tmp_path: Path):
     assert [{**row, "data": json.loads(row["data"]), "at": None} for row in rows] == [
         {**line, "at": None} for line in lines
     ]
-    assert [row["at"] for row in rows] == [record(number).at for number in range(8)]
+    assert [row["at"] for row in rows] == [record(number).at for number in range(len(LedgerKind))]
 
 
 def test_an_export_takes_page_after_page(filled: Run, tmp_path: Path, owlclaw: Run):
-    fill(tmp_path, [record(number) for number in range(8, 4_300)])
+    fill(tmp_path, [record(number) for number in range(len(LedgerKind), 4_300)])
     sizes = []
 
     def counted(pages):

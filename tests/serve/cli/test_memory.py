@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import getpass
 import json
 import stat
 from datetime import UTC, datetime
@@ -156,3 +157,17 @@ def test_a_file_that_somebody_else_rewrote_is_not_replaced(cli: Run, memory_file
 def test_an_agent_without_a_file_has_nothing_to_edit(cli: Run, editor):
     editor("true")
     assert "MEMORY.md: does not exist" in cli("memory", "edit", "nobody").output
+
+
+def test_the_ledger_learns_which_user_changes_memories(
+    owlclaw: Run, runtime: MemoryRuntime, memories: list[Memory], editor
+):
+    editor('printf "tags: \\n\\nThe owner is back.\\n" > "$file"')
+
+    owlclaw("memory", "add", "assistant", "新的")
+    owlclaw("memory", "edit", "assistant", "mem_2")
+    owlclaw("memory", "archive", "assistant", "mem_1")
+    owlclaw("memory", "delete", "assistant", "mem_1")
+    owlclaw("memory", "reindex", "assistant")
+
+    assert runtime.memory.by == [getpass.getuser()] * 5

@@ -46,7 +46,7 @@ def test_wrong_arguments_change_nothing(fail, schedules, memory):
     fail("schedule_cron", cron_expression="0 9 * * *", focus="x", timezone="Mars/X")
     fail("remember", content="tea", tags=[""])
     assert schedules.stored == {}
-    assert memory.memories(TRADER) == ()
+    assert memory.files.memories(TRADER) == ()
 
 
 def test_every_wrong_argument_has_its_own_line(fail):

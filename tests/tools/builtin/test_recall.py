@@ -4,7 +4,7 @@ from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.ports.embedding import Embedded
+from owlclaw_ray.ports.embedding import Embedded, Patience
 from owlclaw_ray.tools.builtin import BuiltInTools
 from tests.tools.builtin.conftest import TRADER, invocation
 
@@ -17,7 +17,7 @@ class Provider:
     def embed_queries(self, texts):
         return Embedded([[1.0, 0.0, 0.0, 0.0]] * len(texts), Usage(len(texts), cost=0.25), "openai/x")
 
-    def embed_documents(self, texts):
+    def embed_documents(self, texts, patience=Patience.LONG):
         return self.embed_queries(texts)
 
 
@@ -57,6 +57,31 @@ def test_a_recall_without_its_index_is_an_answer_and_a_record(call, tools, memor
     assert "the memory index is unusable" in record.data["why"]
     assert recall(tools, query="harbour").records[0].record_id == record.record_id
     assert recall(tools, number=10, query="harbour").records[0].record_id != record.record_id
+
+
+def test_what_one_run_remembered_is_pulled_up_by_what_stands_beside_it(call, tools):
+    call("remember", content="the harbour closes at six", number=1)
+    call("remember", content="ask Maria for the key", number=2)
+    arguments = {"content": "ask Joseph for the map"}
+    tools.call("remember", arguments, invocation("remember", 3, run_id="run_2", idempotency_key="other"))
+
+    found = call("recall", query="when does the harbour close", explain=True)["memories"]
+
+    assert [each["content"] for each in found] == ["the harbour closes at six", "ask Maria for the key"]
+    assert found[1]["explanation"]["neighbours"] > found[1]["explanation"]["words"] == 0
+
+
+def test_the_archive_is_searched_when_it_is_asked_for(call, memory):
+    archived = call("remember", content="the harbour closes at six", tags=["harbour"])["memory_id"]
+    call("remember", content="the harbour opens at nine", number=2)
+    memory.files.archive(TRADER, [archived])
+
+    found = call("recall", query="when does the harbour close", archived=True, tags=["harbour"], explain=True)
+    assert [each["memory_id"] for each in found["memories"]] == [archived]
+    assert (found["count"], found["degraded"]) == (1, False)
+    assert found["memories"][0]["explanation"]["bm25"] > 0
+    active = call("recall", query="when does the harbour close")
+    assert [each["content"] for each in active["memories"]] == ["the harbour opens at nine"]
 
 
 def test_what_the_vector_of_a_question_costs_is_used_and_recorded(tmp_path, schedules, states, clock):

@@ -80,7 +80,7 @@ def test_remember_and_recall(call, memory):
     assert found["memories"][0]["score"] > 0
     assert call("recall", query="张伟", tags=["harbour"])["count"] == 0
     assert call("recall", query="张伟", agent=OTHER)["memories"] == []
-    assert memory.memories(TRADER)[0].run_id == "run_1"
+    assert memory.files.memories(TRADER)[0].run_id == "run_1"
 
 
 def test_query_state_asks_for_the_calling_agent(call):
