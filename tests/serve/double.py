@@ -199,6 +199,10 @@ class Submitting:
         return Submission(SubmitRun(accepted.run_id, agent, trigger, datetime(2026, 11, 3, tzinfo=UTC)), scripted=True)
 
 
+_DATABASE = InlineDatabase()
+"""Of one runtime after another: tables take longer to make than to empty."""
+
+
 class MemoryRuntime:
     """Keeps everything in dictionaries of one event loop, but for schedules, which a real store has."""
 
@@ -212,7 +216,8 @@ class MemoryRuntime:
         self._ledger: list[ChainedRecord] = []
         self._approvals: dict[ApprovalId, Approval] = {}
         self._changed = asyncio.Condition()
-        self.schedules = SqlStore(InlineDatabase(), "double")
+        _DATABASE.empty()
+        self.schedules = SqlStore(_DATABASE, "double")
         self.signals = Signals()
         self.timetable = StoreTimetable(
             store=self.schedules,
