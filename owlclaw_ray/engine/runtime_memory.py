@@ -63,10 +63,20 @@ class AgentMemories:
         return await self._indexed.remember(agent, memory)
 
     async def edit(
-        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+        self,
+        agent: AgentRef,
+        memory_id: MemoryId,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> Memory:
         """See RuntimeMemory.edit."""
-        return await self._use(agent, lambda: self._files.edit(agent, memory_id, content, tags))
+        return await self._use(
+            agent,
+            lambda: self._files.edit(agent, memory_id, content, tags, old_content=old_content, old_tags=old_tags),
+        )
 
     async def delete(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
         """See RuntimeMemory.delete."""

@@ -53,7 +53,14 @@ class RuntimeMemory(Protocol):
         ...
 
     async def edit(
-        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+        self,
+        agent: AgentRef,
+        memory_id: MemoryId,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> Memory:
         """See MemoryFiles.edit."""
         ...

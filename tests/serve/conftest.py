@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from typing import cast
 
 import httpx
@@ -47,20 +48,19 @@ class Stage(Current):
         return await self.played.ring(schedule_id)
 
 
-@pytest.fixture(scope="session")
-def stage() -> Stage:
-    return Stage()
-
-
-@pytest.fixture(scope="session")
-def staged_api(stage: Stage) -> FastAPI:
-    return build_api(cast("Runtime", stage), clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.02)
+@cache
+def staged() -> tuple[Stage, FastAPI]:
+    """The one API of this process, and the stage that it plays on."""
+    stage = Stage()
+    runtime = cast("Runtime", stage)
+    return stage, build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.02)
 
 
 @pytest.fixture
-def api(staged_api: FastAPI, stage: Stage, runtime: Runtime) -> FastAPI:
+def api(runtime: Runtime) -> FastAPI:
+    stage, api = staged()
     stage.played = runtime
-    return staged_api
+    return api
 
 
 @pytest.fixture

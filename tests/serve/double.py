@@ -29,6 +29,7 @@ from owlclaw_ray.errors import (
     AlreadyDecidedError,
     DefinitionError,
     IdempotencyConflictError,
+    MemoryChangedError,
     MemoryUnavailableError,
     NotFoundError,
     OwlClawError,
@@ -144,9 +145,18 @@ class MemoriesInMemory:
         return earlier or memory
 
     async def edit(
-        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+        self,
+        agent: AgentRef,
+        memory_id: MemoryId,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> Memory:
         before = await self.memory(agent, memory_id)
+        if old_content not in {None, before.content} or (old_tags is not None and tuple(old_tags) != before.tags):
+            raise MemoryChangedError(memory_id, ["content"])
         after = replace(
             before,
             content=before.content if content is None else content,
