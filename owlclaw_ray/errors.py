@@ -9,6 +9,7 @@ OwlClawError
 │   ├── IdempotencyConflictError  the same Idempotency-Key came with another body
 │   ├── ToolArgumentsError    tool arguments do not fit the tool's schema
 │   ├── AlreadyDecidedError   somebody else decided about the approval, or its time is over
+│   ├── MemoryChangedError    somebody else changed the memory that was to be edited
 │   ├── ScheduleError         there can be no such schedule, or no such times of it
 │   ├── ScheduleClosedError   the schedule is done or cancelled
 │   ├── TooManySchedulesError the agent has as many schedules as it may
@@ -132,6 +133,19 @@ class AlreadyDecidedError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.approval_id, self.status))
+
+
+class MemoryChangedError(UserError):
+    """The memory does not say any more what an edit was made from: in its `fields`, `content`, `tags` or both."""
+
+    def __init__(self, memory_id: str, fields: Sequence[str]) -> None:
+        self.memory_id, self.fields = memory_id, tuple(fields)
+        super().__init__(
+            f"memory {memory_id!r} was changed meanwhile ({', '.join(self.fields)}) and stays as it is: read it again and edit that"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.memory_id, self.fields))
 
 
 class ScheduleError(UserError, ValueError):

@@ -234,7 +234,14 @@ class Memory(TypedDict):
 
 
 class Memories(TypedDict):
-    """An agent's memories, oldest first."""
+    """An agent's memories in the order of its file; `next_after` is null on the last page."""
+
+    memories: list[Memory]
+    next_after: str | None
+
+
+class ArchivedMemories(TypedDict):
+    """Memories that were moved to the archive."""
 
     memories: list[Memory]
 
@@ -283,10 +290,12 @@ class NewMemory(TypedDict):
 
 
 class MemoryChange(TypedDict):
-    """What is to be another of a memory; what is left out stays."""
+    """What is to be another of a memory; what is left out stays. `old_content` and `old_tags` are what was read of it."""
 
     content: NotRequired[str]
     tags: NotRequired[list[str]]
+    old_content: NotRequired[str]
+    old_tags: NotRequired[list[str]]
 
 
 class Archiving(TypedDict):

@@ -84,7 +84,8 @@ MEMORY: wire.Memory = {
     "session": "",
     "count": 2,
 }
-MEMORIES: wire.Memories = {"memories": [MEMORY]}
+MEMORIES: wire.Memories = {"memories": [MEMORY], "next_after": None}
+ARCHIVED_MEMORIES: wire.ArchivedMemories = {"memories": [MEMORY]}
 FOUND_MEMORIES: wire.FoundMemories = {
     "memories": [{**MEMORY, "score": 0.8125, "explanation": None}],
     "degraded": False,
@@ -101,7 +102,7 @@ MEMORY_STATS: wire.MemoryStats = {
     "problems": [{"where": "MEMORY.md:12", "what": "the time is none", "fix": "write it as 2026-11-03T09:30:01+00:00"}],
 }
 NEW_MEMORY: wire.NewMemory = {"content": "The owner is away on Fridays.", "tags": ["owner"]}
-MEMORY_CHANGE: wire.MemoryChange = {"tags": ["owner", "calendar"]}
+MEMORY_CHANGE: wire.MemoryChange = {"tags": ["owner", "calendar"], "old_tags": ["owner"]}
 ARCHIVING: wire.Archiving = {"memory_ids": ["mem_4f1c"]}
 REINDEXED: wire.Reindexed = {"indexed": 1200}
 ARTIFACTS: wire.Artifacts = {
@@ -324,6 +325,7 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Skills": {"value": SKILLS},
     "Memory": {"value": MEMORY},
     "Memories": {"value": MEMORIES},
+    "ArchivedMemories": {"value": ARCHIVED_MEMORIES},
     "FoundMemories": {"value": FOUND_MEMORIES},
     "MemoryStats": {"value": MEMORY_STATS},
     "NewMemory": {"value": NEW_MEMORY},

@@ -14,7 +14,7 @@ from owlclaw_ray.ports.runtime import Runtime
 from serve import openapi
 from serve.agents import AgentPath
 from serve.memory_request import MAX_ARCHIVED, MAX_CONTENT, MAX_TAGS, parse_archiving, parse_change, parse_memory
-from serve.representations import found_body, json_response, memory_body, memory_stats_body
+from serve.representations import found_body, json_response, memories_body, memory_body, memory_stats_body
 from serve.tenancy import agent_of
 from serve.trigger_request import parse_idempotency_key
 
@@ -22,6 +22,10 @@ MemoryPath = Annotated[
     str, Path(max_length=200, description="A memory's id.", examples=["mem_0123456789abcdef0123456789"])
 ]
 ArchivedQuery = Annotated[bool, Query(description="The archive instead of what is active.")]
+AfterQuery = Annotated[
+    str | None, Query(max_length=200, description="Go on after this memory: the `next_after` of the page before.")
+]
+LimitQuery = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
 TagsQuery = Annotated[
     list[str] | None, Query(alias="tag", description="Only those with this tag; all of them, if repeated.")
 ]
@@ -31,6 +35,8 @@ REMEMBER_DESCRIPTION = """Store a memory, as the agent's own tool `remember` doe
 
 It is on the disk before the answer, and the agent's next recall finds it. With an `Idempotency-Key`, the same request again stores
 nothing and gets the same answer."""
+EDIT_DESCRIPTION = """What is left out stays. With `old_content` or `old_tags`, what was read, nothing is changed if the memory has
+others by now: 409."""
 _LIMITS = (("content", {"minLength": 1, "maxLength": MAX_CONTENT}), ("tags", {"maxItems": MAX_TAGS}))
 
 
@@ -102,7 +108,7 @@ class Memories:
                 wire.Archiving, "Archiving", ("memory_ids", {"minItems": 1, "maxItems": MAX_ARCHIVED})
             ),
             responses={
-                200: openapi.answer("Those that were moved", wire.Memories),
+                200: openapi.answer("Those that were moved", wire.ArchivedMemories),
                 **openapi.problems(400, 404, 413, 422, 500, 503),
             },
         )
@@ -119,11 +125,12 @@ class Memories:
             self.edit,
             methods=["PATCH"],
             summary="Change the text of an active memory, its tags, or both",
+            description=EDIT_DESCRIPTION,
             response_model=None,
             openapi_extra=openapi.body(wire.MemoryChange, "MemoryChange", *_LIMITS),
             responses={
                 200: openapi.answer("It is changed", wire.Memory),
-                **openapi.problems(400, 404, 413, 422, 500, 503),
+                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
             },
         )
         router.add_api_route(
@@ -135,10 +142,18 @@ class Memories:
             responses={200: openapi.answer("It was this", wire.Memory), **openapi.problems(404, 422, 500, 503)},
         )
 
-    async def listing(self, request: Request, agent: AgentPath, *, archived: ArchivedQuery = False) -> Response:
-        """Return the agent's active memories, or the archived ones."""
+    async def listing(
+        self,
+        request: Request,
+        agent: AgentPath,
+        after: AfterQuery = None,
+        limit: LimitQuery = 100,
+        *,
+        archived: ArchivedQuery = False,
+    ) -> Response:
+        """Return a page of the agent's active memories, or of the archived ones; `next_after` leads to the next page."""
         found = await self._runtime.memory.memories(agent_of(request, agent), archived=archived)
-        return json_response({"memories": [memory_body(memory) for memory in found]})
+        return json_response(memories_body(found, after, limit))
 
     async def search(
         self,
@@ -188,7 +203,13 @@ class Memories:
         """Change a memory."""
         change = parse_change(await request.body())
         edited = await self._runtime.memory.edit(
-            agent_of(request, agent), MemoryId(memory_id), change.content, change.tags, by=by
+            agent_of(request, agent),
+            MemoryId(memory_id),
+            change.content,
+            change.tags,
+            old_content=change.old_content,
+            old_tags=change.old_tags,
+            by=by,
         )
         return json_response(memory_body(edited))
 

@@ -31,6 +31,9 @@ class MemoryChange:
 
     content: str | None
     tags: tuple[str, ...] | None
+    old_content: str | None
+    """What it has to be still, if this is given."""
+    old_tags: tuple[str, ...] | None
 
 
 def parse_memory(body: bytes) -> NewMemory:
@@ -44,14 +47,19 @@ def parse_memory(body: bytes) -> NewMemory:
 
 def parse_change(body: bytes) -> MemoryChange:
     """Return what a body wants changed; raises as `parse_memory`."""
-    parsed = _object(body, ("content", "tags"), '{"tags": ["load"]}')
-    problems = [*_content_problems(parsed, needed=False), *_tag_problems(parsed)]
-    if not problems and not parsed:
+    parsed = _object(body, ("content", "tags", "old_content", "old_tags"), '{"tags": ["load"]}')
+    problems = [*_content_problems(parsed, needed=False), *_tag_problems(parsed), *_old_problems(parsed)]
+    if not problems and not parsed.keys() & {"content", "tags"}:
         problems = [Problem("body", "changes nothing", "give content, tags, or both")]
     if problems:
         raise InvalidRequestError(problems)
-    tags = parsed.get("tags")
-    return MemoryChange(parsed.get("content"), None if tags is None else tuple(dict.fromkeys(tags)))
+    tags, old_tags = parsed.get("tags"), parsed.get("old_tags")
+    return MemoryChange(
+        parsed.get("content"),
+        None if tags is None else tuple(dict.fromkeys(tags)),
+        parsed.get("old_content"),
+        None if old_tags is None else tuple(old_tags),
+    )
 
 
 def parse_archiving(body: bytes) -> tuple[MemoryId, ...]:
@@ -92,6 +100,17 @@ def _tag_problems(parsed: dict[str, Any]) -> list[Problem]:
     fits = isinstance(tags, list) and len(tags) <= MAX_TAGS and all(map(_is_tag, tags))
     fix = f"up to {MAX_TAGS} texts of 1 to {MAX_TAG} characters in one line, without a comma"
     return [] if fits else [Problem("body.tags", "are no tags", fix)]
+
+
+def _old_problems(parsed: dict[str, Any]) -> list[Problem]:
+    """What is there may be anything that a person wrote into the file, but it is a text, and tags are texts."""
+    content, tags = parsed.get("old_content", ""), parsed.get("old_tags", [])
+    problems = []
+    if not isinstance(content, str):
+        problems.append(Problem("body.old_content", "is no text", "the content as it was read"))
+    if not isinstance(tags, list) or not all(isinstance(each, str) for each in tags):
+        problems.append(Problem("body.old_tags", "are no tags", "the tags as they were read"))
+    return problems
 
 
 def _is_tag(tag: object) -> bool:

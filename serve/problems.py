@@ -26,6 +26,7 @@ from owlclaw_ray.errors import (
     ConfigurationError,
     DefinitionError,
     IdempotencyConflictError,
+    MemoryChangedError,
     MemoryUnavailableError,
     NotFoundError,
     OwlClawError,
@@ -110,6 +111,12 @@ _RULES: Mapping[type[Exception], _Rule] = {
         "already-decided",
         "The approval is not pending",
         lambda e: {"approval_id": e.approval_id, "approval_status": e.status},
+    ),
+    MemoryChangedError: _Rule(
+        409,
+        "memory-changed",
+        "The memory was changed meanwhile",
+        lambda e: {"memory_id": e.memory_id, "fields": list(e.fields)},
     ),
     ScheduleClosedError: _Rule(
         409,

@@ -25,6 +25,7 @@ from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
+from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.schedules import Alarm
@@ -237,6 +238,18 @@ def memory_body(memory: Memory) -> wire.Memory:
         "session": memory.session,
         "count": memory.count,
     }
+
+
+def memories_body(memories: Sequence[Memory], after: str | None, limit: int) -> wire.Memories:
+    """Return a page of the memories that begins after that one; raises NotFoundError if it is not among them."""
+    begin = 0
+    if after is not None:
+        begin = next((at for at, each in enumerate(memories, start=1) if each.memory_id == after), 0)
+        if not begin:
+            raise NotFoundError("memory", after)
+    page = memories[begin : begin + limit]
+    more = begin + limit < len(memories)
+    return {"memories": [memory_body(each) for each in page], "next_after": page[-1].memory_id if more else None}
 
 
 def found_body(found: Recall, *, explained: bool) -> wire.FoundMemories:

@@ -184,10 +184,20 @@ class Client:
         answer: wire.Agent = await self._call("POST", f"/v1/agents/{_part(agent)}/reload")
         return answer
 
-    async def memories(self, agent: str, *, archived: bool = False) -> list[wire.Memory]:
-        """Return what the agent remembers, or what is in its archive instead, oldest first."""
-        answer: wire.Memories = await self._call("GET", _memories(agent), {"archived": archived or None})
-        return answer["memories"]
+    async def memories(self, agent: str, *, archived: bool = False, limit: int = 1_000) -> list[wire.Memory]:
+        """Return what the agent remembers, or what is in its archive instead, in the order of the file: up to 1,000."""
+        return (await self.memories_page(agent, archived=archived, limit=limit))["memories"]
+
+    async def memories_page(
+        self, agent: str, *, archived: bool = False, after: str | None = None, limit: int = 100
+    ) -> wire.Memories:
+        """Return a page of what the agent remembers, or of its archive; `after` is the `next_after` of the page before it.
+
+        Raises NotFoundError if that memory is not there any more.
+        """
+        parameters: Query = {"archived": archived or None, "after": after, "limit": limit}
+        answer: wire.Memories = await self._call("GET", _memories(agent), parameters)
+        return answer
 
     async def memory(self, agent: str, memory_id: str) -> wire.Memory:
         """Return a memory, active or archived; raises NotFoundError."""
@@ -237,9 +247,19 @@ class Client:
         tags: Sequence[str] | None = None,
         *,
         by: str = "",
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> wire.Memory:
-        """Change the text of an active memory, its tags, or both; raises NotFoundError."""
-        given = {"content": content, "tags": None if tags is None else list(tags)}
+        """Change the text of an active memory, its tags, or both; raises NotFoundError.
+
+        Raises MemoryChangedError, and changes nothing, if it does not have `old_content` or `old_tags` any more.
+        """
+        given = {
+            "content": content,
+            "tags": None if tags is None else list(tags),
+            "old_content": old_content,
+            "old_tags": None if old_tags is None else list(old_tags),
+        }
         body = {name: value for name, value in given.items() if value is not None}
         answer: wire.Memory = await self._call("PATCH", _memories(agent, memory_id), {"by": by or None}, body=body)
         return answer
@@ -252,7 +272,9 @@ class Client:
     async def archive_memories(self, agent: str, memory_ids: Sequence[str], *, by: str = "") -> list[wire.Memory]:
         """Move active memories to the archive; return those that there were."""
         body: JsonObject = {"memory_ids": list(memory_ids)}
-        answer: wire.Memories = await self._call("POST", _memories(agent, "archive"), {"by": by or None}, body=body)
+        answer: wire.ArchivedMemories = await self._call(
+            "POST", _memories(agent, "archive"), {"by": by or None}, body=body
+        )
         return answer["memories"]
 
     async def reindex_memories(

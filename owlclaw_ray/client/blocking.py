@@ -90,6 +90,7 @@ class SyncClient:
     skills = _Blocking(Client.skills)
     reload = _Blocking(Client.reload)
     memories = _Blocking(Client.memories)
+    memories_page = _Blocking(Client.memories_page)
     memory = _Blocking(Client.memory)
     search_memories = _Blocking(Client.search_memories)
     remember = _Blocking(Client.remember)

@@ -15,6 +15,7 @@ from owlclaw_ray.errors import (
     AlreadyDecidedError,
     DefinitionError,
     IdempotencyConflictError,
+    MemoryChangedError,
     NotFoundError,
     OwlClawError,
     Problem,
@@ -76,6 +77,7 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "idempotency-conflict": lambda problem: IdempotencyConflictError(problem["key"]),
     "agent-busy": lambda problem: AgentBusyError(problem["agent"], problem["run_id"]),
     "queue-full": lambda problem: QueueFullError(problem["agent"], problem["limit"]),
+    "memory-changed": lambda problem: MemoryChangedError(problem["memory_id"], problem["fields"]),
     "already-decided": lambda problem: AlreadyDecidedError(problem["approval_id"], problem["approval_status"]),
     "invalid-schedule": lambda problem: ScheduleError(
         problem["problems"][0]["where"].removeprefix("body."), problem["problems"][0]["what"]

@@ -90,6 +90,8 @@ class AgentMemories:
         tags: Sequence[str] | None = None,
         *,
         by: str = "",
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> Memory:
         """See RuntimeMemory.edit."""
         if not await self._active(agent, {memory_id}):
@@ -97,7 +99,10 @@ class AgentMemories:
         new = {"content": content, "tags": None if tags is None else list(tags)}
         data = {"memory_ids": [memory_id], **{name: value for name, value in new.items() if value is not None}}
         async with self._ledger.change(agent, "edit", by, data):
-            return await self._change(agent, lambda: self._files.edit(agent, memory_id, content, tags))
+            return await self._change(
+                agent,
+                lambda: self._files.edit(agent, memory_id, content, tags, old_content=old_content, old_tags=old_tags),
+            )
 
     async def delete(self, agent: AgentRef, memory_id: MemoryId, *, by: str = "") -> Memory:
         """See RuntimeMemory.delete."""

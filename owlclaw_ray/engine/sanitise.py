@@ -102,6 +102,9 @@ _SPEAKER = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A line of prose that pretends to be said by somebody else, or to be another part of the system prompt."""
+_WIDE_LETTER = re.compile("[\uff21-\uff3a\uff41-\uff5a]")
+_NARROWED = {code: code - 0xFEE0 for code in (*range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B))}
+"""The letters of full width that Chinese keyboards write, and what they stand for."""
 _MARKED = re.compile("⟦[^⟦⟧]*⟧")
 
 OPENING, CLOSING = "⟦", "⟧"
@@ -230,7 +233,13 @@ def _escape_framing(text: str) -> str:
     return "".join((*parts, text[done:])) if parts else text
 
 
+def _narrow(text: str) -> str:
+    """Return the text with letters of full width as plain ones, each in its place."""
+    return text.translate(_NARROWED) if not text.isascii() and _WIDE_LETTER.search(text) else text
+
+
 def _instructions(text: str) -> Iterator[re.Match[str]]:
+    text = _narrow(text)
     lowered = text.lower()
     for needles, pattern in _INSTRUCTIONS:
         if any(needle in lowered for needle in needles):
@@ -249,7 +258,7 @@ def _unmarked(found: Iterable[re.Match[str]], text: str) -> list[re.Match[str]]:
 
 
 def _attempts(prose: str) -> list[re.Match[str]]:
-    return _unmarked((*_SPEAKER.finditer(prose), *_instructions(prose)), prose)
+    return _unmarked((*_SPEAKER.finditer(_narrow(prose)), *_instructions(prose)), prose)
 
 
 def _has_any(text: str, words: tuple[str, ...]) -> bool:

@@ -72,15 +72,16 @@ def select_skills(
 
     Relevance decides who gets in; the order by name keeps the system message the same for the same selection. A skill that
     no longer fits leaves its room to less relevant, shorter ones. What has nothing to do with the trigger is read only when no
-    skill has. The order of `skills` does not matter; those whose names are `withheld` do not count.
+    skill has, and only if all of it fits: some of it would be chosen by chance, and cost what a chosen skill costs. The order
+    of `skills` does not matter; those whose names are `withheld` do not count.
     """
     index = _index_of(tuple(skills))
     ranks = index.ranks(trigger)
     ranked = sorted(ranks, key=lambda at: (ranks[at], index.keys[at]))
     chosen = _fitting((index.skills[at] for at in ranked), limit_tokens, withheld)
     if not chosen:
-        others = (index.skills[at] for at in index.by_name if at not in ranks)
-        chosen = _fitting(others, limit_tokens, withheld)
+        others = [each for at, each in enumerate(index.skills) if at not in ranks and each.name not in withheld]
+        chosen = others if sum(each.tokens for each in others) <= limit_tokens else []
     return tuple(sorted(chosen, key=lambda skill: (skill.name, skill.path)))
 
 
@@ -99,7 +100,6 @@ class _Index:
 
     skills: tuple[Skill, ...]
     keys: tuple[tuple[str, str], ...]
-    by_name: tuple[int, ...]
     names: tuple[tuple[int, str], ...]
     foci: tuple[tuple[int, str], ...]
     by_trigger: Mapping[str, tuple[int, ...]]
@@ -151,7 +151,6 @@ def _made_index(skills: tuple[Skill, ...]) -> _Index:
     return _Index(
         skills,
         keys,
-        tuple(sorted(range(len(skills)), key=keys.__getitem__)),
         tuple((at, each.name.casefold()) for at, each in enumerate(skills)),
         tuple((at, each) for at, each in foci if each),
         {kind: tuple(found) for kind, found in by_trigger.items()},

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from owlclaw_ray.domain.memory import Memory
-from owlclaw_ray.errors import NotFoundError, Problem, UserError
+from owlclaw_ray.errors import MemoryChangedError, NotFoundError, Problem, UserError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import durable
 from owlclaw_ray.memory.archive import MemoryLimits, choose_for_archive, is_expired
@@ -128,7 +128,15 @@ class MemoryFile:
             self._tidy(memory.created_at)
             return stored
 
-    def edit(self, memory_id: MemoryId, content: str | None, tags: Sequence[str] | None) -> Memory:
+    def edit(
+        self,
+        memory_id: MemoryId,
+        content: str | None,
+        tags: Sequence[str] | None,
+        *,
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
+    ) -> Memory:
         """Change an active memory; see MemoryFiles.edit."""
         if content is not None and not content.strip():
             raise UserError("a memory needs a text: delete it instead")
@@ -136,6 +144,8 @@ class MemoryFile:
             memory = self._loaded().by_id.get(memory_id)
             if memory is None:
                 raise NotFoundError("memory", memory_id)
+            if changed := _changed(memory, old_content, old_tags):
+                raise MemoryChangedError(memory_id, changed)
             edited = replace(
                 memory,
                 content=memory.content if content is None else content,
@@ -310,6 +320,13 @@ class _ArchivedIds:
             self._ids |= {MemoryId(each.decode("utf-8", "replace")) for each in found}
             self._inode, self._size, self._modified = status.st_ino, self._size + len(added), status.st_mtime_ns
         return self._ids
+
+
+def _changed(memory: Memory, old_content: str | None, old_tags: Sequence[str] | None) -> list[str]:
+    """Return which fields are not what they were when somebody read them."""
+    content = old_content is not None and memory.content != old_content
+    tags = old_tags is not None and set(memory.tags) != set(old_tags)
+    return [name for name, changed in (("content", content), ("tags", tags)) if changed]
 
 
 def _without(document: Document, ids: Collection[MemoryId]) -> list[Block]:

@@ -79,11 +79,18 @@ class MemoryFolders:
         return Recall(tuple(rank_by_words(query, among, self._clock.now(), limit)))
 
     def edit(
-        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+        self,
+        agent: AgentRef,
+        memory_id: MemoryId,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> Memory:
         """See MemoryFiles.edit."""
         with self.file(agent) as file:
-            return file.edit(memory_id, content, tags)
+            return file.edit(memory_id, content, tags, old_content=old_content, old_tags=old_tags)
 
     def delete(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
         """See MemoryFiles.delete."""

@@ -30,11 +30,19 @@ class MemoryFiles(Protocol):
         ...
 
     def edit(
-        self, agent: AgentRef, memory_id: MemoryId, content: str | None = None, tags: Sequence[str] | None = None
+        self,
+        agent: AgentRef,
+        memory_id: MemoryId,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> Memory:
         """Give an active memory another content, other tags, or both; return it. Its id and time stay.
 
-        Raises NotFoundError if there is no such active memory.
+        Raises NotFoundError if there is no such active memory, and MemoryChangedError if it does not have `old_content` or
+        `old_tags` (in any order), where they are given.
         """
         ...
 

@@ -75,6 +75,8 @@ class RuntimeMemory(Protocol):
         tags: Sequence[str] | None = None,
         *,
         by: str = "",
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> Memory:
         """See MemoryFiles.edit."""
         ...

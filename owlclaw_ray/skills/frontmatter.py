@@ -115,5 +115,5 @@ class Frontmatter(BaseModel):
     license: str = ""
     compatibility: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
-    allowed_tools: Annotated[str | tuple[str, ...], Field(alias="allowed-tools")] = ""
+    allowed_tools: Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(alias="allowed-tools")] = ()
     owlclaw: Extension = Field(default_factory=Extension)

@@ -92,7 +92,8 @@ def load_skill(path: Path, shown: str, surroundings: Surroundings | None = None)
     problems = _name_problems(parsed, path, document)
     if not text.body:
         fix = "write there what the agent must know"
-        problems.append(Problem(shown, "has nothing after its frontmatter", fix, "body"))
+        end = text.frontmatter.count("\n") + 2
+        problems.append(Problem(f"{shown}:{end}", "has nothing after its frontmatter", fix, "body"))
     around = surroundings or Surroundings()
     constraints = parsed.owlclaw.constraints
     if constraints.trading_hours_only and around.trading_hours is None:

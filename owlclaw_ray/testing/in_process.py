@@ -83,6 +83,7 @@ from owlclaw_ray.ports.store import (
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.skills.machine import Machine
+from owlclaw_ray.testing.store_file import put_new_store
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
 from owlclaw_ray.tools.arguments import argument_problems
@@ -600,7 +601,10 @@ async def in_process_runtime(
     defaults = defaults or Defaults()
     host_tools, environ = host_tools or HostTools(), environ or {}
     await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
-    store = await open_store(store_url or f"sqlite:///{data_dir}/owlclaw.db", writer="in-process")
+    file = data_dir / "owlclaw.db"
+    if store_url is None and not file.exists():
+        await asyncio.to_thread(put_new_store, file)
+    store = await open_store(store_url or f"sqlite:///{file}", writer="in-process")
     counted = CommitMetrics()
     commits = GroupCommit(store, observer=counted)
     memory, artifacts = LanceMemory(data_dir, embedders or OneEmbedder(None), clock), ArtifactFolder(data_dir)

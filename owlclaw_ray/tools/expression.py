@@ -66,6 +66,7 @@ def whole_text(pattern: str) -> Expression:
     return _Linear(f"(?s)^(?:{pattern})$")
 
 
+@lru_cache(maxsize=_KEPT)
 def _linear(pattern: str) -> _Linear | None:
     if _READ_DIFFERENTLY.search(pattern):
         return None

@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 
 from owlclaw_ray import wire
-from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.errors import ConfigurationError, MemoryChangedError, Problem
 from serve.cli.agents import AgentArgument
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
+from serve.cli.listing import LimitOption
 from serve.cli.output import complain, console, plain, print_json, table, when
 
 MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
@@ -36,20 +37,25 @@ def register(cli: typer.Typer) -> None:
 def list_memories(
     agent: AgentArgument,
     *,
+    limit: LimitOption = 100,
+    after: Annotated[str | None, typer.Option("--after", help="Go on after this memory.", metavar="MEMORY_ID")] = None,
     archived: ArchivedOption = False,
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """List what an agent remembers, oldest first."""
+    """List what an agent remembers, in the order of its file."""
     with connect(url, folder) as client:
-        found = client.memories(agent, archived=archived)
+        page = client.memories_page(agent, archived=archived, after=after, limit=limit)
+    found = page["memories"]
     if as_json:
         print_json(found)
         return
     rows = [(each["memory_id"], when(each["created_at"]), ", ".join(each["tags"]), _line(each)) for each in found]
     empty = f"nothing of {agent} is archived" if archived else f"{agent} remembers nothing yet"
     table(("MEMORY", "CREATED", "TAGS", "CONTENT"), rows, empty=empty)
+    if page["next_after"] is not None:
+        console().print(f"there are more: add --after {page['next_after']}", soft_wrap=True)
 
 
 def search(
@@ -135,8 +141,15 @@ def edit(
         if not first.startswith(_TAGS.strip()):
             complain(f"the first line must be '{_TAGS}…'; nothing was changed")
             raise typer.Exit(1)
-        tags = [tag for each in first.removeprefix(_TAGS.strip()).split(",") if (tag := each.strip())]
-        _print(client.edit_memory(agent, memory_id, content.strip("\n"), tags, by=getpass.getuser()), as_json=False)
+        changes = _changes(memory, before.partition("\n")[0], first, content.removeprefix("\n").removesuffix("\n"))
+        if not changes:
+            console().print("nothing was changed")
+            return
+        try:
+            _print(client.edit_memory(agent, memory_id, by=getpass.getuser(), **changes), as_json=False)
+        except MemoryChangedError as error:
+            complain(f"{error}. Yours was:\n{after}")
+            raise typer.Exit(1) from None
 
 
 def archive(
@@ -194,6 +207,20 @@ def stats(
     for problem in found["problems"]:
         fix = f" ({problem['fix']})" if problem["fix"] else ""
         complain(f"{problem['where']}: {problem['what']}{fix}")
+
+
+def _changes(memory: wire.Memory, shown: str, tags: str, content: str) -> wire.MemoryChange:
+    """Return what a person changed of a memory, whose tags were shown as a line, and what that was before.
+
+    The rest may have become another one meanwhile.
+    """
+    changes: wire.MemoryChange = {}
+    if content != memory["content"]:
+        changes["content"], changes["old_content"] = content, memory["content"]
+    if tags != shown:
+        given = [tag for each in tags.removeprefix(_TAGS.strip()).split(",") if (tag := each.strip())]
+        changes["tags"], changes["old_tags"] = given, memory["tags"]
+    return changes
 
 
 def _edit_file(agent: str, folder: Path) -> None:

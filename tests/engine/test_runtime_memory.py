@@ -3,9 +3,12 @@
 import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, UnknownAgentError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.testing.in_process import in_process_runtime
+from tests.engine.conftest import Model, asks, says
 
 WATCH, OTHER = AgentRef.parse("watch"), AgentRef.parse("watch:other")
 
@@ -81,3 +84,39 @@ async def test_unknown_agents_and_unusable_files_are_told_apart(memory, tmp_path
     (tmp_path / "data" / "agents" / "default" / "watch" / "MEMORY.md").mkdir(parents=True)
     with pytest.raises(MemoryUnavailableError, match="Is a directory"):
         await memory.memories(WATCH)
+
+
+async def test_agents_and_tenants_with_the_same_names_and_contents_never_see_each_other(agents, tmp_path):
+    def decide(request):
+        asked = [message for message in request.messages if message.tool_calls]
+        return says("done") if asked else asks(("recall", '{"query": "what is the secret"}'))
+
+    folder, model = agents.define(preload_memories=0), Model(decide)
+    owners = [AgentRef(TenantId(tenant), each.agent_id) for tenant in ("default", "acme") for each in (WATCH, OTHER)]
+    async with in_process_runtime(agents_dir=folder.parent, data_dir=tmp_path / "data", models=[model]) as runtime:
+        memory = runtime.memory
+        same = [await memory.remember(each, "The secret is tea.", ["house"], idempotency_key="k") for each in owners]
+        own = [await memory.remember(each, f"The secret is {each}.", ["house"]) for each in owners]
+        for at, owner in enumerate(owners):
+            seen = await memory.search(owner, "what is the secret", 20, ["house"])
+            run = await runtime.outcome(await runtime.submit(owner, Trigger(TriggerKind.API)))
+            entries = await runtime.store.journal(owner.tenant, run.run_id)
+            (told,) = [each.data["content"] for each in entries if each.kind is EntryKind.TOOL_FINISHED]
+            assert {each.memory.memory_id for each in seen.memories} == {same[at].memory_id, own[at].memory_id}
+            assert {each["memory_id"] for each in told["memories"]} == {same[at].memory_id, own[at].memory_id}
+            for number, theirs in enumerate(own):
+                if number != at:
+                    with pytest.raises(NotFoundError):
+                        await memory.memory(owner, theirs.memory_id)
+                    with pytest.raises(NotFoundError):
+                        await memory.edit(owner, theirs.memory_id, "mine now")
+                    with pytest.raises(NotFoundError):
+                        await memory.delete(owner, theirs.memory_id)
+                    assert await memory.archive(owner, [theirs.memory_id]) == ()
+        for at, owner in enumerate(owners):
+            await memory.archive(owner, [own[at].memory_id])
+            found = await memory.search(owner, "secret", 20, archived=True)
+            assert [each.memory for each in found.memories] == [own[at]]
+            assert (await memory.stats(owner)).archived == 1
+
+    assert len({each.memory_id for each in (*same, *own)}) == 2 * len(owners)

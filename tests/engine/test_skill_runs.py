@@ -97,6 +97,30 @@ async def test_an_edited_skill_is_read_by_the_next_run(agents, tmp_path):
     assert "Order thirty pieces." in model.requests[1].system
 
 
+async def test_a_run_keeps_its_prompt_and_loads_skills_as_they_are_when_it_asks(agents, tmp_path):
+    folder = agents.define()
+    load = asks(("internal__load_skill", '{"name": "refunds"}'))
+    path = write_skill(folder, "refunds", skill("refunds", text="Pay at once.", description="Money back."))
+    write_skill(folder, "restock", skill("restock", text="Order twenty.", description="Empty shelves."))
+
+    def decide(_):
+        if len(model.requests) > 1:
+            return says("done")
+        path.write_text(skill("refunds", text="Ask first, then pay.", description="Money back."))
+        write_skill(folder, "restock", skill("restock", text="Order thirty pieces.", description="Empty shelves."))
+        return load
+
+    model = Model(decide)
+    async with runtime_of(agents, tmp_path, models=[model]) as runtime:
+        run = await runtime.trigger("watch", focus="empty shelves")
+        (loaded,) = await data_of(runtime, run, EntryKind.TOOL_FINISHED)
+
+    first, second = model.requests
+    assert loaded["content"]["text"] == "Ask first, then pay."
+    assert first.system == second.system
+    assert "Order twenty." in second.system
+
+
 async def test_a_reload_tells_what_is_there_now_and_what_is_wrong_with_it(agents, tmp_path):
     folder, watch = agents.define(), AgentRef.parse("watch:1")
 

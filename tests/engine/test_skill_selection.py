@@ -69,7 +69,8 @@ def test_a_skill_that_does_not_fit_leaves_its_room_to_the_next():
 
 
 def test_an_empty_declared_focus_matches_nothing():
-    assert names([skill("b", focus=("",)), skill("a")], Trigger(TriggerKind.API, focus="x"), 100) == ["a"]
+    skills = [skill("b", focus=("",)), skill("a", description="x")]
+    assert names(skills, Trigger(TriggerKind.API, focus="x"), 4_000) == ["a"]
 
 
 _SKILLS = st.lists(
@@ -163,6 +164,16 @@ def test_what_has_nothing_to_do_with_the_trigger_is_read_only_if_no_skill_has():
 
     assert names([related, other], Trigger(TriggerKind.API, focus="the disk of a host"), 4_000) == ["disk"]
     assert names([related, other], Trigger(TriggerKind.API, focus="the weather"), 4_000) == ["disk", "mail"]
+
+
+def test_skills_that_have_nothing_to_do_with_the_trigger_are_read_all_or_not_at_all():
+    fifty = [skill(f"s{number:02}", 100, description="the post") for number in range(50)]
+    weather = Trigger(TriggerKind.API, focus="the weather")
+
+    assert names(fifty[:40], weather, 4_000) == [each.name for each in fifty[:40]]
+    assert names(fifty, weather, 4_000) == []
+    assert len(names(fifty, Trigger(TriggerKind.API, focus="s07"), 4_000)) == 1
+    assert len(select_skills(fifty, weather, 4_000, {each.name for each in fifty[:10]})) == 40
 
 
 def test_a_name_in_another_script_is_found_in_a_focus():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.memory import Memory
-from owlclaw_ray.errors import NotFoundError, UserError
+from owlclaw_ray.errors import MemoryChangedError, NotFoundError, UserError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import durable
 from owlclaw_ray.memory import file as module
@@ -286,6 +286,20 @@ def test_an_edit_keeps_id_and_time_and_the_rest_of_the_file(tmp_path):
         file.edit("mem_9", "x", None)
     with pytest.raises(UserError, match="needs a text"):
         file.edit("mem_1", " ", None)
+
+
+def test_an_edit_made_from_what_is_not_there_any_more_changes_nothing(tmp_path):
+    file = open_file(tmp_path)
+    file.append(memory(1, "the limit is 500", tags=("a", "b")))
+    before = file.path.read_bytes()
+
+    with pytest.raises(MemoryChangedError) as refused:
+        file.edit("mem_1", "the limit is 700", ("c",), old_content="the limit is 600", old_tags=("a",))
+
+    assert refused.value.fields == ("content", "tags")
+    assert file.path.read_bytes() == before
+    assert file.edit("mem_1", None, ("c",), old_tags=("b", "a")).tags == ("c",)
+    assert file.edit("mem_1", "the limit is 700", None, old_content="the limit is 500").content == "the limit is 700"
 
 
 def test_what_is_deleted_is_gone_from_the_archive_too(tmp_path):

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
+from typing import cast
 
 import httpx
 import pytest
@@ -10,7 +12,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.ports.schedules import Alarm
 from serve.api import build_api
 from tests.serve.double import MemoryRuntime
 
@@ -22,9 +26,41 @@ def runtime() -> Runtime:
     return MemoryRuntime(SystemClock())
 
 
+class Current:
+    """Has the attributes of what a function returns now."""
+
+    def __init__(self, get: Callable[[], object]) -> None:
+        self._get = get
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._get(), name)
+
+
+class Stage(Current):
+    """A runtime that is another one in each test: an API takes longer to make than a test to use it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: self.played)
+        self.played: Runtime
+        self.timetable = Current(lambda: self.played.timetable)
+
+    async def ring(self, schedule_id: ScheduleId) -> Alarm:
+        return await self.played.ring(schedule_id)
+
+
+@cache
+def staged() -> tuple[Stage, FastAPI]:
+    """The one API of this process, and the stage that it plays on."""
+    stage = Stage()
+    runtime = cast("Runtime", stage)
+    return stage, build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.02)
+
+
 @pytest.fixture
 def api(runtime: Runtime) -> FastAPI:
-    return build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.02)
+    stage, api = staged()
+    stage.played = runtime
+    return api
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from owlclaw_ray.errors import (
     AlreadyDecidedError,
     DefinitionError,
     IdempotencyConflictError,
+    MemoryChangedError,
     MemoryUnavailableError,
     NotFoundError,
     OwlClawError,
@@ -160,9 +161,13 @@ class MemoriesInMemory:
         tags: Sequence[str] | None = None,
         *,
         by: str = "",
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
     ) -> Memory:
         self.by.append(by)
         before = await self.memory(agent, memory_id)
+        if old_content not in {None, before.content} or (old_tags is not None and tuple(old_tags) != before.tags):
+            raise MemoryChangedError(memory_id, ["content"])
         after = replace(
             before,
             content=before.content if content is None else content,
@@ -218,6 +223,10 @@ class Submitting:
         return Submission(SubmitRun(accepted.run_id, agent, trigger, datetime(2026, 11, 3, tzinfo=UTC)), scripted=True)
 
 
+_DATABASE = InlineDatabase()
+"""Of one runtime after another: tables take longer to make than to empty."""
+
+
 class MemoryRuntime:
     """Keeps everything in dictionaries of one event loop, but for schedules, which a real store has."""
 
@@ -231,7 +240,8 @@ class MemoryRuntime:
         self._ledger: list[ChainedRecord] = []
         self._approvals: dict[ApprovalId, Approval] = {}
         self._changed = asyncio.Condition()
-        self.schedules = SqlStore(InlineDatabase(), "double")
+        _DATABASE.empty()
+        self.schedules = SqlStore(_DATABASE, "double")
         self.signals = Signals()
         self.timetable = StoreTimetable(
             store=self.schedules,

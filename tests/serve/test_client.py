@@ -17,6 +17,7 @@ from owlclaw_ray.errors import (
     AgentBusyError,
     DefinitionError,
     IdempotencyConflictError,
+    MemoryChangedError,
     NotFoundError,
     QueueFullError,
     RuntimeUnavailableError,
@@ -131,6 +132,10 @@ async def test_memories_are_kept_in_order_by_the_client(client: Client):
     memory_id = stored["memory_id"]
     found = await client.search_memories("patient", "周五", tags=["owner"])
     edited = await client.edit_memory("patient", memory_id, tags=[])
+    with pytest.raises(MemoryChangedError, match=memory_id):
+        await client.edit_memory("patient", memory_id, "不", old_content="老板在")
+    page = await client.memories_page("patient", limit=1)
+    assert (page["memories"], page["next_after"]) == ([edited], None)
     moved = await client.archive_memories("patient", [memory_id])
 
     assert again == stored == await client.memory("patient", memory_id) | {"tags": ["owner"]}

@@ -24,6 +24,38 @@ async def test_what_a_person_has_it_remember_is_listed_and_shown(http: httpx.Asy
     assert (listed["content"], listed["tags"], listed["run_id"], listed["count"]) == ("老板周五不在", ["owner"], "", 1)
 
 
+async def test_memories_are_listed_page_by_page(http: httpx.AsyncClient):
+    ids = [await remembered(http, f"fact {number}") for number in range(5)]
+    pages, after = [], None
+
+    while len(pages) < 3:
+        page = (await http.get(OURS, params={"limit": 2} | ({"after": after} if after else {}))).json()
+        pages.append([each["memory_id"] for each in page["memories"]])
+        after = page["next_after"]
+
+    assert (pages, after) == ([ids[:2], ids[2:4], ids[4:]], None)
+    assert (await http.get(OURS, params={"limit": 5})).json()["next_after"] is None
+    assert (await http.get(OURS, params={"after": ids[4]})).json() == {"memories": [], "next_after": None}
+    gone = await http.get(OURS, params={"after": "mem_gone"})
+    assert (gone.status_code, gone.json()["id"]) == (404, "mem_gone")
+    assert {(await http.get(OURS, params={"limit": limit})).status_code for limit in (0, 1_001)} == {422}
+
+
+async def test_an_edit_of_what_is_not_there_any_more_changes_nothing(http: httpx.AsyncClient):
+    memory_id = await remembered(http, "the owner is away", "owner")
+
+    late = await http.patch(f"{OURS}/{memory_id}", json={"content": "x", "old_content": "the owner was away"})
+    mistyped = await http.patch(f"{OURS}/{memory_id}", json={"content": "x", "old_content": 7, "old_tags": "owner"})
+    empty = await http.patch(f"{OURS}/{memory_id}", json={"old_content": "the owner is away"})
+    right = await http.patch(f"{OURS}/{memory_id}", json={"tags": [], "old_tags": ["owner"]})
+
+    assert (late.status_code, late.json()["type"]) == (409, "urn:owlclaw:problem:memory-changed")
+    assert (late.json()["memory_id"], late.json()["fields"]) == (memory_id, ["content"])
+    assert [each["where"] for each in mistyped.json()["problems"]] == ["body.old_content", "body.old_tags"]
+    assert empty.status_code == 422
+    assert (right.json()["content"], right.json()["tags"]) == ("the owner is away", [])
+
+
 async def test_the_same_key_stores_once(http: httpx.AsyncClient):
     answers = [await http.post(OURS, json={"content": "x"}, headers={"Idempotency-Key": "k"}) for _ in range(2)]
 

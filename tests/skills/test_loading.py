@@ -100,7 +100,11 @@ def test_a_key_of_another_product_is_a_warning_with_its_line(tmp_path):
             "SKILL.md:2: name: is 'other', not its folder's name (rename the folder",
         ),
         ("---\nname: Watch Load\ndescription: b\n---\nx", "SKILL.md:2: name: is 'Watch Load'"),
-        ("---\nname: watch-load\ndescription: b\n---\n\n", "SKILL.md: has nothing after its frontmatter"),
+        ("---\nname: watch-load\ndescription: b\n---\n\n", "SKILL.md:4: has nothing after its frontmatter"),
+        (
+            "---\nname: watch-load\ndescription: b\nallowed-tools: {a: 1}\n---\nx",
+            "SKILL.md:4: allowed-tools: is {'a': 1}",
+        ),
         (b"---\nname: watch-load\n\xff", "SKILL.md:3: is not UTF-8"),
         (
             "---\nname: watch-load\ndescription: b\n---\n" + "x" * 51_200,

@@ -135,8 +135,9 @@ class LogDecision(Arguments):
 A = TypeVar("A", bound=Arguments)
 
 
+@cache
 def input_schema(model: type[Arguments]) -> JsonObject:
-    """Return the model's JSON schema in the subset that tools may use."""
+    """Return the model's JSON schema in the subset that tools may use: the same object each time, not to be changed."""
     schema = plain_schema(model.model_json_schema(), model.__name__)
     del schema["description"]
     return schema

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from owlclaw_ray.ports.mcp import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.testing.clock import ManualClock
@@ -389,21 +390,21 @@ def test_a_pool_that_is_killed_leaves_no_server_behind():
 
 
 @pytest.mark.timeout(300)
-async def test_a_thousand_reconnects_leave_no_process_and_no_descriptor_behind(tmp_path):
-    log = tmp_path / "starts"
+async def test_reconnects_leave_no_process_and_no_descriptor_behind(tmp_path):
+    log, reconnects = tmp_path / "starts", settings().max_examples  # 100, and 2,000 with --hypothesis-profile=long
     here = psutil.Process()
     before = {child.pid for child in here.children(recursive=True)}
     async with pool_of(plain(log=log), backoff=0.0, backoff_limit=0.0) as pool:
         await pool.up("plain")
         descriptors = here.num_fds()
-        for _ in range(1_000):
+        for _ in range(reconnects):
             view = await pool.view("plain")
             os.kill(pool.pid("plain"), 9) if view.starts % 2 else await pool.ask("plain", "die")
             await pool.up("plain", view.starts + 1)
         grown = here.num_fds() - descriptors
 
     started = [int(pid) for pid in log.read_text().split()]
-    assert len(started) == 1_001
+    assert len(started) == reconnects + 1
     assert grown <= 2
     assert {child.pid for child in here.children(recursive=True)} <= before
     assert not any(str(log) in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))

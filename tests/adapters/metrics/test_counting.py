@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -30,6 +31,7 @@ from owlclaw_ray.ports.store import (
 )
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, submission
+from owlclaw_ray.testing.store_file import put_new_store
 
 
 def numbers(families):
@@ -39,6 +41,7 @@ def numbers(families):
 @pytest.fixture
 async def counted(tmp_path):
     """A group commit, and a function that returns what was counted of it."""
+    await asyncio.to_thread(put_new_store, tmp_path / "owlclaw.db")
     store, metrics = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="keeper"), CommitMetrics()
     commits = GroupCommit(store, observer=metrics)
     yield commits, lambda: numbers(metrics.families())

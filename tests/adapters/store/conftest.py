@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
+from owlclaw_ray.testing.store_file import put_new_store
 
 _TABLES = ", ".join(metadata.tables)
 
@@ -47,16 +47,11 @@ async def postgres_url(postgres_server) -> str:
     return postgres_server.url("owlclaw")
 
 
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("migrated") / "owlclaw.db"
-    asyncio.run(_migrate(str(path)))
-    return path
-
-
 @pytest.fixture
-def sqlite_url(migrated_file, tmp_path) -> str:
-    return f"sqlite:///{shutil.copy(migrated_file, tmp_path)}"
+async def sqlite_url(tmp_path) -> str:
+    path = tmp_path / "owlclaw.db"
+    await asyncio.to_thread(put_new_store, path)
+    return f"sqlite:///{path}"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -75,8 +70,4 @@ async def _make_database(server: PostgresServer) -> None:
     connection = await asyncpg.connect(server.url())
     await connection.execute("CREATE DATABASE owlclaw")
     await connection.close()
-    await _migrate(server.url("owlclaw"))
-
-
-async def _migrate(url: str) -> None:
-    await (await open_store(url, writer="template")).close()
+    await (await open_store(server.url("owlclaw"), writer="template")).close()

@@ -15,10 +15,12 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import CancelRun
 from owlclaw_ray.ports.tracing import Chain
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
+from owlclaw_ray.testing.store_file import put_new_store
 
 
 @pytest.fixture
 async def store(tmp_path):
+    await asyncio.to_thread(put_new_store, tmp_path / "owlclaw.db")
     opened = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="keeper")
     yield opened
     await opened.close()

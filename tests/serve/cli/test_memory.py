@@ -3,6 +3,7 @@ from __future__ import annotations
 import getpass
 import json
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -95,6 +96,46 @@ def test_one_memory_is_edited_in_the_editor(owlclaw: Run, memories: list[Memory]
 
     assert edited.exit_code == 0
     assert (memories[0].content, memories[0].tags) == ("机器很忙", ("busy", "load"))
+
+
+def test_a_long_list_comes_in_pages(owlclaw: Run, memories: list[Memory]):
+    first = owlclaw("memory", "list", "assistant", "--limit", "1").output
+    second = owlclaw("memory", "list", "assistant", "--limit", "1", "--after", "mem_1").output
+
+    assert first.splitlines()[-1] == "there are more: add --after mem_1"
+    assert [row.split()[0] for row in second.splitlines()] == ["MEMORY", "mem_2"]
+
+
+def test_an_edit_sends_only_what_was_changed(owlclaw: Run, memories: list[Memory], editor):
+    memories[1] = replace(memories[1], content="\n  The owner is away.\n\n", tags=("a, b", "c"))
+
+    editor("""sed -i "s/away/back/" "$file" """)
+    assert owlclaw("memory", "edit", "assistant", "mem_2").exit_code == 0
+    assert (memories[1].content, memories[1].tags) == ("\n  The owner is back.\n\n", ("a, b", "c"))
+
+    editor("""sed -i "1s/.*/tags: d/" "$file" """)
+    assert owlclaw("memory", "edit", "assistant", "mem_2").exit_code == 0
+    assert (memories[1].content, memories[1].tags) == ("\n  The owner is back.\n\n", ("d",))
+
+
+def test_an_edit_of_a_memory_that_somebody_changed_meanwhile_changes_nothing_and_shows_what_was_written(
+    owlclaw: Run, runtime: MemoryRuntime, memories: list[Memory], editor, monkeypatch
+):
+    editor("""sed -i "s/闲/忙/" "$file" """)
+    shown, changed = runtime.memory.memory, replace(memories[0], content="机器坏了")
+
+    async def memory(agent, memory_id):
+        found = await shown(agent, memory_id)
+        monkeypatch.setattr(runtime.memory, "memory", shown)
+        memories[0] = changed
+        return found
+
+    monkeypatch.setattr(runtime.memory, "memory", memory)
+    refused = owlclaw("memory", "edit", "assistant", "mem_1")
+
+    assert (refused.exit_code, memories[0]) == (1, changed)
+    assert "changed meanwhile" in refused.output
+    assert "机器很忙" in refused.output
 
 
 @pytest.mark.parametrize(
