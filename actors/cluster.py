@@ -13,7 +13,7 @@ import ray
 from ray.actor import ActorHandle
 
 from actors.nodes import living_nodes
-from actors.plan import RuntimePlan
+from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
     DIRECTORY,
     EXPORTER,
@@ -68,10 +68,10 @@ def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, tool
 class Cluster:
     """The actors of one runtime, seen from the process that started them."""
 
-    def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
+    def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None) -> None:
         self._plan = plan
         self._end_earlier()
-        self._root = make_root(plan, tools)
+        self._root = make_root(plan, tools, hatchet)
 
     def wait_for_store(self) -> None:
         """Return once the store is open; raises what is wrong with it."""

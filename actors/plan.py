@@ -46,7 +46,7 @@ class WorkerPlan:
 
 @dataclass(frozen=True, slots=True)
 class HatchetPlan:
-    """The engine that rings for schedules."""
+    """The engine that rings for schedules. It holds the engine's token, so the Scheduler alone is told, by the roots that make it."""
 
     options: HatchetOptions
     pace: SyncPace
@@ -75,8 +75,6 @@ class RuntimePlan:
     """None: there are no MCP servers. The worker's plan says whether there are, too."""
     artifact_days: float = 0.0
     """How long results that were too large for a model are kept; 0: for ever."""
-    hatchet: HatchetPlan | None = None
-    """None: schedules are fired without an engine."""
     sources: tuple[WebhookSource, ...] = ()
     """Who may send webhooks, with placeholders for their secrets."""
     callbacks: CallbackOptions | None = None

@@ -15,6 +15,4 @@ def node_redactor(plan: RuntimePlan) -> Redactor:
     password = urlsplit(plan.store_url).password
     if password:
         secrets["store_url"] = unquote(password)
-    if plan.hatchet is not None:
-        secrets["hatchet.token"] = plan.hatchet.options.token
     return Redactor(secrets, plan.redact)

@@ -27,7 +27,7 @@ from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
 from actors.nodes import living_nodes
 from actors.packing import packed
-from actors.plan import RuntimePlan
+from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
     DIRECTORY,
     EXPORTER,
@@ -60,9 +60,10 @@ logger = logging.getLogger(__name__)
 class RootActor:
     """Makes the parts of its node in __init__, so that a restart needs nobody's help."""
 
-    def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
+    def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None) -> None:
+        """`hatchet` is the engine that rings for schedules; None: they are fired without one."""
         configure(plan.worker.log)
-        self._plan, self._tools = plan, tuple(tools)
+        self._plan, self._tools, self._hatchet = plan, tuple(tools), hatchet
         self._ids = RandomIds()
         self._hosts: dict[str, ActorHandle[Any]] = {}
         self._births = asyncio.Semaphore(os.cpu_count() or 1)
@@ -155,7 +156,7 @@ class RootActor:
             return
         for node in nodes:
             if await asyncio.to_thread(find, ROOT, self._plan.namespace, node.node_id) is None:
-                make_root(self._plan, self._tools, node.node_id)
+                make_root(self._plan, self._tools, self._hatchet, node.node_id)
 
     def _host(self) -> tuple[str, ActorHandle[Any]]:
         host_id = self._ids.make("host")
@@ -165,6 +166,7 @@ class RootActor:
         return make(
             kind,
             self._plan,
+            *([self._hatchet] if kind is SchedulerActor else []),
             movable=movable,
             name=full_name(name),
             namespace=self._plan.namespace,
@@ -181,12 +183,15 @@ def _shared_parts(plan: RuntimePlan) -> dict[str, type[Any]]:
     return {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor, **exporter}
 
 
-def make_root(plan: RuntimePlan, tools: Sequence[ToolDefinition], node_id: str = "") -> ActorHandle[Any]:
+def make_root(
+    plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None, node_id: str = ""
+) -> ActorHandle[Any]:
     """Return the root of that node, or of this one, made if it is not there."""
     return make(
         RootActor,
         plan,
         tuple(tools),
+        hatchet,
         node_id=node_id,
         name=full_name(ROOT, node_id),
         namespace=plan.namespace,

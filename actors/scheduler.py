@@ -64,7 +64,8 @@ class SchedulerCounts:
 class SchedulerActor:
     """Starts itself, the first time and after every restart."""
 
-    def __init__(self, plan: RuntimePlan) -> None:
+    def __init__(self, plan: RuntimePlan, hatchet: HatchetPlan | None = None) -> None:
+        """`hatchet` is the engine that rings for schedules; None: they are fired without one."""
         from owlclaw_ray.tools.cron import next_fire
 
         configure(plan.worker.log)
@@ -78,9 +79,9 @@ class SchedulerActor:
             definitions=RemoteDefinitions(plan.namespace, clock),
             clock=clock,
             catch_up=timedelta(seconds=plan.catch_up_seconds),
-            late=LATE + (timedelta() if plan.hatchet is None else timedelta(seconds=plan.hatchet.pace.grace)),
+            late=LATE + (timedelta() if hatchet is None else timedelta(seconds=hatchet.pace.grace)),
         )
-        self._engine, alarm_clock = _alarm_clock(plan.hatchet, firings, store, clock)
+        self._engine, alarm_clock = _alarm_clock(hatchet, firings, store, clock)
         self._ring = (self._engine or firings).ring
         heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
@@ -141,7 +142,7 @@ def _alarm_clock(
 
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
-    return alarm_clock, [alarm_clock, WorkerSupervisor(plan.options, clock)]
+    return alarm_clock, [alarm_clock, WorkerSupervisor(plan.options, alarm_clock.ring, clock)]
 
 
 def _callbacks(

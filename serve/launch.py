@@ -18,6 +18,7 @@ from typing import TextIO
 from urllib.parse import urlsplit
 
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from serve import ray_output
 from serve.pid_file import NAME, PidFile
@@ -76,15 +77,11 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
 
 
 def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
-    from actors.environment import ray_environment
-    from serve.loopback import haproxy_environment
-
     settings = prepared.settings
     alone = settings.ray.address is None
     slots = settings.tools.slots or 2 * (os.cpu_count() or 1)
     quick = settings.tools.quick_slots
-    environment = ray_environment(slots + quick, alone=alone) | haproxy_environment(scratch)
-    os.environ.update(environment)  # noqa: TID251 - Ray reads its settings from the environment only
+    _make_environment(slots + quick, scratch, alone=alone)
     started = time.monotonic()
 
     import ray
@@ -93,7 +90,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     from actors.cluster import Cluster, start_ray
     from actors.nodes import check_nodes
     from serve.deployment import ingress
-    from serve.planning import plan_of
+    from serve.planning import hatchet_plan, plan_of
 
     temp_dir = settings.ray.temp_dir or scratch / "ray"
     if alone:
@@ -114,7 +111,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         nodes = check_nodes(settings.store_url)
         announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
         plan = plan_of(settings, slots, DRAIN_SECONDS, prepared.tracing)
-        cluster = Cluster(plan, prepared.tools)
+        cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
         http = settings.http
         ray_serve.start(
             http_options={"host": http.host, "port": http.port, "access_log": False, "location": "HeadOnly"},
@@ -142,6 +139,16 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
             ray.shutdown()
     announce("stopped; runs, memories, schedules and ledger are in " + str(settings.data_dir))
     return 0
+
+
+def _make_environment(tool_workers: int, scratch: Path, *, alone: bool) -> None:
+    """Set what Ray reads at its start, and leave out what its processes, which inherit the environment, need not know."""
+    from actors.environment import ray_environment
+    from serve.loopback import haproxy_environment
+
+    environment = os.environ  # noqa: TID251 - Ray reads its settings from the environment only
+    environment |= ray_environment(tool_workers, alone=alone) | haproxy_environment(scratch)
+    environment.pop(TOKEN_VARIABLE, None)
 
 
 def _warm(

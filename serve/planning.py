@@ -57,7 +57,6 @@ def plan_of(
         model_workers_max=models.workers_max,
         mcp=settings.mcp_options,
         artifact_days=settings.artifacts.retention_days,
-        hatchet=_hatchet(settings),
         sources=settings.webhook_sources,
         callbacks=settings.callback_options,
         webhook_days=settings.webhooks.retention_days,
@@ -66,7 +65,8 @@ def plan_of(
     )
 
 
-def _hatchet(settings: Settings) -> HatchetPlan | None:
+def hatchet_plan(settings: Settings) -> HatchetPlan | None:
+    """Return what the Scheduler is told of the engine; None without a token."""
     hatchet = settings.hatchet
     if hatchet.token is None:
         return None
@@ -82,7 +82,6 @@ def _hatchet(settings: Settings) -> HatchetPlan | None:
         grpc_address=hatchet.grpc_address or claims["grpc_broadcast_address"],
         tls=Tls(hatchet.tls, ca, cert, key, hatchet.tls_server_name),
         namespace=hatchet.namespace,
-        runtime_url=settings.http.url,
     )
     pace = SyncPace(hatchet.reconcile_seconds, hatchet.grace_seconds, hatchet.horizon_seconds, hatchet.alarms_max)
     return HatchetPlan(options, pace)

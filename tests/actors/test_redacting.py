@@ -1,20 +1,18 @@
 import pytest
 
-from actors.plan import HatchetPlan, RuntimePlan, WorkerPlan
+from actors.plan import RuntimePlan, WorkerPlan
 from actors.redacting import node_redactor
-from owlclaw_ray.adapters.hatchet.options import HatchetOptions, Tls
-from owlclaw_ray.engine.alarm_sync import SyncPace
 from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
+from tests.hatchet_engine.engine import token_for
 
-TOKEN = "a-token-of-the-engine"
+TOKEN = token_for("https://hatchet.example.org", "engine.example.org:7077")
 PASSWORD = "p@ss-word"
 
 
 @pytest.mark.parametrize("secret", [TOKEN, PASSWORD])
 def test_what_settings_hold_of_secrets_does_not_leave_the_node(secret):
-    options = HatchetOptions(TOKEN, "tenant", "http://127.0.0.1", "127.0.0.1:1", Tls("none"), "", "http://127.0.0.1")
     plan = RuntimePlan(
         worker=WorkerPlan("", "", "", "none", "test"),
         store_url="postgresql://owl:p%40ss-word@db/owl",
@@ -25,7 +23,6 @@ def test_what_settings_hold_of_secrets_does_not_leave_the_node(secret):
         model_retry=RetryPolicy(),
         catch_up_seconds=1,
         drain_seconds=1,
-        hatchet=HatchetPlan(options, SyncPace()),
     )
 
     assert secret not in str(node_redactor(plan).redact({"error": f"it printed {secret} twice: {secret}"}))

@@ -1,4 +1,4 @@
-"""The whole way of a ring: store, reconciler, engine, worker process, HTTP, store. Only the engine is a double."""
+"""The whole way of a ring: store, reconciler, engine, worker process, Scheduler, store. Only the engine is a double."""
 
 from __future__ import annotations
 
@@ -49,14 +49,13 @@ def test_a_schedule_fires_because_hatchet_rings_and_the_token_is_written_nowhere
         records.wait_until(lambda: records.finished, SECONDS)
         (tick,) = client.ticks(schedule["schedule_id"])["ticks"]
         run = client.run(tick["run_id"])
-    worker = next(
-        each
-        for each in psutil.Process(installation.process.pid).children(recursive=True)
-        if "owlclaw_ray.adapters.hatchet.worker" in each.cmdline()
-    )
+    children = psutil.Process(installation.process.pid).children(recursive=True)
+    (worker,) = [each for each in children if "owlclaw_ray.adapters.hatchet.worker" in each.cmdline()]
+    told = [each.name() for each in children if engine.token in str((each.cmdline(), each.environ()))]
     data = installation.folder / ".owlclaw"
     written = [each for folder in (data, (data / "logs").resolve()) for each in folder.rglob("*") if each.is_file()]
 
+    assert told == []
     assert run["trigger"]["kind"] == "schedule_once"
     assert schedule["schedule_id"] in records.outputs[0]
     assert len(written) > 5

@@ -78,8 +78,8 @@ class HatchetEngine:
 
     @property
     def alarms(self) -> list[ScheduledRun]:
-        """The schedules that have not rung, the earliest first."""
-        return self.records.listed({}, frozenset({"SCHEDULED"}))
+        """The schedules that have not rung, of all installations, the earliest first."""
+        return self.records.listed({})
 
     def lose(self, run: ScheduledRun) -> None:
         """Forget a schedule, as if it never was."""

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from uuid import UUID
 
 import grpc
 from hatchet_sdk.contracts import dispatcher_pb2 as wire
@@ -15,10 +15,11 @@ from hatchet_sdk.contracts.dispatcher_pb2_grpc import DispatcherServicer, add_Di
 from hatchet_sdk.contracts.v1 import workflows_pb2 as workflow_wire
 from hatchet_sdk.contracts.v1.workflows_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 
-from tests.hatchet_engine.records import Records, UnknownError
+from tests.hatchet_engine.records import Records, UnknownError, id_of
 
 _OPTIONS = [("grpc.http2.min_ping_interval_without_data_ms", 5_000), ("grpc.http2.max_ping_strikes", 0)]
-_VERSION = "v0.104.0"
+_VERSION = "v0.104.7"
+_TRACEPARENT = "00-0daccd540c9ed840b517df52f5e98228-80966fc414fa8645-01"
 
 
 class Gate:
@@ -48,8 +49,12 @@ class Admin(AdminServiceServicer):
         self, request: workflow_wire.CreateWorkflowVersionRequest, context: grpc.ServicerContext
     ) -> workflow_wire.CreateWorkflowVersionResponse:
         self._gate.enter("PutWorkflow", context)
+        if not request.name:
+            context.abort(grpc.StatusCode.INTERNAL, "An internal error occurred.")
         self._records.put_workflow(request)
-        return workflow_wire.CreateWorkflowVersionResponse(id=request.name, workflow_id=request.name)
+        return workflow_wire.CreateWorkflowVersionResponse(
+            id=id_of("version", request.name), workflow_id=id_of("workflow", request.name)
+        )
 
 
 class Dispatcher(DispatcherServicer):
@@ -80,21 +85,23 @@ class Dispatcher(DispatcherServicer):
                 yield wire.AssignedAction(
                     tenant_id=self._tenant,
                     workflow_run_id=task.run_id,
-                    job_id=task.run.workflow,
-                    job_name=task.run.workflow,
+                    job_id=id_of("task", task.action),
+                    job_name=task.name,
                     job_run_id=task.run_id,
-                    task_id=task.action,
+                    task_id=id_of("task", task.action),
                     task_run_external_id=task.run_id,
-                    task_name=task.action,
+                    task_name=task.name,
                     action_id=task.action,
                     action_type=wire.START_STEP_RUN,
                     action_payload=self._records.payload(task),
                     retry_count=task.retry,
-                    additional_metadata=json.dumps(task.run.metadata),
-                    workflow_id=task.run.workflow,
+                    additional_metadata=json.dumps((task.run.metadata or {}) | {"traceparent": _TRACEPARENT}),
+                    priority=1,
+                    workflow_id=id_of("workflow", task.run.workflow),
+                    workflow_version_id=id_of("version", task.run.workflow),
                 )
-        except UnknownError as error:
-            _not_found(context, error)
+        except UnknownError:
+            context.abort(grpc.StatusCode.NOT_FOUND, "not found")
 
     def _leave(self, over: threading.Event) -> None:
         over.set()
@@ -104,28 +111,38 @@ class Dispatcher(DispatcherServicer):
     def Heartbeat(self, request: wire.HeartbeatRequest, context: grpc.ServicerContext) -> wire.HeartbeatResponse:  # noqa: N802
         self._gate.enter("Heartbeat", context)
         try:
-            self._records.heartbeat(request.worker_id)
+            self._records.heartbeat(_worker_id(request.worker_id, context))
         except UnknownError as error:
-            _not_found(context, error)
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return wire.HeartbeatResponse()
 
     def SendStepActionEvent(  # noqa: N802
         self, request: wire.StepActionEvent, context: grpc.ServicerContext
     ) -> wire.ActionEventResponse:
         self._gate.enter("SendStepActionEvent", context)
-        self._records.event(request)
+        try:
+            self._records.event(request)
+        except UnknownError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return wire.ActionEventResponse(tenant_id=self._tenant, worker_id=request.worker_id)
 
     def Unsubscribe(  # noqa: N802
         self, request: wire.WorkerUnsubscribeRequest, context: grpc.ServicerContext
     ) -> wire.WorkerUnsubscribeResponse:
         self._gate.enter("Unsubscribe", context)
+        try:
+            self._records.worker(request.worker_id)
+        except UnknownError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return wire.WorkerUnsubscribeResponse(tenant_id=self._tenant, worker_id=request.worker_id)
 
 
-def _not_found(context: grpc.ServicerContext, error: UnknownError) -> NoReturn:
-    context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-    raise AssertionError
+def _worker_id(text: str, context: grpc.ServicerContext) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"invalid worker ID format: {text}")
+        raise AssertionError from None
 
 
 class GrpcSide:

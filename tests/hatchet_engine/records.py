@@ -7,15 +7,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from hatchet_sdk.contracts import dispatcher_pb2 as wire
 from hatchet_sdk.contracts.v1 import workflows_pb2 as workflow_wire
 
 WAIT_SECONDS = 30.0
+_GONE = timedelta(seconds=30)
+"""So long after a worker hung up its tasks are given out again; that is one of their retries."""
 
 
 class UnknownError(Exception):
@@ -23,7 +25,7 @@ class UnknownError(Exception):
 
 
 class RunState(Enum):
-    """Where a scheduled run stands, as the REST API names it."""
+    """Where a scheduled run stands."""
 
     SCHEDULED = "SCHEDULED"
     QUEUED = "QUEUED"
@@ -40,7 +42,7 @@ class ScheduledRun:
     workflow: str
     trigger_at: datetime
     input: dict[str, Any]
-    metadata: dict[str, str]
+    metadata: dict[str, str] | None
     created_at: datetime
     state: RunState = RunState.SCHEDULED
 
@@ -51,8 +53,10 @@ class Task:
 
     run: ScheduledRun
     action: str
+    name: str
     run_id: str = field(default_factory=lambda: str(uuid4()))
     retry: int = 0
+    not_before: datetime | None = None
 
 
 @dataclass
@@ -62,9 +66,12 @@ class Worker:
     id: str
     name: str
     actions: frozenset[str]
+    alive: bool = False
+    """Whether it ever gave a sign of life; before that it is given nothing."""
     listening: bool = False
+    left_at: datetime | None = None
+    """Since when it does not listen any more."""
     paused: bool = False
-    heartbeats: int = 0
     given: dict[str, Task] = field(default_factory=dict)
 
 
@@ -78,6 +85,7 @@ class Records:
         self.scheduled: dict[str, ScheduledRun] = {}
         self.workers: dict[str, Worker] = {}
         self.queue: deque[Task] = deque()
+        self.tasks: dict[str, Task] = {}
         self.finished: list[Task] = []
         self.outputs: list[str] = []
 
@@ -94,48 +102,55 @@ class Records:
             self.changed.notify_all()
 
     def schedule(
-        self, workflow: str, trigger_at: datetime, given: dict[str, Any], metadata: dict[str, str]
+        self, workflow: str, trigger_at: datetime, given: dict[str, Any], metadata: dict[str, str] | None
     ) -> ScheduledRun:
-        """Add a one-time schedule; the engine keeps milliseconds."""
+        """Add a one-time schedule; the engine keeps milliseconds, and rounds."""
         with self.changed:
             if workflow not in self.workflows:
-                raise UnknownError(f"workflow {workflow} not found")
-            at = trigger_at.replace(microsecond=trigger_at.microsecond // 1_000 * 1_000)
+                raise UnknownError("workflow not found")
+            milliseconds = round(trigger_at.microsecond / 1_000)
+            at = trigger_at.replace(microsecond=0) + timedelta(milliseconds=milliseconds)
             run = ScheduledRun(str(uuid4()), workflow, at, given, metadata, self.now())
             self.scheduled[run.id] = run
             self.changed.notify_all()
             return run
 
-    def listed(self, metadata: Mapping[str, str], states: frozenset[str]) -> list[ScheduledRun]:
+    def listed(self, metadata: Mapping[str, str]) -> list[ScheduledRun]:
         """Return those that carry the metadata, the earliest first."""
         with self.changed:
-            found = [
-                each
-                for each in self.scheduled.values()
-                if metadata.items() <= each.metadata.items() and (not states or each.state.value in states)
-            ]
+            found = [each for each in self.scheduled.values() if metadata.items() <= (each.metadata or {}).items()]
         return sorted(found, key=lambda each: (each.trigger_at, each.id))
 
     def delete(self, run_id: str) -> None:
         """Forget a schedule; what it has become goes on."""
         with self.changed:
             if self.scheduled.pop(run_id, None) is None:
-                raise UnknownError("scheduled workflow not found")
+                raise UnknownError("scheduled workflow run not found")
             self.changed.notify_all()
 
     def ring(self) -> int:
-        """Turn the schedules whose time has come into tasks; return how many."""
+        """Do what the time has come for: turn schedules into tasks, which is the end of them; return how many. Give out the tasks of
+        workers that are gone, and those that wait to be tried again.
+        """
         with self.changed:
-            due = [each for each in self.listed({}, frozenset({"SCHEDULED"})) if each.trigger_at <= self.now()]
+            due = [each for each in self.listed({}) if each.trigger_at <= self.now()]
             for run in due:
+                del self.scheduled[run.id]
                 self.start(run)
+            for worker in self.workers.values():
+                if worker.left_at is not None and worker.left_at < self.now() - _GONE:
+                    for task in list(worker.given.values()):
+                        self._fail(worker, task, "")
+            self.changed.notify_all()
             return len(due)
 
     def start(self, run: ScheduledRun) -> None:
         """Queue a task for the run, whether or not there was one before."""
         with self.changed:
             run.state = RunState.QUEUED
-            self.queue.extend(Task(run, task.action) for task in self.workflows[run.workflow].tasks)
+            made = [Task(run, each.action, each.readable_id) for each in self.workflows[run.workflow].tasks]
+            self.tasks |= {each.run_id: each for each in made}
+            self.queue.extend(made)
             self.changed.notify_all()
 
     def register(self, name: str, actions: frozenset[str]) -> Worker:
@@ -150,28 +165,30 @@ class Records:
         """Return the worker; raises UnknownError."""
         with self.changed:
             if worker_id not in self.workers:
-                raise UnknownError(f"worker {worker_id} not found")
+                raise UnknownError(f"worker not found: {worker_id}")
             return self.workers[worker_id]
 
     def tasks_for(self, worker_id: str, over: threading.Event) -> Iterator[Task]:
-        """Yield tasks as they come; what was not finished when it ends goes back to the queue."""
+        """Yield tasks as they come, until it is over."""
         worker = self.worker(worker_id)
         try:
             with self.changed:
-                worker.listening = True
+                worker.listening, worker.left_at = True, None
                 self.changed.notify_all()
             while (task := self._next(worker, over)) is not None:
                 yield task
         finally:
             with self.changed:
-                worker.listening = False
-                self.queue.extendleft(worker.given.values())
-                worker.given.clear()
+                worker.listening, worker.left_at = False, self.now()
                 self.changed.notify_all()
 
     def _next(self, worker: Worker, over: threading.Event) -> Task | None:
         def ready() -> Task | None:
-            return next((each for each in self.queue if each.action in worker.actions and not worker.paused), None)
+            now = self.now()
+            if worker.paused or not worker.alive:
+                return None
+            waiting = (each for each in self.queue if each.not_before is None or each.not_before <= now)
+            return next((each for each in waiting if each.action in worker.actions), None)
 
         with self.changed:
             self.changed.wait_for(lambda: over.is_set() or ready())
@@ -186,12 +203,17 @@ class Records:
     def heartbeat(self, worker_id: str) -> None:
         """Note a sign of life; raises UnknownError."""
         with self.changed:
-            self.worker(worker_id).heartbeats += 1
+            self.worker(worker_id).alive = True
             self.changed.notify_all()
 
     def event(self, event: wire.StepActionEvent) -> None:
-        """Note what a worker says of a task; a failed one is given out again while it has retries."""
+        """Note what a worker says of a task; a failed one is given out again, after a pause, while it has retries.
+
+        Raises UnknownError for a task that never was.
+        """
         with self.changed:
+            if event.task_run_external_id not in self.tasks:
+                raise UnknownError(f"invalid task external run id {event.task_run_external_id}: no rows in result set")
             worker = self.workers.get(event.worker_id)
             task = worker.given.get(event.task_run_external_id) if worker else None
             if worker is None or task is None or event.event_type == wire.STEP_EVENT_TYPE_STARTED:
@@ -199,14 +221,20 @@ class Records:
             if event.event_type == wire.STEP_EVENT_TYPE_COMPLETED:
                 self._finish(worker, task, RunState.SUCCEEDED, event.event_payload)
             elif event.event_type == wire.STEP_EVENT_TYPE_FAILED:
-                (declared,) = [each for each in self.workflows[task.run.workflow].tasks if each.action == task.action]
-                if event.should_not_retry or task.retry >= declared.retries:
-                    self._finish(worker, task, RunState.FAILED, event.event_payload)
-                else:
-                    del worker.given[task.run_id]
-                    task.retry += 1
-                    self.queue.append(task)
+                self._fail(worker, task, event.event_payload, retried=not event.should_not_retry)
             self.changed.notify_all()
+
+    def _fail(self, worker: Worker, task: Task, output: str, *, retried: bool = True) -> None:
+        """Give the task out again, after a pause that grows, unless it had its retries."""
+        (declared,) = [each for each in self.workflows[task.run.workflow].tasks if each.action == task.action]
+        if not retried or task.retry >= declared.retries:
+            self._finish(worker, task, RunState.FAILED, output)
+            return
+        del worker.given[task.run_id]
+        task.retry += 1
+        pause = min(declared.backoff_factor**task.retry, declared.backoff_max_seconds)
+        task.not_before = self.now() + timedelta(seconds=pause)
+        self.queue.append(task)
 
     def _finish(self, worker: Worker, task: Task, state: RunState, output: str) -> None:
         del worker.given[task.run_id]
@@ -216,4 +244,18 @@ class Records:
 
     def payload(self, task: Task) -> str:
         """Return what a worker is given for the task."""
-        return json.dumps({"input": task.run.input, "triggered_by": "schedule"})
+        return json.dumps(
+            {
+                "input": task.run.input or None,
+                "parents": {},
+                "triggers": {"filter_payload": None},
+                "overrides": None,
+                "user_data": None,
+                "triggered_by": "manual",
+            }
+        )
+
+
+def id_of(*what: str) -> str:
+    """Return the id that something of this name has."""
+    return str(uuid5(NAMESPACE_OID, ":".join(what)))

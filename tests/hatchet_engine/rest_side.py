@@ -8,17 +8,20 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
-from tests.hatchet_engine.records import Records, RunState, ScheduledRun, UnknownError
+from tests.hatchet_engine.records import Records, ScheduledRun, UnknownError, id_of
 
 _PAGE = 50
 """What a page has when nobody says how much."""
-_MOST = 100
-"""What it has at most, whoever asks for more."""
+_STATUSES = frozenset(
+    {"SCHEDULED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "CANCELLING", "QUEUED", "BACKOFF"}
+)
+_NO_RUN = "0001-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,77 +145,99 @@ class _Conversation(BaseHTTPRequestHandler):
                 self._answer(200, raw)
                 return
             case Refusal(status, after_the_effect=False):
-                self._refuse(status, "told to fail")
+                self._refuse(status, _errors("told to fail"))
                 return
         if self.headers.get("authorization") != f"Bearer {side.token}":
-            self._refuse(403, "Forbidden")
+            self._refuse(403, _message("Please provide valid credentials"))
             return
         status, answer = self._do(call)
         if isinstance(fault, Refusal):
-            self._refuse(fault.status, "told to fail")
+            self._refuse(fault.status, _errors("told to fail"))
         else:
             self._answer(status, b"" if answer is None else json.dumps(answer).encode())
 
     def _do(self, call: RecordedCall) -> tuple[int, Any]:
         for method, pattern, action in self._ROUTES:
-            found = re.fullmatch(pattern.replace("TENANT", self.server.side.tenant), call.path)
+            found = re.fullmatch(pattern, call.path)
             if found and method == call.method:
-                try:
-                    return action(self, call, *found.groups())
-                except UnknownError as error:
-                    return 404, _errors(str(error))
-        return 404, _errors("no such path")
+                groups = found.groupdict()
+                if groups.pop("tenant", self.server.side.tenant) != self.server.side.tenant:
+                    return 404, _message("not found")
+                return action(self, call, *groups.values())
+        return 403, None
 
     def _create(self, call: RecordedCall, workflow: str) -> tuple[int, Any]:
-        at = datetime.fromisoformat(call.body["triggerAt"])
-        run = self.server.side.records.schedule(workflow, at, call.body["input"], call.body["additionalMetadata"])
-        return 200, self._shown(run)
+        try:
+            at = _wall_clock(call.body["triggerAt"])
+        except ValueError as error:
+            return 400, _message(str(error))
+        given, metadata = call.body.get("input") or {}, call.body.get("additionalMetadata")
+        try:
+            return 200, self._shown(self.server.side.records.schedule(workflow, at, given, metadata))
+        except UnknownError as error:
+            return 400, _errors(str(error))
 
     def _list(self, call: RecordedCall) -> tuple[int, Any]:
-        metadata = dict(pair.split(":", 1) for pair in call.query.get("additionalMetadata", []))
-        found = self.server.side.records.listed(metadata, frozenset(call.query.get("statuses", [])))
+        pairs = [each.split(":") for each in call.query.get("additionalMetadata", [])]
+        if any(len(each) != 2 for each in pairs):
+            return 400, _errors("Additional metadata filters must be in the format key:value.")
+        statuses = set(call.query.get("statuses", ["SCHEDULED"]))
+        if not statuses <= _STATUSES:
+            return 500, _message("Internal Server Error")
+        found = self.server.side.records.listed(dict(pairs))[::-1] if "SCHEDULED" in statuses else []
         offset = int(call.query.get("offset", ["0"])[0])
-        limit = min(int(call.query.get("limit", [str(_PAGE)])[0]), _MOST)
-        pages = -(-len(found) // limit)
+        limit = int(call.query.get("limit", [str(_PAGE)])[0])
+        pages, page = -(-len(found) // limit), 1 + -(-offset // limit)
         rows = [self._shown(each) for each in found[offset : offset + limit]]
-        return 200, {"rows": rows, "pagination": {"current_page": offset // limit + 1, "num_pages": pages}}
+        following = page if page == pages else page + 1
+        return 200, {"rows": rows, "pagination": {"current_page": page, "next_page": following, "num_pages": pages}}
 
     def _delete(self, _: RecordedCall, run_id: str) -> tuple[int, Any]:
-        self.server.side.records.delete(run_id)
+        if not _is_uuid(run_id):
+            return 400, _message("invalid scheduled workflow run id")
+        try:
+            self.server.side.records.delete(run_id)
+        except UnknownError as error:
+            return 404, _message(str(error))
         return 204, None
 
     def _pause(self, call: RecordedCall, worker_id: str) -> tuple[int, Any]:
         records = self.server.side.records
-        with records.changed:
-            records.worker(worker_id).paused = bool(call.body.get("isPaused"))
+        try:
+            with records.changed:
+                records.worker(worker_id).paused = bool(call.body.get("isPaused"))
+        except UnknownError:
+            return 404, _message("not found")
         moment = records.now().isoformat()
         meta = {"id": worker_id, "createdAt": moment, "updatedAt": moment}
         return 200, {"metadata": meta, "name": records.worker(worker_id).name, "type": "SELFHOSTED"}
 
     _ROUTES: ClassVar[tuple[tuple[str, str, Callable[..., tuple[int, Any]]], ...]] = (
-        ("POST", "/api/v1/tenants/TENANT/workflows/([^/]+)/scheduled", _create),
-        ("GET", "/api/v1/tenants/TENANT/workflows/scheduled", _list),
-        ("DELETE", "/api/v1/tenants/TENANT/workflows/scheduled/([^/]+)", _delete),
-        ("PATCH", "/api/v1/workers/([^/]+)", _pause),
+        ("POST", "/api/v1/tenants/(?P<tenant>[^/]+)/workflows/(?P<workflow>[^/]+)/scheduled", _create),
+        ("GET", "/api/v1/tenants/(?P<tenant>[^/]+)/workflows/scheduled", _list),
+        ("DELETE", "/api/v1/tenants/(?P<tenant>[^/]+)/workflows/scheduled/(?P<run>[^/]+)", _delete),
+        ("PATCH", "/api/v1/workers/(?P<worker>[^/]+)", _pause),
     )
 
     def _shown(self, run: ScheduledRun) -> dict[str, Any]:
-        moment = run.created_at.isoformat()
+        moment = _as_text(run.created_at)
         return {
             "metadata": {"id": run.id, "createdAt": moment, "updatedAt": moment},
             "tenantId": self.server.side.tenant,
-            "workflowVersionId": run.workflow,
-            "workflowId": run.workflow,
+            "workflowVersionId": id_of("version", run.workflow),
+            "workflowId": id_of("workflow", run.workflow),
             "workflowName": run.workflow,
-            "triggerAt": run.trigger_at.isoformat(),
+            "workflowRunCreatedAt": _NO_RUN,
+            "workflowRunName": "",
+            "triggerAt": _as_text(run.trigger_at),
             "input": run.input,
             "additionalMetadata": run.metadata,
             "method": "API",
-            **({} if run.state is RunState.SCHEDULED else {"workflowRunStatus": run.state.value}),
+            "priority": 1,
         }
 
-    def _refuse(self, status: int, description: str) -> None:
-        self._answer(status, json.dumps(_errors(description)).encode())
+    def _refuse(self, status: int, body: dict[str, Any]) -> None:
+        self._answer(status, json.dumps(body).encode())
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -222,5 +247,30 @@ class _Conversation(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+def _wall_clock(text: str) -> datetime:
+    """Return what the engine takes for the time: the one that the clock on the wall shows there, as if that were UTC."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def _as_text(at: datetime) -> str:
+    milliseconds = at.microsecond // 1_000
+    fraction = f".{milliseconds:03}".rstrip("0") if milliseconds else ""
+    return at.strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _errors(description: str) -> dict[str, Any]:
+    """Return how the handlers say what is wrong."""
     return {"errors": [{"description": description}]}
+
+
+def _message(text: str) -> dict[str, Any]:
+    """Return how what comes before the handlers says what is wrong."""
+    return {"message": text}

@@ -6,10 +6,9 @@ HATCHET_CLIENT_TLS_STRATEGY and HATCHET_CLIENT_HOST_PORT are as the SDK reads th
 import asyncio
 import os
 import subprocess
-import threading
 import time
+from collections import Counter
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import uuid4
 
 import pytest
@@ -19,6 +18,8 @@ from owlclaw_ray.adapters.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.adapters.hatchet.supervision import Sign, WorkerSupervisor, look_at
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.hatchet import HatchetSettings
+from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.ports.schedules import Alarm
 
 TOKEN = os.environ.get("HATCHET_CLIENT_TOKEN", "")
 NEEDS_TOKEN = pytest.mark.skipif(
@@ -33,46 +34,31 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.timeout(7_200))
 
 
-class Rings(ThreadingHTTPServer):
-    """Notes when it was rung for what."""
-
-    daemon_threads = True
+class Rings:
+    """Notes when it was rung for what, and rings on for `bell`, if there is one. The first so many rings of a schedule in `broken` fail."""
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Ring)
-        self.rings = []
+        self.rings, self.broken, self.bell = [], Counter(), None
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}"
+    async def __call__(self, schedule_ids):
+        (schedule_id,) = schedule_ids
+        self.rings.append((schedule_id, SystemClock().now()))
+        if self.broken[schedule_id]:
+            self.broken[schedule_id] -= 1
+            raise RuntimeUnavailableError("told to fail")
+        return [Alarm(schedule_id, None)] if self.bell is None else await self.bell(schedule_ids)
 
     def of(self, name):
         return [at for schedule, at in self.rings if schedule == name]
 
 
-class _Ring(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def do_POST(self):
-        self.server.rings.append((self.path.split("/")[3], SystemClock().now()))
-        body = b'{"schedule_id": "x", "at": null}'
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
 @pytest.fixture
 def rings():
-    with Rings() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    return Rings()
 
 
 @pytest.fixture
-def options(rings):
+def options():
     settings = HatchetSettings(token=TOKEN, tls=os.environ.get("HATCHET_CLIENT_TLS_STRATEGY", "tls"))
     return HatchetOptions(
         token=TOKEN,
@@ -81,14 +67,13 @@ def options(rings):
         grpc_address=os.environ.get("HATCHET_CLIENT_HOST_PORT", settings.claims["grpc_broadcast_address"]),
         tls=Tls(settings.tls),
         namespace=f"test-{uuid4().hex[:8]}",
-        runtime_url=rings.url,
     )
 
 
 @pytest.fixture
-async def worker(options):
+async def worker(options, rings):
     """A supervised worker that is well. Its workflow is registered then."""
-    supervisor = WorkerSupervisor(options, SystemClock())
+    supervisor = WorkerSupervisor(options, rings, SystemClock())
     supervisor.start()
     async with asyncio.timeout(180):
         while supervisor.health_port == 0 or await look_at(supervisor.health_port) is not Sign.WELL:

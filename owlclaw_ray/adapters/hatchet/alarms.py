@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from hatchet_sdk.clients.rest.api.workflow_api import WorkflowApi
@@ -18,6 +18,7 @@ from hatchet_sdk.clients.rest.api_client import ApiClient
 from hatchet_sdk.clients.rest.configuration import Configuration
 from hatchet_sdk.clients.rest.exceptions import (
     ApiException,
+    BadRequestException,
     ForbiddenException,
     NotFoundException,
     UnauthorizedException,
@@ -38,6 +39,8 @@ _THREADS = 8
 _PAGE = 100
 _INSTALLATION, _SCHEDULE = "owlclaw", "schedule_id"
 """Keys of the metadata. The engine splits `key:value` at colons, so neither part may have one."""
+
+_NO_WORKFLOW = "workflow not found"
 
 _T = TypeVar("_T")
 
@@ -69,8 +72,10 @@ class HatchetAlarms:
         return list(found.values())
 
     async def set(self, schedule_id: ScheduleId, at: datetime) -> None:
-        """See AlarmEngine.set. The engine cuts times to milliseconds: it is asked for the next one, not to ring too early."""
-        await self._call(self._create, schedule_id, _next_millisecond(at))
+        """See AlarmEngine.set. The engine rounds to milliseconds, so it is asked for the next one, not to ring too early; and it takes
+        no notice of a time's zone.
+        """
+        await self._call(self._create, schedule_id, _next_millisecond(at.astimezone(UTC)))
 
     async def remove(self, alarm_id: str) -> None:
         """See AlarmEngine.remove."""
@@ -116,10 +121,12 @@ class HatchetAlarms:
         except (UnauthorizedException, ForbiddenException) as error:
             message = f"Hatchet refuses the token of hatchet.token ({error.status}): make a new one"
             raise AlarmEngineUnavailableError(message) from error
-        except NotFoundException as error:
-            message = f"Hatchet has no workflow {self._options.workflow} yet: its worker registers it when it starts"
-            raise AlarmEngineUnavailableError(message) from error
         except ApiException as error:
+            if isinstance(error, BadRequestException) and _NO_WORKFLOW in str(error.body):
+                message = (
+                    f"Hatchet has no workflow {self._options.workflow} yet: its worker registers it when it starts"
+                )
+                raise AlarmEngineUnavailableError(message) from error
             what = f"answers {error.status}" if error.status else f"cannot be reached: {_first_lines(error.reason)}"
             raise AlarmEngineUnavailableError(f"Hatchet at {self._options.api_url} {what}") from error
         except (HTTPError, OSError, ValueError) as error:

@@ -36,8 +36,6 @@ class HatchetOptions:
     grpc_address: str
     tls: Tls
     namespace: str
-    runtime_url: str
-    """Where the worker reaches the runtime."""
 
     def as_json(self) -> bytes:
         """Return it for `of_json`, the token included."""

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from enum import Enum
 
 import httpx
 
+from owlclaw_ray.adapters.hatchet.line import Ring, answer_rings
 from owlclaw_ray.adapters.hatchet.options import HatchetOptions
 from owlclaw_ray.ports.clock import Clock
 
@@ -57,14 +58,18 @@ class WorkerSupervisor:
     def __init__(
         self,
         options: HatchetOptions,
+        ring: Ring,
         clock: Clock,
         *,
         patience: Patience | None = None,
         command: Sequence[str] = _COMMAND,
         look: Callable[[int], Awaitable[Sign]] | None = None,
     ) -> None:
-        """`command` is the worker's, without the port of its health; `look` asks the worker whose health is at a port."""
-        self._options, self._clock, self._patience = options, clock, patience or Patience()
+        """`ring` is what the worker rings. `command` is the worker's, without the port of its health; `look` asks the worker whose health
+        is at a port.
+        """
+        self._options, self._ring = options, ring
+        self._clock, self._patience = clock, patience or Patience()
         self._command, self._look = command, look or look_at
         self._task: asyncio.Task[None] | None = None
         self.process: Process | None = None
@@ -92,7 +97,7 @@ class WorkerSupervisor:
     async def _run_once(self) -> bool:
         """Run a worker to its end; return whether it was well in between."""
         try:
-            self.process = await self._launch()
+            self.process, answering = await self._launch()
         except OSError:
             logger.exception("the worker for Hatchet cannot be started; it is tried again")
             return False
@@ -105,15 +110,29 @@ class WorkerSupervisor:
             _kill_group(self.process)
             await self.process.wait()
             over.cancel()
+            answering.cancel()
 
-    async def _launch(self) -> Process:
+    async def _launch(self) -> tuple[Process, asyncio.Task[None]]:
+        """Return the worker's process, and what answers its rings."""
         self.health_port = _free_port()
-        process = await asyncio.create_subprocess_exec(
-            *self._command, str(self.health_port), stdin=PIPE, stdout=_STDERR, start_new_session=True
-        )
-        assert process.stdin is not None
-        process.stdin.write(self._options.as_json() + b"\n")
-        return process
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command, str(self.health_port), stdin=theirs.fileno(), stdout=_STDERR, start_new_session=True
+                )
+            except BaseException:
+                ours.close()
+                raise
+        return process, asyncio.create_task(self._answer(ours))
+
+    async def _answer(self, line: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=line)
+        try:
+            writer.write(self._options.as_json() + b"\n")
+            await answer_rings(reader, writer, self._ring)
+        finally:
+            writer.close()
 
     async def _watch(self, over: asyncio.Task[int]) -> tuple[bool, str]:
         patience = self._patience

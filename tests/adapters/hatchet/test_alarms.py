@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -51,6 +52,13 @@ async def test_an_alarm_is_set_listed_and_removed_and_removing_it_again_is_fine(
 async def test_an_engine_that_keeps_milliseconds_never_rings_too_early(make, engine):
     await make().set(ONE, SOON + timedelta(microseconds=123_456))
     assert engine.alarms[0].trigger_at == SOON + timedelta(milliseconds=124)
+
+
+async def test_an_engine_that_looks_at_no_zone_is_told_the_time_in_utc(make):
+    await make().set(ONE, SOON.astimezone(ZoneInfo("Asia/Shanghai")))
+    (alarm,) = await make().alarms()
+
+    assert alarm.at == SOON
 
 
 async def test_namespaces_keep_installations_apart(make, engine):

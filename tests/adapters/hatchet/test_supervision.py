@@ -1,6 +1,7 @@
 """How long a worker is borne with. Its process is a program that does nothing; its signs are what the test says."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -12,9 +13,7 @@ from owlclaw_ray.adapters.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.adapters.hatchet.supervision import Sign, WorkerSupervisor
 from owlclaw_ray.testing.clock import ManualClock
 
-OPTIONS = HatchetOptions(
-    "a-token", "a-tenant", "http://127.0.0.1:1", "127.0.0.1:1", Tls("none"), "", "http://127.0.0.1:1"
-)
+OPTIONS = HatchetOptions("a-token", "a-tenant", "http://127.0.0.1:1", "127.0.0.1:1", Tls("none"), "")
 IDLE = ("/bin/sh", "-c", "exec cat > /dev/null")
 FAILING = ("/bin/sh", "-c", "exit 3")
 
@@ -40,11 +39,15 @@ def signs():
 
 @pytest.fixture
 async def supervisor(clock, signs):
-    supervisor = WorkerSupervisor(OPTIONS, clock, command=IDLE, look=signs)
+    supervisor = WorkerSupervisor(OPTIONS, not_rung, clock, command=IDLE, look=signs)
     supervisor.start()
     await until(lambda: signs.looks)
     yield supervisor
     await supervisor.stop()
+
+
+async def not_rung(_schedule_ids):
+    raise AssertionError
 
 
 async def until(happened):
@@ -99,7 +102,7 @@ async def test_a_worker_that_dies_is_replaced_after_a_second(supervisor, clock):
 async def test_workers_that_never_get_well_are_replaced_with_growing_pauses(clock):
     signs = Signs()
     signs.sign = Sign.SILENT
-    supervisor = WorkerSupervisor(OPTIONS, clock, command=FAILING, look=signs)
+    supervisor = WorkerSupervisor(OPTIONS, not_rung, clock, command=FAILING, look=signs)
     supervisor.start()
     begun = []
     for _ in range(8):
@@ -119,7 +122,7 @@ async def test_workers_that_never_get_well_are_replaced_with_growing_pauses(cloc
 async def test_a_worker_that_is_stopped_is_gone_with_its_children(clock, signs, tmp_path):
     note = tmp_path / "child"
     command = ("/bin/sh", "-c", f"sleep 600 & echo $! > {note}.new; mv {note}.new {note}; cat > /dev/null")
-    supervisor = WorkerSupervisor(OPTIONS, clock, command=command, look=signs)
+    supervisor = WorkerSupervisor(OPTIONS, not_rung, clock, command=command, look=signs)
     supervisor.start()
     await until(lambda: supervisor.process is not None and note.exists())
     child = psutil.Process(int(note.read_text()))
@@ -133,11 +136,13 @@ async def test_a_worker_that_is_stopped_is_gone_with_its_children(clock, signs, 
 def test_a_worker_ends_when_whoever_started_it_is_gone():
     command = [sys.executable, "-m", "owlclaw_ray.adapters.hatchet.worker", "1"]
     token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4Iiwic2VydmVyX3VybCI6Imh0dHA6Ly94IiwiZ3JwY19icm9hZGNhc3RfYWRkcmVzcyI6IngifQ.c2ln"
-    options = HatchetOptions(token, "t", "http://127.0.0.1:1", "127.0.0.1:1", Tls("none"), "", "http://127.0.0.1:1")
+    options = HatchetOptions(token, "t", "http://127.0.0.1:1", "127.0.0.1:1", Tls("none"), "")
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.sendall(options.as_json() + b"\n")
 
-    ended = subprocess.run(
-        command, input=options.as_json() + b"\n", capture_output=True, start_new_session=True, check=False
-    )
+    with theirs:
+        ended = subprocess.run(command, stdin=theirs, capture_output=True, start_new_session=True, check=False)
 
     assert ended.returncode == -9
     assert token.encode() not in ended.stdout + ended.stderr

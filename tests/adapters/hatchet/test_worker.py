@@ -1,7 +1,7 @@
-"""The worker process, for real: the SDK's worker against the double, ringing an HTTP server."""
+"""The worker process, for real: the SDK's worker against the double, ringing this process."""
 
+import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
 import pytest
@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from owlclaw_ray.adapters.hatchet.options import RING
 from owlclaw_ray.adapters.hatchet.supervision import Sign, WorkerSupervisor, look_at
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.ports.schedules import Alarm
 from tests.adapters.hatchet.world import START, options_for
 from tests.hatchet_engine.engine import HatchetEngine
 from tests.hatchet_engine.records import RunState
@@ -18,60 +20,49 @@ from tests.hatchet_engine.records import RunState
 SECRET_PART = "c2lnbmF0dXJlLW9mLXRoZS1kb3VibGU"
 
 
-class Rung(ThreadingHTTPServer):
+class Rung:
     """Notes what it is rung for; says no to the first so many rings."""
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Ring)
-        self.paths, self.refuse = [], 0
-        self.changed = threading.Condition()
+        self.schedules, self.refuse = [], 0
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def wait_for(self, count):
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.paths) >= count, 60), self.paths
-
-
-class _Ring(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def do_POST(self):
-        with self.server.changed:
-            self.server.paths.append(self.path)
-            refused, self.server.refuse = self.server.refuse > 0, max(0, self.server.refuse - 1)
-            self.server.changed.notify_all()
-        body = b'{"schedule_id": "sch_1", "at": null}'
-        self.send_response(503 if refused else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    async def __call__(self, schedule_ids):
+        (schedule_id,) = schedule_ids
+        self.schedules.append(schedule_id)
+        if self.refuse:
+            self.refuse -= 1
+            raise RuntimeUnavailableError("the runtime stops")
+        return [Alarm(schedule_id, START)]
 
 
 @pytest.fixture
 def rung():
-    with Rung() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    return Rung()
 
 
 @pytest.fixture
 def engine():
-    with HatchetEngine(lambda: START) as engine:
+    """Its time stands still, but for tasks that wait to be tried again: it is always late enough for them."""
+    time, over = [START], threading.Event()
+    with HatchetEngine(lambda: time[0]) as engine:
+
+        def go_on():
+            while not over.wait(0.01):
+                with engine.records.changed:
+                    waiting = [each.not_before for each in engine.records.queue if each.not_before is not None]
+                    time[0] = max([time[0], *waiting])
+                    engine.records.ring()
+
+        going_on = threading.Thread(target=go_on)
+        going_on.start()
         yield engine
+        over.set()
+        going_on.join()
 
 
 @pytest.fixture
 async def supervisor(engine, rung):
-    supervisor = WorkerSupervisor(options_for(engine, runtime_url=rung.url), SystemClock())
+    supervisor = WorkerSupervisor(options_for(engine), rung, SystemClock())
     supervisor.start()
     yield supervisor
     await supervisor.stop()
@@ -93,15 +84,15 @@ async def test_a_worker_is_rung_survives_an_outage_and_failures_and_is_replaced_
     first = alarm(engine)
     engine.records.ring()
     await _until(records, lambda: len(records.finished) == 1)
-    assert rung.paths == ["/v1/schedules/sch_1/ring"]
-    assert "sch_1" in records.outputs[0]
+    assert rung.schedules == ["sch_1"]
+    assert json.loads(records.outputs[0]) == {"schedule_id": "sch_1", "at": START.isoformat()}
 
     engine.ring_again(first)
     await _until(records, lambda: len(records.finished) == 2)
     rung.refuse = 1
     engine.ring_again(first)
     await _until(records, lambda: len(records.finished) == 3)
-    assert len(rung.paths) == 4
+    assert len(rung.schedules) == 4
     assert [task.retry for task in records.finished] == [0, 0, 1]
 
     old = supervisor.process.pid
@@ -113,6 +104,7 @@ async def test_a_worker_is_rung_survives_an_outage_and_failures_and_is_replaced_
     assert supervisor.process.pid == old
 
     supervisor.process.kill()
+    await _until(records, lambda: not any(each.listening for each in records.workers.values()))
     engine.ring_again(first)
     await _until(records, lambda: len(records.finished) == 5)
     assert supervisor.process.pid != old
@@ -135,13 +127,13 @@ async def test_property_17_a_ring_that_fails_is_tried_again_as_often_as_declared
     await _until(records, lambda: any(each.listening for each in records.workers.values()))
     (declared,) = records.workflows[RING].tasks
     before = len(records.finished)
-    rung.paths, rung.refuse = [], failures
+    rung.schedules, rung.refuse = [], failures
     alarm(engine, name)
     records.ring()
     await _until(records, lambda: len(records.finished) > before)
 
     retries = min(failures, declared.retries)
-    assert rung.paths == [f"/v1/schedules/{name}/ring"] * (retries + 1)
+    assert rung.schedules == [name] * (retries + 1)
     assert records.finished[-1].retry == retries
     assert records.finished[-1].run.state is (RunState.SUCCEEDED if failures == retries else RunState.FAILED)
 

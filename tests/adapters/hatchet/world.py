@@ -32,7 +32,6 @@ def options_for(engine: HatchetEngine, **changes) -> HatchetOptions:
         "grpc_address": engine.grpc_address,
         "tls": Tls("none"),
         "namespace": "",
-        "runtime_url": "http://127.0.0.1:1",
     }
     return HatchetOptions(**{**ours, **changes})
 
