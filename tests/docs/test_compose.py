@@ -57,7 +57,12 @@ def test_every_secret_is_a_documented_variable_without_which_nothing_starts():
 
 def test_services_reach_one_another_by_names_ports_and_users_that_there_are():
     hosts = re.findall(r"(?:@|//)([a-z][a-z-]*):(\d+)", TEXT)
-    ports = {"postgres": {"5432"}, "clickhouse": {"8123", "9000"}, "minio": {"9000"}, "localhost": {"8888", "8733", "3000"}}
+    ports = {
+        "postgres": {"5432"},
+        "clickhouse": {"8123", "9000"},
+        "minio": {"9000"},
+        "localhost": {"8888", "8733", "3000"},
+    }
     assert hosts
     assert all(port in ports[host] for host, port in hosts)
     for service in SERVICES.values():

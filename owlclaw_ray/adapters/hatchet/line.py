@@ -13,6 +13,7 @@ import threading
 from asyncio import AbstractEventLoop, Future, StreamReader, StreamWriter, Task
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
+from typing import BinaryIO
 
 import orjson
 
@@ -33,9 +34,9 @@ logger = logging.getLogger(__name__)
 class WorkerLine:
     """The worker's end."""
 
-    def __init__(self, end: socket.socket) -> None:
-        """Wait for the options; raises ValueError if the line ends before they came."""
-        self._end, self._lines = end, end.makefile("rb")
+    def __init__(self, end: socket.socket, lines: BinaryIO) -> None:
+        """Wait for the options on `lines`, which is what comes in at `end`; raises ValueError if the line ends before they came."""
+        self._end, self._lines = end, lines
         self._sending, self._numbers = threading.Lock(), count()
         self._waiting: dict[int, tuple[AbstractEventLoop, Future[JsonObject]]] = {}
         self.options = HatchetOptions.of_json(self._lines.readline())

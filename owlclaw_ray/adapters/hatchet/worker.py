@@ -62,7 +62,8 @@ def end_with(line: WorkerLine) -> None:
 def main() -> None:
     """Work until it is told to end, by a signal or by the end of its line."""
     health_port = int(sys.argv[1])
-    line = WorkerLine(socket.socket(fileno=sys.stdin.fileno()))
+    end = socket.socket(fileno=sys.stdin.fileno())
+    line = WorkerLine(end, end.makefile("rb"))
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
     threading.Thread(target=end_with, args=(line,), daemon=True).start()
