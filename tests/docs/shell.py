@@ -69,7 +69,7 @@ def check_compose(arguments):
     """Assert that docker-compose.yml has the services that are started, or in which something is executed."""
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
     match arguments:
-        case ["up", "-d", *names]:
+        case ["up", "-d", "--wait", *names] | ["up", "-d", *names]:
             assert set(names) <= services.keys()
         case ["exec", name, program, *_]:
             assert name in services

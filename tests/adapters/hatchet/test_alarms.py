@@ -49,6 +49,17 @@ async def test_an_alarm_is_set_listed_and_removed_and_removing_it_again_is_fine(
     assert await alarms.alarms() == []
 
 
+async def test_alarms_are_listed_page_by_page(make, engine, monkeypatch):
+    monkeypatch.setattr("owlclaw_ray.adapters.hatchet.alarms._PAGE", 2)
+    names = [ScheduleId(f"sch_{number}") for number in range(5)]
+    for number, name in enumerate(names):
+        await make().set(name, SOON + timedelta(seconds=number))
+    engine.rest.calls.clear()
+
+    assert [each.schedule_id for each in await make().alarms()] == names[::-1]
+    assert len(engine.rest.calls) == 4
+
+
 async def test_an_engine_that_keeps_milliseconds_never_rings_too_early(make, engine):
     await make().set(ONE, SOON + timedelta(microseconds=123_456))
     assert engine.alarms[0].trigger_at == SOON + timedelta(milliseconds=124)
