@@ -16,7 +16,6 @@ from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.outbox import CallbackOptions
 from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import CallbackStored
@@ -83,10 +82,3 @@ async def test_it_tells_of_runs_ends_signed_with_the_secret_of_its_environment(p
     (received,) = receiver.received
     now = datetime.fromtimestamp(int(received.headers["webhook-timestamp"]), UTC)
     assert verify_callback(received.headers, received.body, [KEY], now)["data"]["final_text"] == "好"
-
-
-async def test_without_its_secret_it_does_not_start(plan, monkeypatch):
-    monkeypatch.delenv("KEY_OF_THE_TEST", raising=False)
-
-    with pytest.raises(ConfigurationError, match="the variable KEY_OF_THE_TEST is not set"):
-        SchedulerActor(plan)
