@@ -154,7 +154,7 @@ async def test_a_change_that_fails_is_recorded_as_not_made(trial, monkeypatch):
     memory = trial.memories()
     stored = await memory.remember(WATCH, "The pump fails at nine.")
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(trial.index.files, "edit", refuse)

@@ -16,6 +16,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest, Role
 from owlclaw_ray.domain.run import Run, RunStatus, Usage
 from owlclaw_ray.domain.tool import ToolCall
+from owlclaw_ray.engine.sanitise import data_in
 from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.store import LedgerFilter, RunFilter
@@ -290,5 +291,5 @@ def test_property_21_the_failure_of_a_tool_is_told_to_the_model_which_goes_on(pl
         if call.error is None:
             assert content == "done"
         else:
-            error = orjson.loads(content)["error"]
+            error = orjson.loads(data_in(content))["error"]
             assert (error["type"], error["message"]) == ("execution_failed", call.error)
