@@ -32,7 +32,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """What a score is made of: (word_share x words + (1 - word_share) x meaning + neighbours) x freshness + newer."""
+    """What a score is made of: (word_share x words + (1 - word_share) x meaning + neighbours + day) x freshness + newer."""
 
     words: float
     """How well its words fit, 0 to 1: against the best of this recall, or against a full match if none comes near one."""
@@ -48,6 +48,8 @@ class ScoreParts:
     """The score by words as it was; None if the search by words did not find it."""
     cosine: float | None
     """The cosine as it was; None if the search by meaning did not find it, or there was none."""
+    day: float = 0.0
+    """What it gains for having been stored on a day that the query names."""
     newer: float = 0.0
     """What raises it to the score of an older memory about the same matter, which fits nearly alike."""
 
@@ -55,7 +57,7 @@ class ScoreParts:
     def score(self) -> float:
         """The whole."""
         relevance = self.word_share * self.words + (1 - self.word_share) * self.meaning
-        return (relevance + self.neighbours) * self.freshness + self.newer
+        return (relevance + self.neighbours + self.day) * self.freshness + self.newer
 
     def as_json(self) -> JsonObject:
         """Return every part by its name, rounded for people."""

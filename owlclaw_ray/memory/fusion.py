@@ -1,4 +1,5 @@
-"""The order of recalled memories: words and meaning blended, context of the same run added, age taken off.
+"""The order of recalled memories: words and meaning blended, context of the same run and the day that was asked for added, age
+taken off.
 
 The weights were measured on labelled dialogue retrieval, English and Chinese (`python -m benchmarks retrieval`). Reciprocal rank
 fusion did worse than words alone; raw cosines of the embedder lie too close together to be compared with anything, hence the
@@ -11,16 +12,19 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from heapq import nlargest, nsmallest
 
 from owlclaw_ray.domain.memory import Memory, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.days import named_days
 from owlclaw_ray.memory.lexical import is_mostly_cjk, search, telling_words
 
 WORD_SHARE = 0.6
 WORD_SHARE_CJK = 0.35
 NEIGHBOUR_SHARE = 0.3
+NAMED_DAY = 0.4
+"""What a memory gains that was stored on a day that the query names: less than one gains whose words name that day."""
 FULL_MATCH = 0.5
 """The share of the highest BM25 score a query could have from which the best match by words counts in full; below it, less."""
 LASTING_SHARE = 0.85
@@ -73,7 +77,8 @@ class Sessions:
 def rank(
     hits: Hits, memories: Mapping[MemoryId, Memory], sessions: Sessions, query: str, *, now: datetime, limit: int
 ) -> list[ScoredMemory]:
-    """Return the best `limit` of the memories that either search found, or that stand beside such a one in its session.
+    """Return the best `limit` of the memories that either search found, that stand beside such a one in its session, or that were
+    stored on a day that the query names.
 
     `memories` are those that may be returned. The best is first, of equal ones the newer.
     """
@@ -84,9 +89,10 @@ def rank(
         for memory_id in words.keys() | meaning.keys()
     }
     near = sessions.gains(relevance)
+    dated = _of_named_days(query, memories, now)
     fresh = {
-        memory_id: relevance.get(memory_id, 0.0) + near.get(memory_id, 0.0)
-        for memory_id in relevance.keys() | near.keys()
+        memory_id: relevance.get(memory_id, 0.0) + near.get(memory_id, 0.0) + dated.get(memory_id, 0.0)
+        for memory_id in relevance.keys() | near.keys() | dated.keys()
         if memory_id in memories
     }
     least = LASTING_SHARE * min(nlargest(limit, fresh.values()), default=0.0)
@@ -101,12 +107,20 @@ def rank(
                 freshness=_freshness(memories[memory_id], now),
                 bm25=hits.bm25.get(memory_id),
                 cosine=hits.cosine.get(memory_id),
+                day=dated.get(memory_id, 0.0),
             ),
         )
         for memory_id, value in fresh.items()
         if value >= least
     ]
     return _newer_first(nsmallest(limit, found, key=_best_first))
+
+
+def _of_named_days(query: str, memories: Mapping[MemoryId, Memory], now: datetime) -> dict[MemoryId, float]:
+    days = named_days(query, now)
+    if not days:
+        return {}
+    return {key: NAMED_DAY for key, memory in memories.items() if memory.created_at.astimezone(UTC).date() in days}
 
 
 def _newer_first(ranked: list[ScoredMemory]) -> list[ScoredMemory]:
@@ -138,7 +152,7 @@ def _one_matter(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 def rank_by_words(query: str, memories: Sequence[Memory], now: datetime, limit: int) -> list[ScoredMemory]:
-    """Return the best `limit` of the memories that share words with the query, or stand beside such a one, without any index."""
+    """Return the best `limit` of the memories as `rank` does, by the words that they share with the query, without any index."""
     by_id = {memory.memory_id: memory for memory in memories}
     return rank(Hits(search(query, memories), {}), by_id, Sessions(memories), query, now=now, limit=limit)
 

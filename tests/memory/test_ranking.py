@@ -97,6 +97,25 @@ def test_of_three_about_one_matter_the_newest_is_first():
     assert order(memories, {"30": 3.0, "20": 2.8, "10": 2.6}) == ["10", "20", "30"]
 
 
+def test_a_question_that_names_a_day_has_what_was_stored_then_first():
+    memories = [memory("a"), memory("on the day", days=6), memory("c", days=7)]
+    bm25 = {"a": 0.3, "on the day": 0.2, "c": 0.3}
+    assert order(memories, bm25, query="topics on February 23rd")[0] == "on the day"
+    assert order(memories, bm25, query="2月23日我们聊了什么")[0] == "on the day"
+    assert order(memories, bm25, query="topics on March 23rd")[0] == "a"
+
+
+def test_what_was_stored_on_the_day_is_found_although_no_word_of_it_was_asked_for():
+    memories = [memory("other"), memory("on the day", days=6)]
+    found = ranked(memories, {}, query="What did we talk about on 2026-02-23?")
+    assert [(one.memory.memory_id, one.parts.day) for one in found] == [("on the day", 0.4)]
+
+
+def test_a_memory_whose_words_answer_stays_before_what_was_stored_on_the_day():
+    memories = [memory("answer", "The fair is on February 23rd", days=40), memory("on the day", days=6)]
+    assert order(memories, {"answer": 9.0, "on the day": 2.0}, query="fair on February 23rd")[0] == "answer"
+
+
 def test_a_memory_from_the_future_is_as_good_as_a_new_one():
     assert ranked([memory("a", days=-5)], {"a": 1.0})[0].score == 1.0
 
@@ -123,6 +142,7 @@ def test_every_part_of_a_score_is_told():
         "freshness": 0.925,
         "bm25": 9.0,
         "cosine": 0.8,
+        "day": 0.0,
         "newer": 0.0,
     }
 
