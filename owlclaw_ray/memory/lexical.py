@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from owlclaw_ray.ids import MemoryId
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKEN = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+|[^\w\s]")
 _IS_CJK = re.compile(f"[{_CJK}]")
+_LETTERS = re.compile(r"[^\W_]+")
 _SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
 _COMMON = frozenset(
     re.findall(
@@ -41,6 +43,12 @@ def telling_words(text: str) -> frozenset[str]:
     return frozenset(word for word in words(text) if word not in _COMMON and word[0].isalnum())
 
 
+def asked_for(query: str) -> str:
+    """Return the query without the English words that are in every text and every question, or whole if it has no others."""
+    rest = _LETTERS.sub(lambda found: " " if found[0].casefold() in _COMMON else found[0], query)
+    return rest if _LETTERS.search(rest) else query
+
+
 def is_mostly_cjk(text: str) -> bool:
     """Return whether at least half of the text's letters and digits are Chinese, Japanese or Korean."""
     letters = [character for character in text if character.isalnum()]
@@ -54,16 +62,19 @@ def searchable(memory: Memory) -> str:
 
 
 def search(query: str, memories: Sequence[Memory]) -> dict[MemoryId, float]:
-    """Return the BM25 score of each memory that shares a word with the query.
+    """Return the BM25 score of each memory that shares a word with the query; one that says little only if no other finds any.
 
     A query that is a single Chinese character finds it inside words; a text equal to the query is always found.
     """
     if not memories:
         return {}
-    wanted = set(words(query))
+    asked = set(words(query))
+    telling = {word for word in words(asked_for(query)) if not _is_punctuation(word)}
     texts = [(memory.memory_id, searchable(memory).casefold()) for memory in memories]
     average = sum(len(text) for _, text in texts) / len(texts) or 1.0
-    matches = list(_matches(texts, wanted))
+    wanted, matches = telling, list(_matches(texts, telling))
+    if not matches:
+        wanted, matches = asked, list(_matches(texts, asked))
     rarity = {word: _rarity(sum(word in each.counts for each in matches), len(texts)) for word in wanted}
     scores = {
         each.memory_id: sum(
@@ -76,6 +87,10 @@ def search(query: str, memories: Sequence[Memory]) -> dict[MemoryId, float]:
         if memory.content.strip() == stripped:
             scores[memory.memory_id] = scores.get(memory.memory_id, 0.0) + 1.0
     return scores
+
+
+def _is_punctuation(word: str) -> bool:
+    return len(word) == 1 and unicodedata.category(word).startswith("P")
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,27 @@ def test_search_without_an_index_ranks_the_rarer_word_higher():
     assert max(scores, key=scores.get) == "b"
 
 
+@pytest.mark.parametrize(
+    ("query", "asked"),
+    [
+        ("What did you tell me about the harbour?", "tell harbour?"),
+        ("Who are you?", "Who are you?"),
+        ("客户喜欢什么 tea, 3.5 kg", "客户喜欢什么 tea, 3.5 kg"),
+        ("🙂", "🙂"),
+        ("", ""),
+    ],
+)
+def test_words_that_are_in_every_question_are_not_asked_for_unless_it_has_no_others(query, asked):
+    assert lexical.asked_for(query).split() == asked.split()
+
+
+def test_search_without_an_index_is_not_led_astray_by_the_words_of_a_question():
+    memories = [memory("a", "What did you tell me about it?"), memory("b", "The harbour is closed")]
+    assert lexical.search("What did you tell me about the harbour?", memories).keys() == {"a", "b"}
+    assert lexical.search("What was it about the harbour?", memories).keys() == {"b"}
+    assert lexical.search("What did you say?", memories).keys() == {"a"}
+
+
 def test_an_empty_memory_holds_nothing():
     assert lexical.search("tea", []) == {}
 

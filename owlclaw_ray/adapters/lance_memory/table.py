@@ -16,7 +16,7 @@ from owlclaw_ray.adapters.lance_memory.naming import WORDS, encode
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.fusion import Hits
-from owlclaw_ray.memory.lexical import searchable
+from owlclaw_ray.memory.lexical import asked_for, searchable
 from owlclaw_ray.ports.embedding import Embedder
 
 Vector = Sequence[float]
@@ -135,7 +135,7 @@ class MemoryTable:
 
         tagged = " AND ".join(f"array_contains(tags, '{_tag_key(tag)}')" for tag in tags)
         match: Any = MatchQuery
-        by_words = self._table.search(match(query.replace("\0", " "), "text"), query_type="fts")
+        by_words = self._table.search(match(asked_for(query.replace("\0", " ")), "text"), query_type="fts")
         bm25 = _scores(by_words, tagged, "_score", WORD_HITS)
         if vector is None or not self._dimension:
             return Hits(bm25, {})
