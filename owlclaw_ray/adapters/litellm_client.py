@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import logging
 import os
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 _CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
 """Providers whose credentials may come from a machine's identity, which only a call can tell."""
 
+_OWN_HTTP_CLIENT = "EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"
 _OPENAI_CLIENT_ONLY = ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 """What OpenAI's client sends with each call, and litellm's own HTTP client does not."""
 
@@ -70,6 +72,7 @@ class LiteLLMClient:
         missing = _missing_key(litellm, model)
         if missing is not None:
             raise missing_key_error(missing)
+        _choose_http_client(litellm, model)
         try:
             parts = await collect(await litellm.acompletion(**_arguments(request, model)))
         except Exception as error:
@@ -112,7 +115,7 @@ def _litellm() -> Any:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # noqa: TID251 (litellm has no other switch for it)
     if not any(os.environ.get(name) for name in _OPENAI_CLIENT_ONLY):  # noqa: TID251
         # litellm's own HTTP client instead of OpenAI's, which takes as much CPU again to copy messages and tools
-        os.environ.setdefault("EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER", "True")  # noqa: TID251 (no other switch)
+        os.environ.setdefault(_OWN_HTTP_CLIENT, "True")  # noqa: TID251 (no other switch)
     litellm: Any = importlib.import_module("litellm")
     if not litellm.suppress_debug_info:
         litellm.suppress_debug_info = True
@@ -141,6 +144,26 @@ def _missing_key(litellm: Any, model: str) -> str | None:
         return None
     alternatives = keys == names and len(keys) > 1
     return (" or " if alternatives else " and ").join(names)
+
+
+@functools.cache
+def _choose_http_client(litellm: Any, model: str) -> None:
+    """Have OpenAI's client ask from now on if the model's provider is one of those that merely speak OpenAI's protocol.
+
+    litellm's own client cannot ask all of these.
+    """
+    provider = _provider(litellm, model)
+    compatible = provider != "openai" and provider in litellm.openai_compatible_providers
+    if compatible or not _has_chat_config(litellm, provider, model):
+        os.environ[_OWN_HTTP_CLIENT] = "False"  # noqa: TID251 (no other switch; it is read with each call)
+
+
+def _has_chat_config(litellm: Any, provider: str, model: str) -> bool:
+    try:
+        known = litellm.LlmProviders(provider)
+        return litellm.ProviderConfigManager.get_provider_chat_config(model=model, provider=known) is not None
+    except ValueError:
+        return False
 
 
 def _provider(litellm: Any, model: str) -> str:

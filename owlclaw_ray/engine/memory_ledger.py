@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,8 +12,8 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Recall
 from owlclaw_ray.engine.entries import recall_records
-from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
-from owlclaw_ray.ids import IdSource, RecordId, RunId
+from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, StoreUnavailableError
+from owlclaw_ray.ids import IdSource, MemoryId, RecordId, RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import AppendLedger, CommandStore, LedgerAppended
 
@@ -26,22 +27,27 @@ class MemoryLedger:
         self._store, self._clock, self._ids = store, clock, ids
 
     @asynccontextmanager
-    async def change(
-        self, agent: AgentRef, what: str, by: str, data: JsonObject, record_id: RecordId | None = None
-    ) -> AsyncIterator[None]:
+    async def change(self, agent: AgentRef, what: str, by: str, data: JsonObject) -> AsyncIterator[None]:
         """Commit a record of the change before the block makes it, so that none is without; if it fails, another with the error.
 
-        A change that is made again under the same `record_id` stays one record. Raises StoreUnavailableError: then the block
-        has not begun.
+        That one is `uncertain` if nobody knows whether the change was made all the same. Raises StoreUnavailableError: then
+        the block has not begun.
         """
         change: JsonObject = {"what": what, "by": by}
-        await self._commit([self._record(agent, LedgerKind.MEMORY, {**change, **data}, record_id)])
+        await self._commit([self._record(agent, LedgerKind.MEMORY, {**change, **data})])
         try:
             yield
-        except OwlClawError as error:
-            failed = {**change, "memory_ids": data.get("memory_ids", []), "error": str(error)}
-            await self._note([self._record(agent, LedgerKind.MEMORY, failed)])
+        except BaseException as error:
+            certain = isinstance(error, OwlClawError) and not isinstance(error, RuntimeUnavailableError)
+            failed: JsonObject = {**change, "memory_ids": data.get("memory_ids", [])}
+            failed |= {"error": str(error) or type(error).__name__, "uncertain": not certain}
+            await asyncio.shield(self._note([self._record(agent, LedgerKind.MEMORY, failed)]))
             raise
+
+    async def merged(self, agent: AgentRef, by: str, memory_id: MemoryId, into: MemoryId) -> None:
+        """Record that what was to become a memory of its own was one already."""
+        data: JsonObject = {"what": "merge", "by": by, "memory_ids": [memory_id, into]}
+        await self._note([self._record(agent, LedgerKind.MEMORY, data)])
 
     async def searched(self, agent: AgentRef, found: Recall) -> None:
         """Record what a person's search cost, and that it had no index; while the store is not there, the log has to do."""
@@ -60,11 +66,9 @@ class MemoryLedger:
         if not isinstance(outcome, LedgerAppended):
             raise StoreUnavailableError(f"the ledger record was not stored: {outcome}")
 
-    def _record(
-        self, agent: AgentRef, kind: LedgerKind, data: JsonObject, record_id: RecordId | None = None
-    ) -> LedgerRecord:
+    def _record(self, agent: AgentRef, kind: LedgerKind, data: JsonObject) -> LedgerRecord:
         return LedgerRecord(
-            record_id=record_id or RecordId(self._ids.make("rec")),
+            record_id=RecordId(self._ids.make("rec")),
             tenant=agent.tenant,
             agent_id=agent.agent_id,
             run_id=RunId(""),

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.engine.memory_ledger import MemoryLedger
 from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, RuntimeUnavailableError
-from owlclaw_ray.ids import IdSource, MemoryId, RecordId, derived_id
+from owlclaw_ray.ids import IdSource, MemoryId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.memory import MemoryFiles
 from owlclaw_ray.ports.runtime_memory import IndexedMemory
@@ -77,10 +77,15 @@ class AgentMemories:
         key = self._ids.make("key") if idempotency_key is None else idempotency_key
         memory_id = MemoryId(derived_id("mem", agent.tenant, agent.agent_id, key, content, *tags))
         memory = Memory(memory_id, content, tuple(dict.fromkeys(tags)), self._clock.now())
-        record_id = RecordId(derived_id("rec", memory_id))
+        known = await self._known(agent, memory_id)
+        if known is not None:
+            return known
         data: JsonObject = {"memory_ids": [memory_id], "content": content, "tags": list(memory.tags)}
-        async with self._ledger.change(agent, "add", by, data, record_id):
-            return await self._indexed.remember(agent, memory)
+        async with self._ledger.change(agent, "add", by, data):
+            stored = await self._indexed.remember(agent, memory)
+        if stored.memory_id != memory_id:
+            await self._ledger.merged(agent, by, memory_id, stored.memory_id)
+        return stored
 
     async def edit(
         self,
@@ -128,6 +133,11 @@ class AgentMemories:
         """See RuntimeMemory.stats."""
         return await self._use(agent, lambda: self._files.stats(agent))
 
+    async def _known(self, agent: AgentRef, memory_id: MemoryId) -> Memory | None:
+        """Return the memory that a call with this id has stored before, or was merged into."""
+        everything = await self._use(agent, lambda: (*self._files.memories(agent), *self._files.archived(agent)))
+        return next((each for each in everything if memory_id in {each.memory_id, *each.merged}), None)
+
     async def _active(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> list[MemoryId]:
         """Return those of the ids that are of active memories."""
         active = await self._use(agent, lambda: self._files.memories(agent))
@@ -135,7 +145,11 @@ class AgentMemories:
 
     async def _change(self, agent: AgentRef, change: Callable[[], _T]) -> _T:
         """Make the change, and have the index follow when the caller has the answer."""
-        changed = await self._use(agent, change)
+        try:
+            changed = await self._use(agent, change)
+        except asyncio.CancelledError:  # the thread goes on
+            self._behind(self._refresh(agent))
+            raise
         self._behind(self._refresh(agent))
         return changed
 

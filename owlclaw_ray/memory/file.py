@@ -144,7 +144,7 @@ class MemoryFile:
             memory = self._loaded().by_id.get(memory_id)
             if memory is None:
                 raise NotFoundError("memory", memory_id)
-            if changed := _changed(memory, old_content, old_tags):
+            if changed := _changed(memory, content, tags, old_content, old_tags):
                 raise MemoryChangedError(memory_id, changed)
             edited = replace(
                 memory,
@@ -322,11 +322,17 @@ class _ArchivedIds:
         return self._ids
 
 
-def _changed(memory: Memory, old_content: str | None, old_tags: Sequence[str] | None) -> list[str]:
-    """Return which fields are not what they were when somebody read them."""
-    content = old_content is not None and memory.content != old_content
-    tags = old_tags is not None and set(memory.tags) != set(old_tags)
-    return [name for name, changed in (("content", content), ("tags", tags)) if changed]
+def _changed(
+    memory: Memory,
+    content: str | None,
+    tags: Sequence[str] | None,
+    old_content: str | None,
+    old_tags: Sequence[str] | None,
+) -> list[str]:
+    """Return which fields are neither what they were when somebody read them nor what they are to become: a request may come again."""
+    other_content = old_content is not None and memory.content not in {old_content, content}
+    other_tags = old_tags is not None and set(memory.tags) not in [set(old_tags), None if tags is None else set(tags)]
+    return [name for name, changed in (("content", other_content), ("tags", other_tags)) if changed]
 
 
 def _without(document: Document, ids: Collection[MemoryId]) -> list[Block]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import orjson
@@ -13,6 +12,7 @@ from owlclaw_ray.domain.json import JsonObject
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.listing import LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
+from serve.cli.person import person
 
 ApprovalArgument = Annotated[str, typer.Argument(help="The approval.", metavar="APPROVAL_ID")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; the model is told if it is denied.")]
@@ -89,7 +89,7 @@ def allow(
             approval_id,
             "allow_for_session" if session else "allow_once",
             reason=reason,
-            by=getpass.getuser(),
+            by=person(),
             arguments=changed,
         )
     _print(settled, as_json=as_json)
@@ -105,7 +105,7 @@ def deny(
 ) -> None:
     """Do not let a call run; the agent goes on without it."""
     with connect(url, folder) as client:
-        settled = client.decide(approval_id, "deny", reason=reason, by=getpass.getuser())
+        settled = client.decide(approval_id, "deny", reason=reason, by=person())
     _print(settled, as_json=as_json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import shlex
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from serve.cli.agents import AgentArgument
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
 from serve.cli.listing import LimitOption
 from serve.cli.output import complain, console, plain, print_json, table, when
+from serve.cli.person import person
 
 MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; give it several times for several.")]
@@ -49,7 +49,7 @@ def list_memories(
         page = client.memories_page(agent, archived=archived, after=after, limit=limit)
     found = page["memories"]
     if as_json:
-        print_json(found)
+        print_json(page)
         return
     rows = [(each["memory_id"], when(each["created_at"]), ", ".join(each["tags"]), _line(each)) for each in found]
     empty = f"nothing of {agent} is archived" if archived else f"{agent} remembers nothing yet"
@@ -111,7 +111,7 @@ def add(
 ) -> None:
     """Have an agent remember something."""
     with connect(url, folder) as client:
-        _print(client.remember(agent, content, tag or (), by=getpass.getuser()), as_json=as_json)
+        _print(client.remember(agent, content, tag or (), by=person()), as_json=as_json)
 
 
 def edit(
@@ -146,7 +146,7 @@ def edit(
             console().print("nothing was changed")
             return
         try:
-            _print(client.edit_memory(agent, memory_id, by=getpass.getuser(), **changes), as_json=False)
+            _print(client.edit_memory(agent, memory_id, by=person(), **changes), as_json=False)
         except MemoryChangedError as error:
             complain(f"{error}. Yours was:\n{after}")
             raise typer.Exit(1) from None
@@ -162,7 +162,7 @@ def archive(
 ) -> None:
     """Move memories to the archive, where they are kept and not recalled."""
     with connect(url, folder) as client:
-        moved = client.archive_memories(agent, memory_ids, by=getpass.getuser())
+        moved = client.archive_memories(agent, memory_ids, by=person())
     if as_json:
         print_json(moved)
     else:
@@ -178,14 +178,14 @@ def delete(
 ) -> None:
     """Remove a memory for good, active or archived."""
     with connect(url, folder) as client:
-        removed = client.delete_memory(agent, memory_id, by=getpass.getuser())
+        removed = client.delete_memory(agent, memory_id, by=person())
     console().print(f"removed {removed['memory_id']}: {plain(_line(removed))}", soft_wrap=True)
 
 
 def reindex(agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE) -> None:
     """Make an agent's index anew from MEMORY.md."""
     with connect(url, folder) as client:
-        console().print(f"indexed {client.reindex_memories(agent, by=getpass.getuser())} memories")
+        console().print(f"indexed {client.reindex_memories(agent, by=person())} memories")
 
 
 def stats(

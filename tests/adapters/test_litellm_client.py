@@ -72,6 +72,19 @@ async def test_an_organisation_and_a_project_of_openai_s_go_with_each_call(serve
     assert (headers["openai-organization"], headers["openai-project"]) == ("org-a", "proj-b")
 
 
+async def test_providers_that_merely_speak_openai_s_protocol_answer_and_openai_s_own_models_do_after_them(
+    server, monkeypatch
+):
+    monkeypatch.delenv("EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER", raising=False)
+    monkeypatch.setenv("XINFERENCE_API_BASE", server.base_url)
+    monkeypatch.setenv("XINFERENCE_API_KEY", "sk-test")
+    client = LiteLLMClient()
+
+    for model in (MODEL, "xinference/qwen", MODEL):
+        server.enqueue(Answer("ok"))
+        assert (await client.complete(question(), model)).text == "ok"
+
+
 async def test_the_conversation_goes_out_in_openai_form(client, server):
     call = ToolCall(ToolCallId("call_a"), "recall", '{"query":"负载"}')
     history = (Message(Role.ASSISTANT, "", (call,)), Message(Role.TOOL, '{"count":0}', call_id=call.call_id))

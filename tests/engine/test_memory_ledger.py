@@ -163,7 +163,37 @@ async def test_a_change_that_fails_is_recorded_as_not_made(trial, monkeypatch):
 
     *_, (_, failed) = await trial.told()
     assert "Read-only file system" in failed.pop("error")
-    assert failed == {"what": "edit", "by": "ana", "memory_ids": [stored.memory_id]}
+    assert failed == {"what": "edit", "by": "ana", "memory_ids": [stored.memory_id], "uncertain": False}
+
+
+async def test_what_is_remembered_in_a_second_try_or_again_after_it_was_removed_has_a_record_each_time(
+    trial, monkeypatch
+):
+    memory = trial.memories()
+
+    async def lose_it(*_):
+        raise RuntimeUnavailableError("remember: no answer within 30 s")
+
+    with monkeypatch.context() as away:
+        away.setattr(memory._indexed, "remember", lose_it)
+        with pytest.raises(RuntimeUnavailableError):
+            await memory.remember(WATCH, "The pump fails at nine.", idempotency_key="k")
+    stored = await memory.remember(WATCH, "The pump fails at nine.", idempotency_key="k")
+    await memory.delete(WATCH, stored.memory_id)
+    await memory.remember(WATCH, "The pump fails at nine.", idempotency_key="k")
+
+    told = [(data["what"], data.get("uncertain")) for _, data in await trial.told()]
+    assert told == [("add", None), ("add", True), ("add", None), ("delete", None), ("add", None)]
+
+
+async def test_what_was_remembered_already_is_recorded_as_merged_into_that(trial):
+    memory = trial.memories()
+    one = await memory.remember(WATCH, "The pump fails at nine.")
+    again = await memory.remember(WATCH, "the pump fails at nine")
+
+    *_, (_, merged) = await trial.told()
+    assert again.memory_id == one.memory_id
+    assert (merged["what"], merged["memory_ids"][1]) == ("merge", one.memory_id)
 
 
 async def test_what_a_search_costs_and_that_it_had_no_index_is_in_the_ledger(trial):

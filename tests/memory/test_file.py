@@ -300,6 +300,8 @@ def test_an_edit_made_from_what_is_not_there_any_more_changes_nothing(tmp_path):
     assert file.path.read_bytes() == before
     assert file.edit("mem_1", None, ("c",), old_tags=("b", "a")).tags == ("c",)
     assert file.edit("mem_1", "the limit is 700", None, old_content="the limit is 500").content == "the limit is 700"
+    # the same again, as a client does whose answer got lost
+    assert file.edit("mem_1", "the limit is 700", None, old_content="the limit is 500").content == "the limit is 700"
 
 
 def test_what_is_deleted_is_gone_from_the_archive_too(tmp_path):
