@@ -136,7 +136,7 @@ class ToolCaller:
         )
         options: dict[str, Any] = {"num_cpus": 0, "resources": {"tool_slots": 1}, "max_retries": 0}
         self._empty = ray.remote(**options)(_nothing)
-        self._nap = ray.remote(**options)(time.sleep)
+        self._nap = ray.remote(**options)(_nap)
 
     async def latencies(self, rounds: int) -> dict[str, list[float]]:
         """Return the seconds of each call of each tool and of an empty task, one at a time, taking turns."""
@@ -202,6 +202,10 @@ class ToolCaller:
 
     async def _task(self, function: Any, *arguments: object) -> None:
         await function.remote(*arguments)
+
+
+def _nap(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def _nothing() -> None:
