@@ -13,7 +13,16 @@ from typing import Any, TypeVar
 
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
 from owlclaw_ray.adapters.lance_memory.naming import plain
-from owlclaw_ray.adapters.lance_memory.table import MemoryTable, Session, Vector, Version, fingerprint
+from owlclaw_ray.adapters.lance_memory.table import (
+    MemoryTable,
+    Session,
+    TableWithVectors,
+    Vector,
+    Version,
+    fingerprint,
+    remove_tables,
+    tables_with_vectors,
+)
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
@@ -112,12 +121,16 @@ class MemoryIndex:
             self._use(partial(self._next_batch, document=document()))
 
     def rebuild(self, document: Snapshot) -> int:
-        """Make the index anew, without vectors at first; return how many memories it holds."""
+        """Make the index anew, without vectors at first; return how many memories it holds.
+
+        One with vectors of this embedder that have another length goes.
+        """
         with index_errors():
             if self._embedder is not None:
                 self._embedder.dimension  # noqa: B018 - a provider may have to be asked, which no lock is held for
         with index_errors(), self._turn, self._lock:
             self._discard()
+            remove_tables(self._of_another_length())
             self._agree(self._opened(), document)
             return len(self._contents.rows)
 
@@ -176,8 +189,21 @@ class MemoryIndex:
         if self._table is None:
             with self._lock:
                 self._folder.mkdir(exist_ok=True)
+                if self._of_another_length():
+                    raise IndexUnusableError("the memory index was made anew with vectors of another length")
                 self._table = MemoryTable.made(self._folder, self._embedder, session)
         return self._table
+
+    def _of_another_length(self) -> Sequence[TableWithVectors]:
+        """Return the tables of this embedder whose vectors do not compare with those that it has here."""
+        if self._embedder is None:
+            return ()
+        whose, dimension = self._embedder.id, self._embedder.dimension
+        return [
+            table
+            for table in tables_with_vectors(self._folder)
+            if table.embedder_id == whose and table.dimension != dimension
+        ]
 
     def _close(self) -> None:
         self._table = self._opened_with = None

@@ -133,7 +133,7 @@ class LanceMemory:
             document = file.load()
         place = self._place(agent)
         with place.turn:
-            number = place.succession.restart().rebuild(document)
+            number = place.succession.restart(document)
         self._background.note(agent)
         return number
 
