@@ -86,7 +86,12 @@ class MemoryIndex:
         return len(self._contents.rows)
 
     def search(
-        self, document: Snapshot, query: str, vector: Vector | None, tags: Sequence[str], go_on: Callable[[], bool]
+        self,
+        document: Callable[[], Snapshot],
+        query: str,
+        vector: Vector | None,
+        tags: Sequence[str],
+        go_on: Callable[[], bool],
     ) -> Hits:
         """Return what the query finds in the document, which the index is made to hold first.
 
@@ -94,21 +99,26 @@ class MemoryIndex:
         long as most have no vector the search is by words only.
         """
 
-        def agree(table: MemoryTable) -> Version:
+        current = document()
+
+        def agree(table: MemoryTable) -> tuple[MemoryTable, Version]:
             before = self._known(table).version
-            self._agree(table, document)
-            return before
+            self._agree(table, current)
+            return table, before
 
         def find(table: MemoryTable) -> Hits:
+            if table is not agreed:
+                self._agree(table, current)
             if self._contents.version != before and table.is_untidy(is_idle=False):
                 with self._lock:
                     table.optimize()
             few = 2 * len(self._contents.bare) > len(self._contents.rows)
             return table.search(query, None if few else vector, tags)
 
-        before = self._use(agree)
+        agreed, before = self._use(agree)
         if vector is not None and 0 < len(self._contents.bare) <= _EMBEDDED_WHILE_WAITED_FOR:
-            self._embed(lambda: document, go_on, Patience.SHORT)
+            self._embed(document, go_on, Patience.SHORT)
+            current = document()
         return self._use(find)
 
     def catch_up(self, document: Callable[[], Snapshot], go_on: Callable[[], bool]) -> None:
@@ -237,12 +247,25 @@ class MemoryIndex:
             return ()
         return [memory for memory in document.memories if memory.memory_id in self._contents.bare][:most]
 
-    def _put(self, table: MemoryTable, batch: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
+    def _put(
+        self, table: MemoryTable, batch: Sequence[Memory], vectors: Mapping[MemoryId, Vector], document: Snapshot
+    ) -> None:
+        """Write what the document still has as it was when it was embedded."""
+        said = {memory.memory_id: memory for memory in document.memories}
+        batch = [
+            memory
+            for memory in batch
+            if (now := said.get(memory.memory_id)) is not None and fingerprint(now) == fingerprint(memory)
+        ]
         with self._lock:
             contents = self._known(table)
             new = [memory for memory in batch if memory.memory_id not in contents.rows]
             self._write(table, (), new, vectors)
-            bare = [memory for memory in batch if memory.memory_id in contents.bare]
+            bare = [
+                memory
+                for memory in batch
+                if memory.memory_id in contents.bare and contents.rows[memory.memory_id] == self._fingerprint(memory)
+            ]
             self._set_vectors(table, bare, vectors)
             if not new and not bare:
                 contents.generation = -1
@@ -258,7 +281,7 @@ class MemoryIndex:
                 if not batch:
                     break
                 vectors = self._embedded(batch, go_on, patience)
-                self._use(partial(self._put, batch=batch, vectors=vectors))
+                self._use(partial(self._put, batch=batch, vectors=vectors, document=document()))
                 if patience is Patience.LONG:
                     self.tidy(is_idle=False)
                 if self._embedder is not None and len(vectors) < len(batch):

@@ -147,3 +147,41 @@ def test_what_somebody_waits_for_is_embedded_with_little_patience(tmp_path, cloc
     store.recall(TRADER, "tea", 5)
 
     assert patience_of == {"likes green tea": Patience.LONG, "the harbour closes at six": Patience.SHORT}
+
+
+def test_what_was_deleted_while_a_recall_waited_is_not_put_back(tmp_path, clock):
+    class Deleting(LetterEmbedder):
+        """While it embeds the first question, another worker deletes a memory."""
+
+        def embed_queries(self, texts):
+            writer.files.delete(TRADER, "mem_a")
+            writer.refresh(TRADER)
+            writer.settle()
+            return super().embed_queries(texts)
+
+    writer, reader = (LanceMemory(tmp_path, OneEmbedder(each), clock) for each in (LetterEmbedder(), Deleting()))
+    writer.remember(TRADER, memory("a", "likes green tea"))
+    writer.remember(TRADER, memory("b", "the harbour closes at six"))
+    writer.settle()
+
+    reader.recall(TRADER, "tea", 5)
+
+    assert reader.indexed(TRADER) == {"mem_b"}
+
+
+def test_what_was_deleted_while_a_recall_embedded_it_leaves_the_index(tmp_path, clock):
+    class Deleting(LetterEmbedder):
+        def embed_documents(self, texts, patience=Patience.LONG):
+            if patience is Patience.SHORT:
+                store.files.delete(TRADER, "mem_b")
+            return super().embed_documents(texts, patience)
+
+    store = LanceMemory(tmp_path, OneEmbedder(Deleting()), clock)
+    store.remember(TRADER, memory("a", "likes green tea"))
+    store.settle()
+    store._background.stop()
+    store.remember(TRADER, memory("b", "the harbour closes at six"))
+
+    store.recall(TRADER, "tea", 5)
+
+    assert store.indexed(TRADER) == {"mem_a"}
