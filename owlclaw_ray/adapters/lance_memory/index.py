@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -98,7 +99,6 @@ class MemoryIndex:
         A few memories that were never embedded are embedded before, while `go_on` says so; many are left to `catch_up`, and as
         long as most have no vector the search is by words only.
         """
-
         current = document()
 
         def agree(table: MemoryTable) -> tuple[MemoryTable, Version]:
@@ -121,14 +121,16 @@ class MemoryIndex:
             current = document()
         return self._use(find)
 
-    def catch_up(self, document: Callable[[], Snapshot], go_on: Callable[[], bool]) -> None:
+    def catch_up(self, document: Callable[[], Snapshot], go_on: Callable[[], bool]) -> bool:
         """Make the index hold the document with all its vectors, batch after batch, while `go_on` says so.
 
-        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If another process
-        is at it, this one only removes what the document has no more.
+        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If somebody
+        else is at it, this one leaves the vectors to him, and returns False.
         """
-        if not self._embed(document, go_on, Patience.LONG):
-            self._use(partial(self._next_batch, document=document()))
+        if self._embed(document, go_on, Patience.LONG):
+            return True
+        self._use(partial(self._agree, document=document()))
+        return False
 
     def rebuild(self, document: Snapshot) -> int:
         """Make the index anew, without vectors at first; return how many memories it holds.
@@ -297,9 +299,14 @@ class MemoryIndex:
         path = self._folder.parent / f".embedding-{plain(self._embedder.id)}.lock"
         with ExitStack() as stack:
             alone = False
-            with suppress(OSError):
+            try:
                 stack.enter_context(FileLock(path, _WAITED_SECONDS[patience]))
                 alone = True
+            except OSError as error:
+                if error.errno != errno.EAGAIN:
+                    if patience is Patience.LONG:
+                        raise IndexUnusableError(f"nothing can be embedded: {error}") from error
+                    logger.warning("nothing can be embedded: %s", error)
             yield alone
 
     def _embedded(

@@ -105,14 +105,14 @@ class LanceMemory:
             known = place.cache.get(query, tags, limit)
             if known is not None:
                 return known
-            recall = self._found(place, document, query, limit, tags)
+            recall = self._found(place, query, limit, tags)
             if not place.succession.heir.index.complete:
                 self._background.note(agent)
             elif not recall.degraded:
                 place.cache.put(query, tags, recall)
             return replace(recall, memories=recall.memories[:limit])
 
-    def _found(self, place: _Place, document: Snapshot, query: str, limit: int, tags: Sequence[str]) -> Recall:
+    def _found(self, place: _Place, query: str, limit: int, tags: Sequence[str]) -> Recall:
         among: Mapping[MemoryId, Memory] = place.cache.by_id
         if tags:
             among = {key: memory for key, memory in among.items() if set(tags) <= set(memory.tags)}
@@ -153,11 +153,10 @@ class LanceMemory:
         """See MemoryStore.settle."""
         self._background.settle()
 
-    def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> None:
+    def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> bool:
         """See Indexing.catch_up."""
-
         place = self._place(agent)
-        place.succession.heir.index.catch_up(place.document, go_on)
+        return place.succession.heir.index.catch_up(place.document, go_on)
 
     def tidy(self, agent: AgentRef) -> bool:
         """See Indexing.tidy."""
