@@ -18,7 +18,8 @@ _LOOK_AGAIN_SECONDS = 0.02
 class FileLock:
     """A context manager: inside it no other process or lock object is inside one of the same path.
 
-    May be entered again by its holder. Belongs to one thread at a time. A process that dies lets go. The folder of the path is
+    May be entered again by its holder. Belongs to one thread at a time. A process that dies lets go, and so does an object that
+    nobody has any more: a deadline may strike after the lock was taken and before anybody is inside. The folder of the path is
     made if it is missing. Raises OSError if the file of that path can neither be opened nor made, or if somebody else is inside
     for all of `patience`, in seconds; None: it is waited for.
     """
@@ -46,6 +47,9 @@ class FileLock:
         self._depth -= 1
         if self._depth == 0:
             self._release()
+
+    def __del__(self) -> None:
+        self._release()
 
     def _wait(self) -> None:
         if self._patience is None:

@@ -70,6 +70,10 @@ class Embedders(Protocol):
         """The configured one; None: memories are found by their words only."""
         ...
 
+    def renewed(self) -> Embedder | None:
+        """Return the target, from now on one that is asked anew for its dimension, if a provider may have changed that."""
+        ...
+
     def named(self, embedder_id: str, dimension: int) -> Embedder | None:
         """Return the embedder whose vectors have this id and dimension; None if it cannot be asked any more."""
         ...

@@ -60,6 +60,8 @@ def test_every_day_that_is_named_counts():
         "order 12026-05-045",
         "5月",
         "0000-01-01",
+        "\N{LATIN SMALL LETTER LONG S}ep 4",
+        "4 augu\N{LATIN SMALL LETTER LONG S}t",
     ],
 )
 def test_what_is_no_day_names_none(text):

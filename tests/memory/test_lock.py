@@ -1,9 +1,11 @@
 import fcntl
+import gc
 from contextlib import contextmanager
 
 import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.errors import ToolTimeoutError
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.testing.clock import ManualClock
@@ -29,6 +31,24 @@ def test_a_lock_that_somebody_keeps_is_given_up_after_its_patience_and_can_be_ha
     with lock, lock, pytest.raises(OSError, match="another process has locked it"):
         lock.beside().__enter__()
     with lock.beside():
+        pass
+
+
+def test_a_lock_whose_taking_was_interrupted_lets_go_when_nobody_has_it_any_more(tmp_path, monkeypatch):
+    path = tmp_path / ".lock"
+    real = fcntl.flock
+
+    def flock(descriptor, operation):
+        real(descriptor, operation)
+        raise ToolTimeoutError("late")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", flock)
+        with pytest.raises(ToolTimeoutError):
+            FileLock(path, patience=0.0).__enter__()
+    gc.collect()
+
+    with FileLock(path, patience=0.0):
         pass
 
 

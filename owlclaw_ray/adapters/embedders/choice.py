@@ -17,13 +17,18 @@ class ConfiguredEmbedders:
     """
 
     def __init__(self, setting: str, ask: Callable[[EmbeddingRequest], EmbeddingReply], calls: EmbeddingCalls) -> None:
-        self._ask, self._calls = ask, calls
+        self._setting, self._ask, self._calls = setting, ask, calls
         self._local = LocalEmbedder() if setting == NAME or installed() else None
-        self._target = self._chosen(setting)
+        self._target = self._chosen()
 
     @property
     def target(self) -> Embedder | None:
         """See Embedders.target."""
+        return self._target
+
+    def renewed(self) -> Embedder | None:
+        """See Embedders.renewed. Whoever has the target of before keeps it, and its dimension."""
+        self._target = self._chosen()
         return self._target
 
     def named(self, embedder_id: str, dimension: int) -> Embedder | None:
@@ -32,11 +37,11 @@ class ConfiguredEmbedders:
             return GatewayEmbedder(embedder_id.removeprefix(PREFIX), self._ask, self._calls, dimension)
         return self._local if self._local is not None and self._local.id == embedder_id else None
 
-    def _chosen(self, setting: str) -> Embedder | None:
-        if setting == "none":
+    def _chosen(self) -> Embedder | None:
+        if self._setting == "none":
             return None
-        if setting.startswith(PREFIX):
-            return GatewayEmbedder(setting.removeprefix(PREFIX), self._ask, self._calls)
+        if self._setting.startswith(PREFIX):
+            return GatewayEmbedder(self._setting.removeprefix(PREFIX), self._ask, self._calls)
         return self._local
 
 
@@ -49,6 +54,10 @@ class OneEmbedder:
     @property
     def target(self) -> Embedder | None:
         """See Embedders.target."""
+        return self._embedder
+
+    def renewed(self) -> Embedder | None:
+        """See Embedders.renewed."""
         return self._embedder
 
     def named(self, embedder_id: str, dimension: int) -> Embedder | None:

@@ -18,14 +18,16 @@ _GATHERING_SECONDS = 0.25
 _MOST_GATHERED = 64
 _LINGERING_SECONDS = 1.25
 """After so long without anything to do, what nobody reads any more is removed from indexes that were tidied."""
+_AGAIN_SECONDS = 2.0
+"""When it is looked whether somebody else did what he was at."""
 _LIVING: weakref.WeakSet[BackgroundIndexing] = weakref.WeakSet()
 
 
 class Indexing(Protocol):
     """What is done for one agent after another."""
 
-    def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> None:
-        """Make the agent's index hold all its memories, while `go_on` says so."""
+    def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> bool:
+        """Make the agent's index hold all its memories, while `go_on` says so; return False if somebody else is at it."""
         ...
 
     def tidy(self, agent: AgentRef) -> bool:
@@ -45,6 +47,7 @@ class BackgroundIndexing:
         self._changed = threading.Condition()
         self._pending: dict[AgentRef, int] = {}
         self._tidied: set[AgentRef] = set()
+        self._deferred: set[AgentRef] = set()
         self._thread: threading.Thread | None = None
         self._hurried = 0
         self._stopped = False
@@ -69,6 +72,7 @@ class BackgroundIndexing:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._thread is None)
             self._hurried -= 1
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Leave what is not done to the next recall, and return when the thread has ended."""
@@ -110,6 +114,22 @@ class BackgroundIndexing:
     def _is_enough(self) -> bool:
         return bool(self._hurried or self._stopped or sum(self._pending.values()) >= _MOST_GATHERED)
 
+    def _defer(self, agent: AgentRef) -> None:
+        """Note the agent again after a while, which `settle` does not wait for."""
+        with self._changed:
+            if self._stopped or agent in self._deferred:
+                return
+            self._deferred.add(agent)
+        timer = threading.Timer(_AGAIN_SECONDS, self._note_again, [agent])
+        timer.daemon = True
+        timer.start()
+
+    def _note_again(self, agent: AgentRef) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or not self._hurried)
+            self._deferred.discard(agent)
+        self.note(agent)
+
     def _work(self, agent: AgentRef) -> None:
         with self._changed:
             is_clearing = self._pending.pop(agent, 0) == 0
@@ -117,7 +137,9 @@ class BackgroundIndexing:
             if is_clearing:
                 self._indexing.clear(agent)
                 return
-            self._indexing.catch_up(agent, lambda: not self._stopped)
+            if not self._indexing.catch_up(agent, lambda: not self._stopped):
+                self._defer(agent)
+                return
             with self._changed:
                 is_idle = not self._pending and not self._stopped
             if is_idle and self._indexing.tidy(agent):

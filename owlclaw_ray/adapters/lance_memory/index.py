@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,16 @@ from typing import Any, TypeVar
 
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
 from owlclaw_ray.adapters.lance_memory.naming import plain
-from owlclaw_ray.adapters.lance_memory.table import MemoryTable, Session, Vector, Version, fingerprint
+from owlclaw_ray.adapters.lance_memory.table import (
+    MemoryTable,
+    Session,
+    TableWithVectors,
+    Vector,
+    Version,
+    fingerprint,
+    remove_tables,
+    tables_with_vectors,
+)
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
@@ -77,47 +87,62 @@ class MemoryIndex:
         return len(self._contents.rows)
 
     def search(
-        self, document: Snapshot, query: str, vector: Vector | None, tags: Sequence[str], go_on: Callable[[], bool]
+        self,
+        document: Callable[[], Snapshot],
+        query: str,
+        vector: Vector | None,
+        tags: Sequence[str],
+        go_on: Callable[[], bool],
     ) -> Hits:
         """Return what the query finds in the document, which the index is made to hold first.
 
         A few memories that were never embedded are embedded before, while `go_on` says so; many are left to `catch_up`, and as
         long as most have no vector the search is by words only.
         """
+        current = document()
 
-        def agree(table: MemoryTable) -> Version:
+        def agree(table: MemoryTable) -> tuple[MemoryTable, Version]:
             before = self._known(table).version
-            self._agree(table, document)
-            return before
+            self._agree(table, current)
+            return table, before
 
         def find(table: MemoryTable) -> Hits:
+            if table is not agreed:
+                self._agree(table, current)
             if self._contents.version != before and table.is_untidy(is_idle=False):
                 with self._lock:
                     table.optimize()
             few = 2 * len(self._contents.bare) > len(self._contents.rows)
             return table.search(query, None if few else vector, tags)
 
-        before = self._use(agree)
+        agreed, before = self._use(agree)
         if vector is not None and 0 < len(self._contents.bare) <= _EMBEDDED_WHILE_WAITED_FOR:
-            self._embed(lambda: document, go_on, Patience.SHORT)
+            self._embed(document, go_on, Patience.SHORT)
+            current = document()
         return self._use(find)
 
-    def catch_up(self, document: Callable[[], Snapshot], go_on: Callable[[], bool]) -> None:
+    def catch_up(self, document: Callable[[], Snapshot], go_on: Callable[[], bool]) -> bool:
         """Make the index hold the document with all its vectors, batch after batch, while `go_on` says so.
 
-        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If another process
-        is at it, this one only removes what the document has no more.
+        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If somebody
+        else is at it, this one leaves the vectors to him, and returns False.
         """
-        if not self._embed(document, go_on, Patience.LONG):
-            self._use(partial(self._next_batch, document=document()))
+        if self._embed(document, go_on, Patience.LONG):
+            return True
+        self._use(partial(self._agree, document=document()))
+        return False
 
     def rebuild(self, document: Snapshot) -> int:
-        """Make the index anew, without vectors at first; return how many memories it holds."""
+        """Make the index anew, without vectors at first; return how many memories it holds.
+
+        One with vectors of this embedder that have another length goes.
+        """
         with index_errors():
             if self._embedder is not None:
                 self._embedder.dimension  # noqa: B018 - a provider may have to be asked, which no lock is held for
         with index_errors(), self._turn, self._lock:
             self._discard()
+            remove_tables(self._of_another_length())
             self._agree(self._opened(), document)
             return len(self._contents.rows)
 
@@ -176,8 +201,21 @@ class MemoryIndex:
         if self._table is None:
             with self._lock:
                 self._folder.mkdir(exist_ok=True)
+                if self._of_another_length():
+                    raise IndexUnusableError("the memory index was made anew with vectors of another length")
                 self._table = MemoryTable.made(self._folder, self._embedder, session)
         return self._table
+
+    def _of_another_length(self) -> Sequence[TableWithVectors]:
+        """Return the tables of this embedder whose vectors do not compare with those that it has here."""
+        if self._embedder is None:
+            return ()
+        whose, dimension = self._embedder.id, self._embedder.dimension
+        return [
+            table
+            for table in tables_with_vectors(self._folder)
+            if table.embedder_id == whose and table.dimension != dimension
+        ]
 
     def _close(self) -> None:
         self._table = self._opened_with = None
@@ -211,12 +249,25 @@ class MemoryIndex:
             return ()
         return [memory for memory in document.memories if memory.memory_id in self._contents.bare][:most]
 
-    def _put(self, table: MemoryTable, batch: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
+    def _put(
+        self, table: MemoryTable, batch: Sequence[Memory], vectors: Mapping[MemoryId, Vector], document: Snapshot
+    ) -> None:
+        """Write what the document still has as it was when it was embedded."""
+        said = {memory.memory_id: memory for memory in document.memories}
+        batch = [
+            memory
+            for memory in batch
+            if (now := said.get(memory.memory_id)) is not None and fingerprint(now) == fingerprint(memory)
+        ]
         with self._lock:
             contents = self._known(table)
             new = [memory for memory in batch if memory.memory_id not in contents.rows]
             self._write(table, (), new, vectors)
-            bare = [memory for memory in batch if memory.memory_id in contents.bare]
+            bare = [
+                memory
+                for memory in batch
+                if memory.memory_id in contents.bare and contents.rows[memory.memory_id] == self._fingerprint(memory)
+            ]
             self._set_vectors(table, bare, vectors)
             if not new and not bare:
                 contents.generation = -1
@@ -232,7 +283,7 @@ class MemoryIndex:
                 if not batch:
                     break
                 vectors = self._embedded(batch, go_on, patience)
-                self._use(partial(self._put, batch=batch, vectors=vectors))
+                self._use(partial(self._put, batch=batch, vectors=vectors, document=document()))
                 if patience is Patience.LONG:
                     self.tidy(is_idle=False)
                 if self._embedder is not None and len(vectors) < len(batch):
@@ -248,9 +299,14 @@ class MemoryIndex:
         path = self._folder.parent / f".embedding-{plain(self._embedder.id)}.lock"
         with ExitStack() as stack:
             alone = False
-            with suppress(OSError):
+            try:
                 stack.enter_context(FileLock(path, _WAITED_SECONDS[patience]))
                 alone = True
+            except OSError as error:
+                if error.errno != errno.EAGAIN:
+                    if patience is Patience.LONG:
+                        raise IndexUnusableError(f"nothing can be embedded: {error}") from error
+                    logger.warning("nothing can be embedded: %s", error)
             yield alone
 
     def _embedded(

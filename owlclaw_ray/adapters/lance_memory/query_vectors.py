@@ -14,7 +14,9 @@ _KEPT = 256
 
 
 class QueryVectors:
-    """Of all agents and embedders of a process: a vector depends on the question's text alone. For any number of threads."""
+    """Of all agents and embedders of a process: a vector depends on the question's text alone, until a provider gives a model's
+    vectors another length. For any number of threads.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -29,8 +31,9 @@ class QueryVectors:
             known = self._known.get(key)
             if known is not None:
                 self._known.move_to_end(key)
-                return Embedded((known,)), ""
         try:
+            if known is not None and len(known) == embedder.dimension:
+                return Embedded((known,)), ""
             embedded = embedder.embed_queries([query])
         except (ToolTimeoutError, TimeoutError, MemoryError):
             raise

@@ -40,6 +40,8 @@ _CATCHING_UP_SECONDS = 2.0
 class _Place:
     """What this process keeps for one agent."""
 
+    document: Callable[[], Snapshot]
+    """What MEMORY.md says now."""
     succession: Succession
     cache: QueryCache
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -94,8 +96,7 @@ class LanceMemory:
 
     def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
         """Return the memories that fit best; see MemoryStore. Raises OSError if MEMORY.md is there and unreadable."""
-        with self.files.file(agent) as file:
-            document = file.load()
+        document = self._document(agent)
         if not document.memories:
             return Recall(())
         place = self._place(agent)
@@ -104,20 +105,20 @@ class LanceMemory:
             known = place.cache.get(query, tags, limit)
             if known is not None:
                 return known
-            recall = self._found(place, document, query, limit, tags)
+            recall = self._found(place, query, limit, tags)
             if not place.succession.heir.index.complete:
                 self._background.note(agent)
             elif not recall.degraded:
                 place.cache.put(query, tags, recall)
             return replace(recall, memories=recall.memories[:limit])
 
-    def _found(self, place: _Place, document: Snapshot, query: str, limit: int, tags: Sequence[str]) -> Recall:
+    def _found(self, place: _Place, query: str, limit: int, tags: Sequence[str]) -> Recall:
         among: Mapping[MemoryId, Memory] = place.cache.by_id
         if tags:
             among = {key: memory for key, memory in among.items() if set(tags) <= set(memory.tags)}
             if not among:
                 return Recall(())
-        search = self._search(place, document, query, tags)
+        search = self._search(place, query, tags)
         hits = search.hits
         if not hits.bm25 and not hits.cosine:
             hits = Hits(lexical.search(query, tuple(among.values())), {})
@@ -129,11 +130,10 @@ class LanceMemory:
 
     def reindex(self, agent: AgentRef) -> int:
         """See MemoryStore.reindex."""
-        with self.files.file(agent) as file:
-            document = file.load()
+        document = self._document(agent)
         place = self._place(agent)
         with place.turn:
-            number = place.succession.restart().rebuild(document)
+            number = place.succession.restart(document)
         self._background.note(agent)
         return number
 
@@ -153,14 +153,10 @@ class LanceMemory:
         """See MemoryStore.settle."""
         self._background.settle()
 
-    def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> None:
+    def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> bool:
         """See Indexing.catch_up."""
-
-        def document() -> Snapshot:
-            with self.files.file(agent) as file:
-                return file.load()
-
-        self._index(agent).catch_up(document, go_on)
+        place = self._place(agent)
+        return place.succession.heir.index.catch_up(place.document, go_on)
 
     def tidy(self, agent: AgentRef) -> bool:
         """See Indexing.tidy."""
@@ -173,6 +169,10 @@ class LanceMemory:
     def _index(self, agent: AgentRef) -> MemoryIndex:
         return self._place(agent).succession.heir.index
 
+    def _document(self, agent: AgentRef) -> Snapshot:
+        with self.files.file(agent) as file:
+            return file.load()
+
     def _place(self, agent: AgentRef) -> _Place:
         with self._guard:
             place = self._places.pop(agent, None)
@@ -180,7 +180,7 @@ class LanceMemory:
                 succession = Succession(
                     self.files.folder(agent) / "index", self._embedders, partial(self._made_index, agent)
                 )
-                place = _Place(succession, QueryCache(self._clock))
+                place = _Place(partial(self._document, agent), succession, QueryCache(self._clock))
             self._places[agent] = place
             while len(self._places) > 1 and self._is_too_much_open():
                 self._places.popitem(last=False)
@@ -194,14 +194,14 @@ class LanceMemory:
         accounted = None if embedder is None else AccountedEmbedder(embedder, partial(self._spent, agent))
         return MemoryIndex(folder, accounted, FileLock(folder.parent / ".index.lock"), self._session)
 
-    def _search(self, place: _Place, document: Snapshot, query: str, tags: Sequence[str]) -> _Search:
+    def _search(self, place: _Place, query: str, tags: Sequence[str]) -> _Search:
         serving = place.succession.serving()
         embedded, problem = self._vectors.of(query, serving.embedder)
         vector = embedded.vectors[0] if embedded.vectors else None
         started = self._clock.monotonic()
         try:
             hits = serving.index.search(
-                document, query, vector, tags, lambda: self._clock.monotonic() - started < _CATCHING_UP_SECONDS
+                place.document, query, vector, tags, lambda: self._clock.monotonic() - started < _CATCHING_UP_SECONDS
             )
         except ToolTimeoutError:
             raise

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
-from owlclaw_ray.adapters.lance_memory.checksums import Checksums
+from owlclaw_ray.adapters.lance_memory.damage import index_errors
 from owlclaw_ray.adapters.lance_memory.index import MemoryIndex
-from owlclaw_ray.adapters.lance_memory.naming import decode
-from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.adapters.lance_memory.table import TableWithVectors, remove_tables, tables_with_vectors
+from owlclaw_ray.errors import ToolTimeoutError
+from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.ports.embedding import Embedder, Embedders
-
-_TABLE = ".lance"
-_Table: TypeAlias = tuple[Path, str, int]
-"""Where it is, whose vectors it has, and how long they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +24,7 @@ class Serving:
 
 
 class Succession:
-    """The indexes of one agent in one folder. Not for several threads at once.
+    """The indexes of one agent in one folder. `heir` and `size` are for any number of threads, the rest is for one at a time.
 
     An index of another embedder is an heir's predecessor as long as its embedder can be asked and the heir lacks vectors; then
     it is removed. An index by words only has none: it is made at once.
@@ -39,73 +34,95 @@ class Succession:
         self, folder: Path, embedders: Embedders, make: Callable[[Path, Embedder | None], MemoryIndex]
     ) -> None:
         self._folder, self._embedders, self._make = folder, embedders, make
-        embedder = self._known(embedders.target)
-        self.heir = Serving(make(folder, embedder), embedder)
+        self._turn = threading.Lock()
+        self._heir = self._made(self._known(embedders.target))
         self._before = self._predecessor()
+
+    @property
+    def heir(self) -> Serving:
+        """The index of the configured embedder; another one after another process made it anew with vectors of another length."""
+        with self._turn:
+            self._heir = self._successor(self._heir)
+            return self._heir
 
     @property
     def size(self) -> int:
         """How many memories the indexes are known to hold, each index for itself."""
-        return self.heir.index.size + (self._before.index.size if self._before is not None else 0)
+        return self._heir.index.size + (self._before.index.size if self._before is not None else 0)
 
     def serving(self) -> Serving:
         """Return the index that answers now."""
-        if self._before is not None and self._is_over(self._before):
+        heir = self.heir
+        if self._before is not None and self._is_over(self._before, heir):
             self._before = None
-        return self._before or self.heir
+        return self._before or heir
 
-    def _is_over(self, before: Serving) -> bool:
-        """Return whether the heir takes over: it is complete, or it is in another process, which removed the one before."""
-        if self.heir.index.complete:
-            self._remove_others()
-            return True
-        return all(before.embedder is None or embedder_id != before.embedder.id for _, embedder_id, _ in self._tables())
+    def restart(self, document: Snapshot) -> int:
+        """Make the heir's index anew and part with all others; return how many memories it holds.
 
-    def restart(self) -> MemoryIndex:
-        """Part with all indexes but the heir's, which is to be made anew, and return that.
-
-        If the embedder has vectors of another length than when its table was made, that is another heir.
+        If the embedder has vectors of another length than before, the heir is another one. Nothing is removed before the
+        embedder has told the length: whatever is raised until then, the old index goes on.
         """
-        self._before = None
-        self._remove_others()
-        target, known = self._embedders.target, self.heir.embedder
-        with suppress(OwlClawError):
-            if target is not None and known is not None and target.dimension != known.dimension:
-                self._remove(self._tables())
-                self.heir = Serving(self._make(self._folder, target), target)
-        return self.heir.index
+        target, heir = self._embedders.renewed(), self.heir
+        with index_errors():
+            if target is not None and target.dimension != _length(heir.embedder):
+                heir = self._made(target)
+        number = heir.index.rebuild(document)
+        with self._turn:
+            self._heir, self._before = heir, None
+        self._remove_others(heir)
+        return number
+
+    def _is_over(self, before: Serving, heir: Serving) -> bool:
+        """Return whether the heir takes over: it is complete, or it is in another process, which removed the one before."""
+        if heir.index.complete:
+            self._remove_others(heir)
+            return True
+        found = tables_with_vectors(self._folder)
+        return all(before.embedder is None or table.embedder_id != before.embedder.id for table in found)
+
+    def _made(self, embedder: Embedder | None) -> Serving:
+        return Serving(self._make(self._folder, embedder), embedder)
 
     def _known(self, target: Embedder | None) -> Embedder | None:
-        """Return the target with the dimension that its table has: its provider need not be asked for it."""
-        if target is None:
-            return None
-        for _, embedder_id, dimension in self._tables():
-            if embedder_id == target.id:
-                return self._embedders.named(embedder_id, dimension) or target
-        return target
+        """Return the target with the dimension that its newest table has: its provider need not be asked for it."""
+        own = [] if target is None else self._tables_of(target)
+        if target is None or not own:
+            return target
+        remove_tables(own[1:])
+        return self._embedders.named(target.id, own[0].dimension) or target
+
+    def _successor(self, heir: Serving) -> Serving:
+        """Return the heir, or, if its table is gone and there is one with vectors of another length, that one's index."""
+        own = [] if heir.embedder is None else self._tables_of(heir.embedder)
+        if not own or _length(heir.embedder) in {table.dimension for table in own}:
+            return heir
+        embedder = self._embedders.named(own[0].embedder_id, own[0].dimension)
+        return heir if _length(embedder) != own[0].dimension else self._made(embedder)
 
     def _predecessor(self) -> Serving | None:
         """Return the index that was used last, of those of other embedders that can still be asked."""
-        if self.heir.embedder is None:
+        if self._heir.embedder is None:
             return None
-        newest_first = sorted(self._tables(), key=lambda table: table[0].stat().st_mtime_ns, reverse=True)
-        for _, embedder_id, dimension in newest_first:
-            embedder = self._embedders.named(embedder_id, dimension)
-            if embedder is not None and embedder_id != self.heir.embedder.id:
-                return Serving(self._make(self._folder, embedder), embedder)
+        for table in tables_with_vectors(self._folder):
+            embedder = self._embedders.named(table.embedder_id, table.dimension)
+            if embedder is not None and table.embedder_id != self._heir.embedder.id:
+                return self._made(embedder)
         return None
 
-    def _remove_others(self) -> None:
-        heir = self.heir.embedder
-        self._remove(each for each in self._tables() if heir is None or each[1] != heir.id)
+    def _tables_of(self, embedder: Embedder) -> list[TableWithVectors]:
+        return [table for table in tables_with_vectors(self._folder) if table.embedder_id == embedder.id]
 
-    def _remove(self, tables: Iterable[_Table]) -> None:
-        for path, _, _ in tables:
-            shutil.rmtree(path, ignore_errors=True)
-            Checksums(path).remove()
+    def _remove_others(self, heir: Serving) -> None:
+        whose = None if heir.embedder is None else heir.embedder.id
+        remove_tables(table for table in tables_with_vectors(self._folder) if table.embedder_id != whose)
 
-    def _tables(self) -> Iterator[_Table]:
-        for path in self._folder.glob(f"memories-*{_TABLE}"):
-            decoded = decode(path.name.removesuffix(_TABLE))
-            if decoded is not None:
-                yield path, *decoded
+
+def _length(embedder: Embedder | None) -> int:
+    """Return how long the vectors are, 0 if there are none or nobody says it now."""
+    try:
+        return 0 if embedder is None else embedder.dimension
+    except (ToolTimeoutError, TimeoutError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - a provider may fail in any way, and has told nothing then
+        return 0

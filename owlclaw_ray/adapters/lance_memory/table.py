@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from owlclaw_ray.adapters.lance_memory.checksums import Checksums
-from owlclaw_ray.adapters.lance_memory.naming import WORDS, encode
+from owlclaw_ray.adapters.lance_memory.naming import WORDS, decode, encode
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.fusion import Hits
@@ -36,6 +37,7 @@ _MOST_ROUNDS = 4
 """What has just been indexed is merged with the rest in the next round."""
 _BIRTH = "birth"
 """A file in the table's folder that is made with it: tells a table from another one that takes its place."""
+_SUFFIX = ".lance"
 _CACHE_BYTES = 32 * 1024 * 1024
 
 
@@ -190,6 +192,29 @@ def table_name(embedder: Embedder | None) -> str:
     return encode(embedder.id, embedder.dimension) if embedder else WORDS
 
 
+@dataclass(frozen=True, slots=True)
+class TableWithVectors:
+    """Where it is, whose vectors it has, and how long they are."""
+
+    path: Path
+    embedder_id: str
+    dimension: int
+
+
+def tables_with_vectors(folder: Path) -> Sequence[TableWithVectors]:
+    """Return those that the folder holds, the newest first."""
+    decoded = ((path, decode(path.name.removesuffix(_SUFFIX))) for path in folder.glob(f"memories-*{_SUFFIX}"))
+    found = [TableWithVectors(path, *known) for path, known in decoded if known is not None]
+    return sorted(found, key=lambda table: _birth(table.path)[1:], reverse=True)
+
+
+def remove_tables(tables: Iterable[TableWithVectors]) -> None:
+    """Remove their files, whatever state they are in."""
+    for table in tables:
+        shutil.rmtree(table.path, ignore_errors=True)
+        Checksums(table.path).remove()
+
+
 def _birth(path: Path) -> Version:
     try:
         status = path.stat()
@@ -199,7 +224,7 @@ def _birth(path: Path) -> Version:
 
 
 def _path(folder: Path, embedder: Embedder | None) -> Path:
-    return folder / f"{table_name(embedder)}.lance"
+    return folder / f"{table_name(embedder)}{_SUFFIX}"
 
 
 def _connected(folder: Path, session: Any) -> Any:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
+from owlclaw_ray.adapters.lance_memory.table import MemoryTable
 from owlclaw_ray.errors import ToolTimeoutError
 from owlclaw_ray.memory.lexical import words
 from tests.adapters.lance.conftest import NOW, TRADER, LetterEmbedder, memory, recalled
@@ -70,6 +71,25 @@ def test_a_damaged_index_is_made_again(healthy, tmp_path, how, when, kind):
     store.remember(TRADER, memory("new", "freshly added"))
     assert recalled(store, "freshly")[0] == "freshly added"
     assert len(recalled(store, QUERY, 100)) == 11
+
+
+def test_damage_that_the_search_is_the_first_to_see_does_not_make_it_find_nothing(tmp_path, monkeypatch):
+    store = LanceMemory(tmp_path, OneEmbedder(None), StoppedClock())
+    store.remember(TRADER, memory("a", "likes green teas"))
+    recalled(store, "green")
+    damaged = [ValueError("bad page"), ValueError("bad page")]
+    real = MemoryTable.search
+
+    def search(self, query, vector, tags):
+        if damaged:
+            raise damaged.pop()
+        return real(self, query, vector, tags)
+
+    monkeypatch.setattr(MemoryTable, "search", search)
+
+    assert recalled(store, "tea") == ["likes green teas"], "stemmed, as only the index does"
+    assert not damaged
+    assert store.indexed(TRADER) == {"mem_a"}
 
 
 def test_an_index_folder_that_vanishes_is_made_again(store, tmp_path):

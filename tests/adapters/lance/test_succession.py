@@ -1,7 +1,10 @@
+import os
+
 import pytest
 
 from owlclaw_ray.adapters.embedders import ConfiguredEmbedders, OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError
 from owlclaw_ray.adapters.lance_memory.naming import WORDS, decode, encode
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply
 from owlclaw_ray.domain.run import Usage
@@ -31,6 +34,9 @@ class Known:
     def __init__(self, target, *others):
         self.target = target
         self._all = [target, *others]
+
+    def renewed(self):
+        return self.target
 
     def named(self, embedder_id, dimension):
         return next((each for each in self._all if each.id == embedder_id), None)
@@ -175,8 +181,8 @@ class Gateway:
         return EmbeddingReply(tuple([float(len(text))] * self.length for text in request.texts))
 
 
-def of_provider(tmp_path, clock, gateway):
-    return LanceMemory(tmp_path, ConfiguredEmbedders("litellm:openai/x", gateway.embed, EmbeddingCalls()), clock)
+def of_provider(tmp_path, clock, gateway, model="openai/x"):
+    return LanceMemory(tmp_path, ConfiguredEmbedders(f"litellm:{model}", gateway.embed, EmbeddingCalls()), clock)
 
 
 def test_a_process_that_starts_while_the_provider_is_down_uses_the_index_and_asks_once(tmp_path, clock):
@@ -207,6 +213,94 @@ def test_a_provider_whose_vectors_changed_their_length_is_taken_as_it_is_by_rein
 
     assert tables(tmp_path) == {encode("litellm:openai/x", 3)}
     assert store.recall(TRADER, "what does she drink", 5).memories[0].parts.cosine is not None
+
+
+def by_meaning(store, query):
+    """Recall what was remembered last; return whether all memories have their vectors, and were found by them."""
+    store.settle()
+    found = store.recall(TRADER, query, 5)
+    assert not found.degraded, found.reason
+    return [one.parts.cosine is not None for one in found.memories]
+
+
+def test_a_worker_that_used_the_old_length_takes_the_new_one_by_reindexing(tmp_path, clock):
+    gateway = Gateway()
+    store = of_provider(tmp_path, clock, gateway)
+    store.remember(TRADER, memory("a", "likes green tea"))
+    assert by_meaning(store, "tea") == [True]
+    gateway.length = 3
+
+    store.reindex(TRADER)
+    store.settle()
+    gateway.asked = []
+    store.remember(TRADER, memory("b", "tea is sold out"))
+
+    assert by_meaning(store, "tea") == [True, True]
+    assert gateway.asked == [("tea is sold out",), ("tea",)], "nothing is embedded twice"
+    assert tables(tmp_path) == {encode("litellm:openai/x", 3)}
+
+
+def test_a_worker_follows_another_one_that_reindexed_with_the_new_length(tmp_path, clock):
+    gateway = Gateway()
+    resident = of_provider(tmp_path, clock, gateway)
+    resident.remember(TRADER, memory("a", "likes green tea"))
+    assert by_meaning(resident, "tea") == [True]
+    gateway.length = 3
+    other = of_provider(tmp_path, clock, gateway)
+    other.reindex(TRADER)
+    other.settle()
+
+    resident.remember(TRADER, memory("b", "tea is sold out"))
+
+    assert by_meaning(resident, "tea") == [True, True]
+    assert tables(tmp_path) == {encode("litellm:openai/x", 3)}
+
+
+def test_an_index_that_was_replaced_while_it_was_in_use_is_not_made_again(tmp_path, clock):
+    gateway = Gateway()
+    resident = of_provider(tmp_path, clock, gateway)
+    resident.remember(TRADER, memory("a", "likes green tea"))
+    resident.settle()
+    index = resident._index(TRADER)
+    gateway.length = 3
+    of_provider(tmp_path, clock, gateway).reindex(TRADER)
+
+    with pytest.raises(IndexUnusableError, match="vectors of another length"):
+        index.held()
+
+    assert tables(tmp_path) == {encode("litellm:openai/x", 3)}
+
+
+def test_of_two_lengths_the_newest_is_used_and_the_other_removed(tmp_path, clock):
+    gateway = Gateway()
+    store = of_provider(tmp_path, clock, gateway)
+    store.remember(TRADER, memory("a", "likes green tea"))
+    store.settle()
+    index = tmp_path / "agents" / TRADER.folder / "index"
+    left = index / f"{encode('litellm:openai/x', 3)}.lance"
+    left.mkdir()
+    os.utime(left, (0, 0))
+
+    assert by_meaning(of_provider(tmp_path, clock, gateway), "tea") == [True]
+    assert tables(tmp_path) == {encode("litellm:openai/x", 2)}
+
+
+@pytest.mark.parametrize("model", ["openai/x", "openai/another"])
+def test_reindexing_while_the_provider_is_down_leaves_the_old_index(tmp_path, clock, model):
+    gateway = Gateway()
+    before = of_provider(tmp_path, clock, gateway)
+    before.remember(TRADER, memory("a", "likes green teas"))
+    before.settle()
+    store = of_provider(tmp_path, clock, gateway, model)
+    gateway.is_down = True
+
+    with pytest.raises(ModelUnavailableError, match="the provider is down"):
+        store.reindex(TRADER)
+
+    assert tables(tmp_path) == {encode("litellm:openai/x", 2)}
+    store.recall(TRADER, "tea", 5)
+    gateway.is_down = False
+    assert by_meaning(store, "what does she drink") == [True]
 
 
 def test_what_embedding_costs_is_told(tmp_path, clock, new):

@@ -8,6 +8,8 @@ import pytest
 
 from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
+from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError
+from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.ports.embedding import Patience
 from tests.adapters.lance.conftest import TRADER, LetterEmbedder, memory
 
@@ -104,6 +106,37 @@ def test_what_is_gone_leaves_the_index_while_another_worker_embeds(tmp_path, clo
     assert other.indexed(TRADER) == {f"mem_{number}" for number in range(20) if number != 7}
 
 
+def test_what_somebody_else_kept_from_being_embedded_is_found_by_words_and_embedded_later(
+    tmp_path, clock, held, monkeypatch
+):
+    monkeypatch.setattr("owlclaw_ray.adapters.lance_memory.background._AGAIN_SECONDS", 0.0)
+    held.let_go.set()
+    store = LanceMemory(tmp_path, OneEmbedder(held), clock)
+    store.remember(TRADER, memory("a", "likes green tea"))
+    store.settle()
+    held.begun.clear()
+
+    with FileLock(store.files.folder(TRADER) / ".embedding-new.lock"):
+        store.remember(TRADER, memory("b", "the harbour closes at six"))
+        store.settle()
+        assert store.indexed(TRADER) == {"mem_a", "mem_b"}
+        assert not held.begun.is_set()
+
+    assert held.begun.wait(30)
+
+
+def test_a_lock_that_cannot_be_had_at_all_is_told_and_does_not_hinder_a_recall(tmp_path, clock, caplog):
+    store = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder("new")), clock)
+    (store.files.folder(TRADER) / ".embedding-new.lock").mkdir(parents=True)
+    store.remember(TRADER, memory("a", "likes green tea"))
+
+    with pytest.raises(IndexUnusableError, match=r"nothing can be embedded: .*Is a directory"):
+        store.catch_up(TRADER, lambda: True)
+
+    assert [each.memory.content for each in store.recall(TRADER, "tea", 5).memories] == ["likes green tea"]
+    assert "nothing can be embedded" in caplog.text
+
+
 def test_a_recall_waits_a_little_for_who_embeds_what_was_just_remembered(tmp_path, clock):
     held = HeldAtTheFirst("new")
 
@@ -147,3 +180,41 @@ def test_what_somebody_waits_for_is_embedded_with_little_patience(tmp_path, cloc
     store.recall(TRADER, "tea", 5)
 
     assert patience_of == {"likes green tea": Patience.LONG, "the harbour closes at six": Patience.SHORT}
+
+
+def test_what_was_deleted_while_a_recall_waited_is_not_put_back(tmp_path, clock):
+    class Deleting(LetterEmbedder):
+        """While it embeds the first question, another worker deletes a memory."""
+
+        def embed_queries(self, texts):
+            writer.files.delete(TRADER, "mem_a")
+            writer.refresh(TRADER)
+            writer.settle()
+            return super().embed_queries(texts)
+
+    writer, reader = (LanceMemory(tmp_path, OneEmbedder(each), clock) for each in (LetterEmbedder(), Deleting()))
+    writer.remember(TRADER, memory("a", "likes green tea"))
+    writer.remember(TRADER, memory("b", "the harbour closes at six"))
+    writer.settle()
+
+    reader.recall(TRADER, "tea", 5)
+
+    assert reader.indexed(TRADER) == {"mem_b"}
+
+
+def test_what_was_deleted_while_a_recall_embedded_it_leaves_the_index(tmp_path, clock):
+    class Deleting(LetterEmbedder):
+        def embed_documents(self, texts, patience=Patience.LONG):
+            if patience is Patience.SHORT:
+                store.files.delete(TRADER, "mem_b")
+            return super().embed_documents(texts, patience)
+
+    store = LanceMemory(tmp_path, OneEmbedder(Deleting()), clock)
+    store.remember(TRADER, memory("a", "likes green tea"))
+    store.settle()
+    store._background.stop()
+    store.remember(TRADER, memory("b", "the harbour closes at six"))
+
+    store.recall(TRADER, "tea", 5)
+
+    assert store.indexed(TRADER) == {"mem_a"}
