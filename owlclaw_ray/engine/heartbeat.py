@@ -32,6 +32,7 @@ from owlclaw_ray.ports.store import CancelSchedule, PauseSchedule, ResumeSchedul
 from owlclaw_ray.ports.tools import ToolInvocation
 
 _INBOX = EventSourceKind.INBOX.value
+_FAILURES = "failures"
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,10 @@ def _prefix(heartbeat: Heartbeat) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """Something new is pending: the run with it as its payload, and, if that is dealt with, the pulse and which deliveries are."""
+    """Something new is pending: the run with it as its payload, and the pulse, if that is dealt with."""
 
     run: Run
     pulse: Pulse
-    deliveries: tuple[DeliveryId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,7 @@ def woken_before(run: Run, woken: JsonObject | None) -> Woken | None:
 def _woken(run: Run, data: JsonObject) -> Woken:
     """Return it from the data of its journal entry."""
     payload = {**(run.trigger.payload if isinstance(run.trigger.payload, dict) else {}), "events": data["events"]}
-    seen = (each["delivery_id"] for each in _inbox(data["events"]))
-    return Woken(replace(run, trigger=replace(run.trigger, payload=payload)), Pulse(**data["pulse"]), tuple(seen))
+    return Woken(replace(run, trigger=replace(run.trigger, payload=payload)), Pulse(**data["pulse"]))
 
 
 async def look(
@@ -116,13 +115,19 @@ def _inbox(events: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def _fitting(deliveries: Sequence[JsonObject], tokens: int) -> list[JsonObject]:
-    """Return the oldest, as many as the model can be shown whole, at least one: the others wait for the next heartbeat."""
+    """Return the oldest, as many as the model can be shown whole, at least one: the others wait for the next heartbeat.
+
+    One that a heartbeat saw and failed is shown alone, so that what makes heartbeats fail is found out.
+    """
     fitting: list[JsonObject] = []
     for each in deliveries:
-        tokens -= estimate_tokens(orjson.dumps(each).decode())
-        if fitting and tokens < 0:
+        shown = {key: value for key, value in each.items() if key != _FAILURES}
+        tokens -= estimate_tokens(orjson.dumps(shown).decode())
+        if fitting and (tokens < 0 or _FAILURES in each):
             break
-        fitting.append(each)
+        fitting.append(shown)
+        if _FAILURES in each:
+            break
     return fitting
 
 
@@ -174,6 +179,19 @@ def _disabled(run: Run, pulse: Pulse, now: datetime) -> Skipped:
 
 def _skipped(why: BeatSkipped, message: str, pulse: Pulse) -> Skipped:
     return Skipped(RunResult(RunStatus.SKIPPED, error=RunError(why.value, message)), pulse)
+
+
+def deliveries_of(woken: JsonObject | None, result: RunResult) -> tuple[DeliveryId, ...]:
+    """Return the deliveries that a run saw and that its end says something about: it dealt with them, or may have failed of them.
+
+    That it was cancelled, that no model could be reached, and that a budget was spent is not their doing.
+    """
+    if woken is None or result.status in {RunStatus.CANCELLED, RunStatus.SKIPPED}:
+        return ()
+    error = result.error
+    if error is not None and (error.type == "budget_exhausted" or (error.type == "model_failed" and error.retryable)):
+        return ()
+    return tuple(each["delivery_id"] for each in _inbox(woken["events"]))
 
 
 def after_beat(beat: Woken, result: RunResult, state: AgentState, before: AgentState) -> AgentState:

@@ -149,7 +149,9 @@ class FinishRun:
     callback_url: str = ""
     """Whom the definition wants told of the end, besides those whom triggers named."""
     deliveries: tuple[DeliveryId, ...] = ()
-    """Deliveries that waited for a heartbeat of the agent, and that the run saw to: those that still wait are handled by it."""
+    """Deliveries that waited for a heartbeat of the agent, and that the run saw. Those that still wait are handled if it completed;
+    else the failure counts, and after MOST_FAILURES they are refused.
+    """
 
 
 @fast_pickle

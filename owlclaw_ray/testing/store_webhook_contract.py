@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
-from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
@@ -206,6 +206,27 @@ class WaitingContract:
             (DeliveryStatus.WAITING, None),
         ]
         assert stands[0] == replace(mine, status=DeliveryStatus.HANDLED, run_id=RunId("run_1"))
+
+    async def test_what_heartbeats_fail_of_is_refused_in_the_end_with_the_reason(self, store: Store) -> None:
+        mine, theirs, late = waiting("1"), waiting("2", OTHER), waiting("3")
+        await store.apply([ReceiveDelivery(each) for each in (mine, theirs, late)])
+        await store.apply([*(submission(f"run_{number}") for number in range(4)), activation("act")])
+        await claimed(store)
+        failed = RunResult(RunStatus.FAILED, error=RunError("model_failed", "不行\x00"))
+        counted = []
+        for number in range(4):
+            seen = (mine.delivery_id, theirs.delivery_id, *([late.delivery_id] if number == 1 else []))
+            end = replace(ending(f"run_{number}"), result=failed, deliveries=seen)
+            await store.apply([end])
+            await store.apply([end])
+            counted.append([each.failures for each in await store.waiting_deliveries(AGENT)])
+
+        refused = await store.delivery(AGENT.tenant, mine.delivery_id)
+        assert counted == [[1, 0], [2, 1], [1], [1]]
+        assert refused is not None
+        assert (refused.status, refused.run_id, refused.failures) == (DeliveryStatus.REFUSED, "run_2", 3)
+        assert refused.reason == "3 heartbeats that saw it failed, the last one as failed: 不行\x00"
+        assert [each.failures for each in await store.waiting_deliveries(OTHER)] == [0]
 
     async def test_heartbeats_that_rest_are_found_while_deliveries_wait_for_them(self, store: Store) -> None:
         beats = [_beat("sch_1", AGENT), _beat("sch_2", OTHER)]

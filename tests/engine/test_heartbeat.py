@@ -12,11 +12,12 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus, TickOutcome
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
+from owlclaw_ray.engine.heartbeat import deliveries_of
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, TenantId
 from owlclaw_ray.ports.store import CommandFailed, DeliveryFilter, LedgerFilter, ReceiveDelivery, RunFilter
@@ -324,7 +325,10 @@ async def deliver(world, *deliveries):
 async def look_into_the_inbox(world, *others):
     """What the sources say: the inbox first."""
     waiting = await world.store.waiting_deliveries(SOLO)
-    inbox = [{"delivery_id": each.delivery_id, **each.event} for each in waiting]
+    inbox = [
+        {"delivery_id": each.delivery_id, **each.event, **({"failures": each.failures} if each.failures else {})}
+        for each in waiting
+    ]
     world.events = [*([{"source": "inbox", "pending": inbox}] if inbox else []), *others]
 
 
@@ -361,6 +365,46 @@ async def test_webhooks_that_a_failed_heartbeat_saw_wait_for_the_next_one(world)
     assert await world.outcomes() == ["failed", "completed"]
     assert (after_failure, await stands(world)) == ({"whd_a": "waiting"}, {"whd_a": "handled"})
     await world.end()
+
+
+async def test_a_webhook_that_heartbeats_fail_of_is_refused_and_those_beside_it_are_handled(world):
+    await world.begin()
+    await deliver(world, *(delivered(each) for each in "abc"))
+
+    def poisoned(call):
+        content = call.request.messages[0].content
+        world.fail_model(call, "refused") if "bbbbbbbbb" in content else world.answer_model(call)
+
+    world.reply = poisoned
+    for _ in range(5):
+        await look_into_the_inbox(world)
+        await world.beat()
+
+    refused = await world.store.delivery(DEFAULT_TENANT, DeliveryId("whd_b"))
+    assert await world.outcomes() == ["failed", "completed", "failed", "failed", "completed"]
+    assert await stands(world) == {"whd_a": "handled", "whd_b": "refused", "whd_c": "handled"}
+    assert refused.reason.startswith("3 heartbeats that saw it failed, the last one as failed: ")
+    assert "failures" not in world.requests[1].messages[0].content
+    await world.end()
+
+
+@pytest.mark.parametrize(
+    ("status", "type_", "retryable", "blamed"),
+    [
+        (RunStatus.FAILED, "model_failed", True, False),
+        (RunStatus.TERMINATED, "budget_exhausted", False, False),
+        (RunStatus.CANCELLED, "interrupted", False, False),
+        (RunStatus.FAILED, "model_failed", False, True),
+        (RunStatus.TERMINATED, "limit_reached", False, True),
+        (RunStatus.TIMEOUT, "run_timeout", True, True),
+    ],
+)
+def test_webhooks_are_not_blamed_for_what_has_nothing_to_do_with_them(status, type_, retryable, blamed):
+    woken = {"events": [MAIL, {"source": "inbox", "pending": [{"delivery_id": "whd_a"}]}]}
+
+    found = deliveries_of(woken, RunResult(status, error=RunError(type_, "", retryable)))
+
+    assert found == (("whd_a",) if blamed else ())
 
 
 async def test_a_webhook_that_comes_while_a_heartbeat_waits_is_left_to_the_next_one(world):
