@@ -80,7 +80,8 @@ async def look(
 ) -> Woken | Skipped:
     """Ask the sources of a heartbeat what is pending, and decide."""
     now, pulse = services.clock.now(), state.pulse or Pulse()
-    pulse = pulse if pulse.active_at else replace(pulse, active_at=now.timestamp())
+    if not pulse.active_at or pulse.paused == run.trigger.source:  # somebody had the heartbeats go on
+        pulse = replace(pulse, active_at=now.timestamp(), paused="")
     heartbeat = definition.heartbeat
     if heartbeat is None or not run.trigger.source.startswith(f"{_prefix(heartbeat)}_"):
         return _disabled(run, pulse, now)

@@ -182,6 +182,23 @@ async def test_heartbeats_stop_when_nothing_happens_for_long_and_go_on_with_the_
     await world.end()
 
 
+async def test_heartbeats_that_a_person_sets_going_again_go_on_for_as_long_as_at_first(stores):
+    world = await Beating(stores, Heartbeat(every_seconds=3_600, pause_after_idle_days=1)).begin()
+    await world.beat(30, seconds=3_600)
+    stopped = len(await world.outcomes())
+    [paused] = await world.schedules()
+
+    await world.runtime.timetable.resume(DEFAULT_TENANT, paused.schedule_id)
+    await world.beat(20, seconds=3_600)
+    went_on = len(await world.outcomes())
+    await world.beat(10, seconds=3_600)
+    [again] = await world.schedules()
+
+    assert paused.status is again.status is ScheduleStatus.PAUSED
+    assert went_on == stopped + 20
+    await world.end()
+
+
 async def test_an_unchanged_state_is_no_news_that_would_keep_heartbeats_going(stores):
     world = await Beating(stores, Heartbeat(every_seconds=3_600, pause_after_idle_days=1)).begin()
     world.events = [MAIL]
