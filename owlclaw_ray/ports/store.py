@@ -1100,7 +1100,9 @@ class DeliveryStore(Protocol):
         ...
 
     async def old_deliveries(self, before: datetime, limit: int = 500) -> Sequence[DeliveryId]:
-        """Return deliveries, of all tenants, that came in before then and do not wait for anything, the oldest first."""
+        """Return deliveries, of all tenants, that came in before then and do not wait for anything, the oldest first. One whose run
+        ended later is not among them.
+        """
         ...
 
 
@@ -1122,7 +1124,7 @@ class CallbackStore(Protocol):
         ...
 
     async def old_callbacks(self, before: datetime, limit: int = 500) -> Sequence[CallbackId]:
-        """Return callbacks, of all tenants, that were made before then and are delivered or dead, the oldest first."""
+        """Return callbacks, of all tenants, that were made, tried and delivered before then, or are dead, the oldest first."""
         ...
 
     async def pending_callbacks(self) -> int:

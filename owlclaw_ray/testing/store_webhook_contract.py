@@ -252,7 +252,8 @@ class ForgettingContract:
         assert list(await store.old_callbacks(LATER)) == []
         await one(store, ChangeCallback(_delivered(pending)))
 
-        deliveries, callbacks = await store.old_deliveries(LATER), await store.old_callbacks(LATER)
+        deliveries = await store.old_deliveries(LATER)
+        callbacks = await store.old_callbacks(LATER + timedelta(microseconds=1))
         assert (list(deliveries), list(callbacks)) == ([DeliveryId("whd_1")], [pending.callback_id])
         everything = tuple(DeliveryId(f"whd_{number}") for number in (1, 2))
         told = (pending.callback_id, callback_id_of("run_2", URL))
@@ -261,6 +262,19 @@ class ForgettingContract:
         left = await store.deliveries(DeliveryFilter(AGENT.tenant))
         assert [each.delivery_id for each in left] == ["whd_3", "whd_2"]
         assert [each.run_id for each in await store.callbacks(CallbackFilter(AGENT.tenant))] == ["run_2"]
+
+    async def test_what_took_long_is_kept_from_its_end_on(self, store: Store) -> None:
+        await store.apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
+        (pending,) = await store.due_callbacks(NOW, 9)
+        dead = replace(_tried(pending, "no"), status=CallbackStatus.DEAD, tried_at=LATER, next_try_at=None)
+        await store.apply([ReceiveDelivery(waiting("1")), submission("run_2"), activation("act")])
+        await claimed(store)
+        await store.apply([ChangeCallback(dead)])
+        await one(store, replace(ending("run_2"), deliveries=(DeliveryId("whd_1"),), at=LATER))
+
+        after = LATER + timedelta(microseconds=1)
+        assert [list(await store.old_callbacks(at)) for at in (LATER, after)] == [[], [pending.callback_id]]
+        assert [list(await store.old_deliveries(at)) for at in (LATER, after)] == [[], [DeliveryId("whd_1")]]
 
 
 def _beat(schedule_id: str, agent: AgentRef) -> Schedule:
