@@ -1119,7 +1119,8 @@ class CallbackStore(Protocol):
 
     async def due_callbacks(self, now: datetime, per_host: int, limit: int = 500) -> Sequence[Callback]:
         """Return pending callbacks, of all tenants, whose next_try_at is not after `now`: of each host the earliest ones, at most
-        `per_host`; the earliest first. The cost grows with the hosts, not with what waits for one of them.
+        `per_host`; the first of each host before the second of any, the earliest first. The cost grows with the hosts, not with
+        what waits for one of them.
         """
         ...
 

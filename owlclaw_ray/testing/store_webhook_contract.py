@@ -372,9 +372,22 @@ class CallbackContract:
 
         found = [each.url for each in await store.due_callbacks(LATER, per_host=2, limit=4)]
 
-        assert found[:2] == [f"{URL}/0", f"{URL}/1"]
-        assert sorted(found[2:]) == sorted(others)
+        assert (found[0], found[3]) == (f"{URL}/0", f"{URL}/1")
+        assert sorted(found[1:3]) == sorted(others)
         assert len(await store.due_callbacks(LATER, per_host=9, limit=3)) == 3
+
+    async def test_the_first_of_each_host_comes_before_the_second_of_any(self, store: Store) -> None:
+        dead = [f"https://dead-{number % 3}.example/{number}" for number in range(9)]
+        await store.apply([telling(f"run_{number}", url) for number, url in enumerate(dead)])
+        await store.apply([telling("run_live", URL)])
+        await store.apply([CancelRun(AGENT.tenant, RunId(f"run_{number}"), NOW) for number in range(9)])
+        await one(store, CancelRun(AGENT.tenant, RunId("run_live"), LATER))
+
+        found = await store.due_callbacks(LATER, per_host=3, limit=5)
+
+        assert URL in [each.url for each in found[:4]]
+        assert len({each.host for each in found[:4]}) == 4
+        assert len(found) == 5
 
     async def test_callbacks_are_found_by_agent_run_and_status(self, store: Store) -> None:
         other = replace(submission("run_2", OTHER), callback_urls=(URL,))
