@@ -457,6 +457,24 @@ async def test_of_many_webhooks_a_heartbeat_sees_as_many_as_its_model_is_shown_w
     await world.end()
 
 
+async def test_what_else_is_pending_leaves_webhooks_their_room(world):
+    await world.begin()
+    await deliver(world, *(delivered(each, 300) for each in "abc"))
+    queue = {"source": "queue", "pending": [f"run_{number:026}" for number in range(100)]}
+    await look_into_the_inbox(world, queue, {"source": "database", "pending": {"row": "x" * 9_000}})
+    await world.beat()
+    await look_into_the_inbox(world, queue, {"source": "database", "pending": {"row": "x" * 9_000}})
+    await world.beat()
+
+    shown = world.requests[0].messages[0].content
+    assert all(each * 300 in shown for each in "abc")
+    assert queue["pending"][0] in shown
+    assert queue["pending"][99] not in shown
+    assert '"left_out":1}' in shown
+    assert await world.outcomes() == ["completed", "unchanged"]
+    await world.end()
+
+
 async def test_a_webhook_sets_heartbeats_going_that_stopped_because_nothing_happened_and_no_others(stores):
     world = await Beating(stores, Heartbeat(every_seconds=3_600, pause_after_idle_days=1)).begin()
     await world.beat(30, seconds=3_600)
