@@ -17,6 +17,8 @@ PLACE = re.compile(r"\{(body|header)((?:\.[^{}.\s]+)*)\}")
 """What a mapping's texts may have in them: `{body}`, `{body.path.to.0.something}`, `{header.Name}`."""
 SIGNED_PART = re.compile(r"\{(body|timestamp|header\.[A-Za-z0-9_-]+)\}")
 """What the text that says what is signed may have in it."""
+MOST_FAILURES = 3
+"""After how many heartbeats that saw a delivery and failed it is refused."""
 
 
 class BodyForm(Enum):
@@ -150,6 +152,8 @@ class Delivery:
     """Whether the body is the one that came: signed rightly, and text."""
     event: JsonObject | None = None
     """What a heartbeat is told of it, if it is for one: focus and payload."""
+    failures: int = 0
+    """How many heartbeats saw it and failed."""
 
     @property
     def repeatable(self) -> bool:

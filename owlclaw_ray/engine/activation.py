@@ -16,7 +16,16 @@ from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import CommandRefusedError, DurableStore
-from owlclaw_ray.engine.heartbeat import Skipped, Woken, after_beat, awake, is_idle_beat, look, woken_before
+from owlclaw_ray.engine.heartbeat import (
+    Skipped,
+    Woken,
+    after_beat,
+    awake,
+    deliveries_of,
+    is_idle_beat,
+    look,
+    woken_before,
+)
 from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.permission import SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
@@ -219,6 +228,7 @@ class Activation:
         if resume is not None:
             await self._store.apply(resume)
         self._woken = False  # the end of the run looks for the next one, in the same transaction
+        journal.deliveries = deliveries_of(journal.conversation.woken, result)
         following = await journal.finish(result, state, claim_next=not self._draining)
         if self._services.family is not None:
             self._services.family.ended(run)
@@ -233,7 +243,8 @@ class Activation:
             return again
         message = f"internal error: {type(error).__name__}: {error}"
         result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
-        conversation = Conversation(last_seq=again.journal[-1].seq)
+        woken = (entry.data for entry in again.journal if entry.kind is EntryKind.HEARTBEAT_WOKEN)
+        conversation = Conversation(last_seq=again.journal[-1].seq, woken=next(woken, None))
         return await self._finish(again, self._journal(again, conversation), result, self.state)
 
     async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> tuple[RunResult, AgentState] | None:
@@ -283,8 +294,6 @@ class Activation:
                 ended = await self._loop(beat.run, definition, journal)
                 if ended is None:
                     return None
-                if ended[0].status is RunStatus.COMPLETED:
-                    journal.deliveries = beat.deliveries
                 return ended[0], after_beat(beat, *ended, self.state)
             case Skipped() as skipped:
                 if skipped.command is not None:

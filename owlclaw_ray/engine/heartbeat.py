@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -17,13 +19,14 @@ import orjson
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, BeatSkipped, EventSourceKind, Heartbeat, Pulse
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.domain.tool import Effect, ToolClass
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.engine.containment import contained
+from owlclaw_ray.engine.prompt import trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.engine.tokens import estimate_tokens
@@ -32,6 +35,7 @@ from owlclaw_ray.ports.store import CancelSchedule, PauseSchedule, ResumeSchedul
 from owlclaw_ray.ports.tools import ToolInvocation
 
 _INBOX = EventSourceKind.INBOX.value
+_FAILURES = "failures"
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +52,10 @@ def _prefix(heartbeat: Heartbeat) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """Something new is pending: the run with it as its payload, and, if that is dealt with, the pulse and which deliveries are."""
+    """Something new is pending: the run with it as its payload, and the pulse, if that is dealt with."""
 
     run: Run
     pulse: Pulse
-    deliveries: tuple[DeliveryId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,12 @@ def woken_before(run: Run, woken: JsonObject | None) -> Woken | None:
 
 def _woken(run: Run, data: JsonObject) -> Woken:
     """Return it from the data of its journal entry."""
-    payload = {**(run.trigger.payload if isinstance(run.trigger.payload, dict) else {}), "events": data["events"]}
-    seen = (each["delivery_id"] for each in _inbox(data["events"]))
-    return Woken(replace(run, trigger=replace(run.trigger, payload=payload)), Pulse(**data["pulse"]), tuple(seen))
+    trigger = replace(run.trigger, payload=_payload(run, data["events"]))
+    return Woken(replace(run, trigger=trigger), Pulse(**data["pulse"]))
+
+
+def _payload(run: Run, events: Sequence[JsonObject]) -> JsonObject:
+    return {**(run.trigger.payload if isinstance(run.trigger.payload, dict) else {}), "events": list(events)}
 
 
 async def look(
@@ -81,7 +87,8 @@ async def look(
 ) -> Woken | Skipped:
     """Ask the sources of a heartbeat what is pending, and decide."""
     now, pulse = services.clock.now(), state.pulse or Pulse()
-    pulse = pulse if pulse.active_at else replace(pulse, active_at=now.timestamp())
+    if not pulse.active_at or pulse.paused == run.trigger.source:  # somebody had the heartbeats go on
+        pulse = replace(pulse, active_at=now.timestamp(), paused="")
     heartbeat = definition.heartbeat
     if heartbeat is None or not run.trigger.source.startswith(f"{_prefix(heartbeat)}_"):
         return _disabled(run, pulse, now)
@@ -104,7 +111,7 @@ async def look(
     if heartbeat.max_per_day is not None and woken >= heartbeat.max_per_day:
         message = f"{woken} heartbeats woke the agent today, and no more may (heartbeat.max_per_day)"
         return _skipped(BeatSkipped.DAILY_LIMIT, message, pulse)
-    seen = [{"source": _INBOX, "pending": inbox}, *others] if inbox else others
+    seen = _beside(inbox, others, run, definition.limits.short_term_tokens) if inbox else others
     pulse = replace(pulse, fingerprint=fingerprint, active_at=now.timestamp(), day=today, woken=woken + 1, paused="")
     journal.record(EntryKind.HEARTBEAT_WOKEN, {"events": seen, "pulse": asdict(pulse)})
     assert journal.conversation.woken is not None
@@ -116,14 +123,45 @@ def _inbox(events: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def _fitting(deliveries: Sequence[JsonObject], tokens: int) -> list[JsonObject]:
-    """Return the oldest, as many as the model can be shown whole, at least one: the others wait for the next heartbeat."""
+    """Return the oldest, as many as the model can be shown whole, at least one: the others wait for the next heartbeat.
+
+    One that a heartbeat saw and failed is shown alone, so that what makes heartbeats fail is found out.
+    """
     fitting: list[JsonObject] = []
     for each in deliveries:
-        tokens -= estimate_tokens(orjson.dumps(each).decode())
-        if fitting and tokens < 0:
+        shown = {key: value for key, value in each.items() if key != _FAILURES}
+        tokens -= estimate_tokens(orjson.dumps(shown).decode())
+        if fitting and (tokens < 0 or _FAILURES in each):
             break
-        fitting.append(each)
+        fitting.append(shown)
+        if _FAILURES in each:
+            break
     return fitting
+
+
+def _beside(inbox: Sequence[JsonObject], others: Sequence[JsonObject], run: Run, tokens: int) -> list[JsonObject]:
+    """Return the deliveries, and of what else is pending as much as leaves them whole: for the sake of it they are not cut."""
+    seen: list[JsonObject] = [{"source": _INBOX, "pending": list(inbox)}, *(_first(each, 0) for each in others)]
+    for at, event in enumerate(others, 1):
+
+        def too_many(most: int, at: int = at, event: JsonObject = event) -> bool:
+            events = [*seen[:at], _first(event, most), *seen[at + 1 :]]
+            trigger = replace(run.trigger, payload=_payload(run, events))
+            return estimate_tokens(trigger_text(trigger, sys.maxsize)) > tokens
+
+        most = bisect_left(range(1, len(_pending(event)) + 1), True, key=too_many)
+        seen[at] = _first(event, most)
+    return seen
+
+
+def _first(event: JsonObject, most: int) -> JsonObject:
+    pending = _pending(event)
+    return event if len(pending) <= most else {**event, "pending": pending[:most], "left_out": len(pending) - most}
+
+
+def _pending(event: JsonObject) -> list[JsonValue]:
+    pending: JsonValue = event["pending"]
+    return pending if isinstance(pending, list) else [pending]
 
 
 def _question(run: Run, definition: AgentDefinition, heartbeat: Heartbeat) -> ToolInvocation:
@@ -174,6 +212,19 @@ def _disabled(run: Run, pulse: Pulse, now: datetime) -> Skipped:
 
 def _skipped(why: BeatSkipped, message: str, pulse: Pulse) -> Skipped:
     return Skipped(RunResult(RunStatus.SKIPPED, error=RunError(why.value, message)), pulse)
+
+
+def deliveries_of(woken: JsonObject | None, result: RunResult) -> tuple[DeliveryId, ...]:
+    """Return the deliveries that a run saw and that its end says something about: it dealt with them, or may have failed of them.
+
+    That it was cancelled, that no model could be reached, and that a budget was spent is not their doing.
+    """
+    if woken is None or result.status in {RunStatus.CANCELLED, RunStatus.SKIPPED}:
+        return ()
+    error = result.error
+    if error is not None and (error.type == "budget_exhausted" or (error.type == "model_failed" and error.retryable)):
+        return ()
+    return tuple(each["delivery_id"] for each in _inbox(woken["events"]))
 
 
 def after_beat(beat: Woken, result: RunResult, state: AgentState, before: AgentState) -> AgentState:

@@ -117,7 +117,14 @@ class WebhookInbox:
             why = f"it is {delivery.status.value}" if delivery.whole else "its body was not kept"
             raise SettledError("delivery", delivery_id, delivery.status.value, why)
         again = replace(
-            delivery, receipt=self._ids.make("rcp"), status=DeliveryStatus.TRIGGERED, reason="", agent=None, run_id=None
+            delivery,
+            receipt=self._ids.make("rcp"),
+            status=DeliveryStatus.TRIGGERED,
+            reason="",
+            agent=None,
+            run_id=None,
+            event=None,
+            failures=0,
         )
         return await self._process(self._source(delivery.source), again, delivery.body.encode())
 

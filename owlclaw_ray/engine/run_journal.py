@@ -65,7 +65,7 @@ class RunJournal:
 
     Whoever executes the run sets `interrupt`: it is called as soon as a write, waited for or not, finds that the run was asked
     to end (`cancel_requested`) or cannot go on here (`failure`). So are `callback_url`, whom the definition wants told of the end,
-    and `deliveries`, those that the run saw to.
+    and `deliveries`, those that the run saw and that its end is about.
     """
 
     def __init__(self, run: Run, epoch: int, *, conversation: Conversation, store: DurableStore, clock: Clock) -> None:

@@ -149,7 +149,9 @@ class FinishRun:
     callback_url: str = ""
     """Whom the definition wants told of the end, besides those whom triggers named."""
     deliveries: tuple[DeliveryId, ...] = ()
-    """Deliveries that waited for a heartbeat of the agent, and that the run saw to: those that still wait are handled by it."""
+    """Deliveries that waited for a heartbeat of the agent, and that the run saw. Those that still wait are handled if it completed;
+    else the failure counts, and after MOST_FAILURES they are refused.
+    """
 
 
 @fast_pickle
@@ -1098,7 +1100,9 @@ class DeliveryStore(Protocol):
         ...
 
     async def old_deliveries(self, before: datetime, limit: int = 500) -> Sequence[DeliveryId]:
-        """Return deliveries, of all tenants, that came in before then and do not wait for anything, the oldest first."""
+        """Return deliveries, of all tenants, that came in before then and do not wait for anything, the oldest first. One whose run
+        ended later is not among them.
+        """
         ...
 
 
@@ -1115,12 +1119,13 @@ class CallbackStore(Protocol):
 
     async def due_callbacks(self, now: datetime, per_host: int, limit: int = 500) -> Sequence[Callback]:
         """Return pending callbacks, of all tenants, whose next_try_at is not after `now`: of each host the earliest ones, at most
-        `per_host`; the earliest first. The cost grows with the hosts, not with what waits for one of them.
+        `per_host`; the first of each host before the second of any, the earliest first. The cost grows with the hosts, not with
+        what waits for one of them.
         """
         ...
 
     async def old_callbacks(self, before: datetime, limit: int = 500) -> Sequence[CallbackId]:
-        """Return callbacks, of all tenants, that were made before then and are delivered or dead, the oldest first."""
+        """Return callbacks, of all tenants, that were made, tried and delivered before then, or are dead, the oldest first."""
         ...
 
     async def pending_callbacks(self) -> int:

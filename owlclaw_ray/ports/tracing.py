@@ -47,7 +47,7 @@ class RunFacts:
     journal: tuple[JournalEntry, ...]
     """Without how it was queued, started and finished: the run says that."""
     failures: tuple[LedgerRecord, ...] = ()
-    """Its ledger records of model calls that failed, in part or as a whole."""
+    """Its ledger records of model calls that failed, in part or as a whole; not of calls for vectors."""
     blobs: Mapping[str, str] = field(default_factory=dict)
     """Its system prompt, by the hash that its journal names."""
 

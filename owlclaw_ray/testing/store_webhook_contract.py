@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
-from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
@@ -207,6 +207,27 @@ class WaitingContract:
         ]
         assert stands[0] == replace(mine, status=DeliveryStatus.HANDLED, run_id=RunId("run_1"))
 
+    async def test_what_heartbeats_fail_of_is_refused_in_the_end_with_the_reason(self, store: Store) -> None:
+        mine, theirs, late = waiting("1"), waiting("2", OTHER), waiting("3")
+        await store.apply([ReceiveDelivery(each) for each in (mine, theirs, late)])
+        await store.apply([*(submission(f"run_{number}") for number in range(4)), activation("act")])
+        await claimed(store)
+        failed = RunResult(RunStatus.FAILED, error=RunError("model_failed", "不行\x00"))
+        counted = []
+        for number in range(4):
+            seen = (mine.delivery_id, theirs.delivery_id, *([late.delivery_id] if number == 1 else []))
+            end = replace(ending(f"run_{number}"), result=failed, deliveries=seen)
+            await store.apply([end])
+            await store.apply([end])
+            counted.append([each.failures for each in await store.waiting_deliveries(AGENT)])
+
+        refused = await store.delivery(AGENT.tenant, mine.delivery_id)
+        assert counted == [[1, 0], [2, 1], [1], [1]]
+        assert refused is not None
+        assert (refused.status, refused.run_id, refused.failures) == (DeliveryStatus.REFUSED, "run_2", 3)
+        assert refused.reason == "3 heartbeats that saw it failed, the last one as failed: 不行\x00"
+        assert [each.failures for each in await store.waiting_deliveries(OTHER)] == [0]
+
     async def test_heartbeats_that_rest_are_found_while_deliveries_wait_for_them(self, store: Store) -> None:
         beats = [_beat("sch_1", AGENT), _beat("sch_2", OTHER)]
         await store.apply([CreateSchedule(each, 9) for each in beats])
@@ -231,7 +252,8 @@ class ForgettingContract:
         assert list(await store.old_callbacks(LATER)) == []
         await one(store, ChangeCallback(_delivered(pending)))
 
-        deliveries, callbacks = await store.old_deliveries(LATER), await store.old_callbacks(LATER)
+        deliveries = await store.old_deliveries(LATER)
+        callbacks = await store.old_callbacks(LATER + timedelta(microseconds=1))
         assert (list(deliveries), list(callbacks)) == ([DeliveryId("whd_1")], [pending.callback_id])
         everything = tuple(DeliveryId(f"whd_{number}") for number in (1, 2))
         told = (pending.callback_id, callback_id_of("run_2", URL))
@@ -240,6 +262,19 @@ class ForgettingContract:
         left = await store.deliveries(DeliveryFilter(AGENT.tenant))
         assert [each.delivery_id for each in left] == ["whd_3", "whd_2"]
         assert [each.run_id for each in await store.callbacks(CallbackFilter(AGENT.tenant))] == ["run_2"]
+
+    async def test_what_took_long_is_kept_from_its_end_on(self, store: Store) -> None:
+        await store.apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
+        (pending,) = await store.due_callbacks(NOW, 9)
+        dead = replace(_tried(pending, "no"), status=CallbackStatus.DEAD, tried_at=LATER, next_try_at=None)
+        await store.apply([ReceiveDelivery(waiting("1")), submission("run_2"), activation("act")])
+        await claimed(store)
+        await store.apply([ChangeCallback(dead)])
+        await one(store, replace(ending("run_2"), deliveries=(DeliveryId("whd_1"),), at=LATER))
+
+        after = LATER + timedelta(microseconds=1)
+        assert [list(await store.old_callbacks(at)) for at in (LATER, after)] == [[], [pending.callback_id]]
+        assert [list(await store.old_deliveries(at)) for at in (LATER, after)] == [[], [DeliveryId("whd_1")]]
 
 
 def _beat(schedule_id: str, agent: AgentRef) -> Schedule:
@@ -337,9 +372,22 @@ class CallbackContract:
 
         found = [each.url for each in await store.due_callbacks(LATER, per_host=2, limit=4)]
 
-        assert found[:2] == [f"{URL}/0", f"{URL}/1"]
-        assert sorted(found[2:]) == sorted(others)
+        assert (found[0], found[3]) == (f"{URL}/0", f"{URL}/1")
+        assert sorted(found[1:3]) == sorted(others)
         assert len(await store.due_callbacks(LATER, per_host=9, limit=3)) == 3
+
+    async def test_the_first_of_each_host_comes_before_the_second_of_any(self, store: Store) -> None:
+        dead = [f"https://dead-{number % 3}.example/{number}" for number in range(9)]
+        await store.apply([telling(f"run_{number}", url) for number, url in enumerate(dead)])
+        await store.apply([telling("run_live", URL)])
+        await store.apply([CancelRun(AGENT.tenant, RunId(f"run_{number}"), NOW) for number in range(9)])
+        await one(store, CancelRun(AGENT.tenant, RunId("run_live"), LATER))
+
+        found = await store.due_callbacks(LATER, per_host=3, limit=5)
+
+        assert URL in [each.url for each in found[:4]]
+        assert len({each.host for each in found[:4]}) == 4
+        assert len(found) == 5
 
     async def test_callbacks_are_found_by_agent_run_and_status(self, store: Store) -> None:
         other = replace(submission("run_2", OTHER), callback_urls=(URL,))

@@ -12,11 +12,12 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus, TickOutcome
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
+from owlclaw_ray.engine.heartbeat import deliveries_of
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, TenantId
 from owlclaw_ray.ports.store import CommandFailed, DeliveryFilter, LedgerFilter, ReceiveDelivery, RunFilter
@@ -181,6 +182,23 @@ async def test_heartbeats_stop_when_nothing_happens_for_long_and_go_on_with_the_
     await world.end()
 
 
+async def test_heartbeats_that_a_person_sets_going_again_go_on_for_as_long_as_at_first(stores):
+    world = await Beating(stores, Heartbeat(every_seconds=3_600, pause_after_idle_days=1)).begin()
+    await world.beat(30, seconds=3_600)
+    stopped = len(await world.outcomes())
+    [paused] = await world.schedules()
+
+    await world.runtime.timetable.resume(DEFAULT_TENANT, paused.schedule_id)
+    await world.beat(20, seconds=3_600)
+    went_on = len(await world.outcomes())
+    await world.beat(10, seconds=3_600)
+    [again] = await world.schedules()
+
+    assert paused.status is again.status is ScheduleStatus.PAUSED
+    assert went_on == stopped + 20
+    await world.end()
+
+
 async def test_an_unchanged_state_is_no_news_that_would_keep_heartbeats_going(stores):
     world = await Beating(stores, Heartbeat(every_seconds=3_600, pause_after_idle_days=1)).begin()
     world.events = [MAIL]
@@ -324,7 +342,10 @@ async def deliver(world, *deliveries):
 async def look_into_the_inbox(world, *others):
     """What the sources say: the inbox first."""
     waiting = await world.store.waiting_deliveries(SOLO)
-    inbox = [{"delivery_id": each.delivery_id, **each.event} for each in waiting]
+    inbox = [
+        {"delivery_id": each.delivery_id, **each.event, **({"failures": each.failures} if each.failures else {})}
+        for each in waiting
+    ]
     world.events = [*([{"source": "inbox", "pending": inbox}] if inbox else []), *others]
 
 
@@ -363,6 +384,46 @@ async def test_webhooks_that_a_failed_heartbeat_saw_wait_for_the_next_one(world)
     await world.end()
 
 
+async def test_a_webhook_that_heartbeats_fail_of_is_refused_and_those_beside_it_are_handled(world):
+    await world.begin()
+    await deliver(world, *(delivered(each) for each in "abc"))
+
+    def poisoned(call):
+        content = call.request.messages[0].content
+        world.fail_model(call, "refused") if "bbbbbbbbb" in content else world.answer_model(call)
+
+    world.reply = poisoned
+    for _ in range(5):
+        await look_into_the_inbox(world)
+        await world.beat()
+
+    refused = await world.store.delivery(DEFAULT_TENANT, DeliveryId("whd_b"))
+    assert await world.outcomes() == ["failed", "completed", "failed", "failed", "completed"]
+    assert await stands(world) == {"whd_a": "handled", "whd_b": "refused", "whd_c": "handled"}
+    assert refused.reason.startswith("3 heartbeats that saw it failed, the last one as failed: ")
+    assert "failures" not in world.requests[1].messages[0].content
+    await world.end()
+
+
+@pytest.mark.parametrize(
+    ("status", "type_", "retryable", "blamed"),
+    [
+        (RunStatus.FAILED, "model_failed", True, False),
+        (RunStatus.TERMINATED, "budget_exhausted", False, False),
+        (RunStatus.CANCELLED, "interrupted", False, False),
+        (RunStatus.FAILED, "model_failed", False, True),
+        (RunStatus.TERMINATED, "limit_reached", False, True),
+        (RunStatus.TIMEOUT, "run_timeout", True, True),
+    ],
+)
+def test_webhooks_are_not_blamed_for_what_has_nothing_to_do_with_them(status, type_, retryable, blamed):
+    woken = {"events": [MAIL, {"source": "inbox", "pending": [{"delivery_id": "whd_a"}]}]}
+
+    found = deliveries_of(woken, RunResult(status, error=RunError(type_, "", retryable)))
+
+    assert found == (("whd_a",) if blamed else ())
+
+
 async def test_a_webhook_that_comes_while_a_heartbeat_waits_is_left_to_the_next_one(world):
     await world.begin()
     await deliver(world, delivered("a"))
@@ -393,6 +454,24 @@ async def test_of_many_webhooks_a_heartbeat_sees_as_many_as_its_model_is_shown_w
     assert handled == [f"whd_{each}" for each in "abcdefgh"[: len(handled)]]
     assert all(f"{each * 1_500}" in world.requests[0].messages[0].content for each in "abcdefgh"[: len(handled)])
     assert set((await stands(world)).values()) == {"handled"}
+    await world.end()
+
+
+async def test_what_else_is_pending_leaves_webhooks_their_room(world):
+    await world.begin()
+    await deliver(world, *(delivered(each, 300) for each in "abc"))
+    queue = {"source": "queue", "pending": [f"run_{number:026}" for number in range(100)]}
+    await look_into_the_inbox(world, queue, {"source": "database", "pending": {"row": "x" * 9_000}})
+    await world.beat()
+    await look_into_the_inbox(world, queue, {"source": "database", "pending": {"row": "x" * 9_000}})
+    await world.beat()
+
+    shown = world.requests[0].messages[0].content
+    assert all(each * 300 in shown for each in "abc")
+    assert queue["pending"][0] in shown
+    assert queue["pending"][99] not in shown
+    assert '"left_out":1}' in shown
+    assert await world.outcomes() == ["completed", "unchanged"]
     await world.end()
 
 

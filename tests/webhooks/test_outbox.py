@@ -15,9 +15,9 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
-from owlclaw_ray.errors import WebhookRefusedError
+from owlclaw_ray.errors import StoreUnavailableError, WebhookRefusedError
 from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds, RunId
-from owlclaw_ray.ports.store import CancelRun, SubmitRun
+from owlclaw_ray.ports.store import CancelRun, CommandFailed, SubmitRun
 from tests.identity.writing import write_definition
 from tests.webhooks.conftest import KEY, OPTIONS, START, mapped
 from tests.webhooks.receiver import Answer, Close, Endless, Hang, receiving
@@ -405,6 +405,27 @@ async def test_what_is_over_is_forgotten_after_its_time(installation, receiver, 
     assert (at_the_end_of_it, await expiry.tick(), await expiry.tick()) == (0, 6, 0)
     assert len(await installation.deliveries()) == 1
     assert [each["status"] for each in await installation.callbacks()] == ["pending"]
+
+
+async def test_what_the_store_does_not_forget_is_left_to_the_next_time(installation, monkeypatch):
+    monkeypatch.setattr("owlclaw_ray.engine.webhook_expiry._BATCH", 1)
+    await installation.send(delivery="d1")
+    await installation.clock.advance(60)
+    store, tries = installation.runtime.store, []
+
+    class Refusing:
+        old_deliveries, old_callbacks = store.old_deliveries, store.old_callbacks
+
+        async def apply(self, commands):
+            tries.append(commands)
+            assert len(tries) < 9
+            return [CommandFailed("the disk is full")]
+
+    with pytest.raises(StoreUnavailableError, match="the disk is full"):
+        await WebhookExpiry(Refusing(), timedelta(seconds=1), installation.clock).tick()
+
+    assert len(tries) == 1
+    assert await WebhookExpiry(store, timedelta(seconds=1), installation.clock).tick() == 1
 
 
 def test_retries_are_spread_by_jitter():

@@ -80,7 +80,9 @@ class Dialect(Protocol):
         ...
 
     def due_callbacks(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
-        """Return the SELECT of the first `per_host` callbacks of each host that are due at `now`, `limit` at most in all."""
+        """Return the SELECT of the first `per_host` callbacks of each host that are due at `now`, `limit` at most in all, the first of
+        each host before the second of any.
+        """
         ...
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
@@ -151,7 +153,7 @@ class Sqlite:
         hosts, due = _hosts(), callbacks.alias("due")
         heads = _heads(select(due.c.callback_id), due, hosts)
         found = select(*columns).select_from(hosts.join(callbacks, callbacks.c.callback_id.in_(heads)))
-        return found.order_by(callbacks.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
+        return found.order_by(_place(callbacks), callbacks.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
         """As in Dialect."""
@@ -221,7 +223,7 @@ class Postgresql:
         hosts = _hosts()
         head = _heads(select(*columns), callbacks, hosts).lateral("head")
         found = select(*head.c).select_from(hosts.join(head, true()))
-        return found.order_by(head.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
+        return found.order_by(_place(head), head.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
         """As in Dialect: taken while the agents are locked, so that each agent's runs are numbered in commit order."""
@@ -246,6 +248,11 @@ def _heads(found: Select[Any], due: Any, hosts: CTE) -> Select[Any]:
     found = found.where(due.c.status == IS_PENDING, due.c.host == hosts.c.host)
     found = found.where(due.c.next_try_at <= bindparam("now", type_=BigInteger)).order_by(due.c.next_try_at)
     return found.limit(bindparam("per_host", type_=BigInteger)).correlate(hosts)
+
+
+def _place(due: Any) -> ColumnElement[int]:
+    """Return the place of a callback among those of its host: the first of each host come before the second of any."""
+    return func.row_number().over(partition_by=due.c.host, order_by=due.c.next_try_at)
 
 
 def _lengths(each: Any, agent: ColumnElement[str]) -> Select[Any]:

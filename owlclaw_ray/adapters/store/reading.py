@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, case, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, case, exists, func, select, tuple_
 
 from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.adapters.store.codec import (
@@ -337,6 +337,7 @@ def read_old_deliveries(connection: Connection, before: datetime, limit: int) ->
     """As DeliveryStore.old_deliveries."""
     table = webhook_deliveries.c
     found = select(table.delivery_id).where(table.received_at < to_micros(before), table.status != WAITING)
+    found = found.where(~exists().where(runs.c.run_id == table.run_id, runs.c.finished_at >= to_micros(before)))
     return list(connection.execute(found.order_by(table.received_at).limit(limit)).scalars())
 
 
@@ -365,6 +366,8 @@ def read_due_callbacks(
 def read_old_callbacks(connection: Connection, before: datetime, limit: int) -> Sequence[CallbackId]:
     """As CallbackStore.old_callbacks."""
     found = select(callbacks.c.callback_id).where(callbacks.c.created_at < to_micros(before), settled_callback)
+    ended_at = func.coalesce(callbacks.c.delivered_at, callbacks.c.tried_at, callbacks.c.created_at)
+    found = found.where(ended_at < to_micros(before))
     return list(connection.execute(found.order_by(callbacks.c.created_at).limit(limit)).scalars())
 
 

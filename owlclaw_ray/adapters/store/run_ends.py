@@ -54,12 +54,13 @@ class FactReader:
         self._dialect = dialect
         of_runs = dialect.among(ledger.c.run_id, "ids")
         told = or_(ledger.c.data.contains('"failed_attempts"'), ledger.c.data.contains('"error"'))
+        of_vectors = ledger.c.data.contains('"purpose"')
         untold = dialect.among(journal.c.run_id, "ids") & journal.c.kind.not_in(_KNOWN)
         self._runs = select(runs).where(dialect.among(runs.c.run_id, "ids"))
         self._entries = select(journal.c.run_id, *ENTRY_COLUMNS).where(untold).order_by(journal.c.run_id, journal.c.seq)
         self._failures = (
             select(*RECORD_COLUMNS)
-            .where(of_runs, ledger.c.kind == LedgerKind.MODEL_CALL.value, told)
+            .where(of_runs, ledger.c.kind == LedgerKind.MODEL_CALL.value, told, ~of_vectors)
             .order_by(ledger.c.at)
         )
         self._blobs = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))

@@ -10,6 +10,7 @@ from owlclaw_ray.adapters.store.working_set import WAITED, AgentRow, RunRow, Wor
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.webhook import MOST_FAILURES
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import (
     ActivateAgent,
@@ -100,10 +101,19 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
     store.changed_run(run)
     store.call_back(run, filter(None, (command.callback_url,)), run.finished_at)
     store.run_over(run, run.finished_at)
-    store.handled(run, command.deliveries)
+    _saw(store, run, command)
     agent.running = None
     agent.state = dump(command.state)
     store.changed_agent(agent)
+
+
+def _saw(store: WorkingSet, run: RunRow, command: FinishRun) -> None:
+    if command.result.status is RunStatus.COMPLETED:
+        store.handled(run, command.deliveries)
+        return
+    error = command.result.error
+    why = f"{MOST_FAILURES} heartbeats that saw it failed, the last one as {command.result.status.value}"
+    store.failed(run, command.deliveries, why if error is None else f"{why}: {error.message}")
 
 
 def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed | ClaimAnswer | None:

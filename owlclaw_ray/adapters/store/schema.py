@@ -222,6 +222,7 @@ webhook_deliveries = Table(
     Column("whole", Boolean, nullable=False),
     Column("body", Text, nullable=False),
     Column("event", Text),
+    Column("failures", BigInteger, nullable=False, server_default="0"),
     Index(
         "webhook_deliveries_waiting",
         "agent",

@@ -40,6 +40,7 @@ def delivery_row(delivery: Delivery) -> tuple[Any, ...]:
         delivery.whole,
         dump(delivery.body),
         None if delivery.event is None else dump(delivery.event),
+        delivery.failures,
     )
 
 
@@ -59,6 +60,7 @@ def delivery_of(row: Any) -> Delivery:
         load(row.body) if "body" in row._fields else "",
         bool(row.whole),
         load(row.event) if "event" in row._fields and row.event is not None else None,
+        row.failures,
     )
 
 

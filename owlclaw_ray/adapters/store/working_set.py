@@ -205,6 +205,8 @@ class Changes:
     deliveries: dict[str, Delivery] = field(default_factory=dict)
     handled: dict[str, RunRow] = field(default_factory=dict)
     """Deliveries that waited, with the heartbeat that saw to them."""
+    failed: dict[str, tuple[RunRow, str]] = field(default_factory=dict)
+    """Deliveries that waited, with the heartbeat that saw them and failed, and why."""
     forgotten_deliveries: set[str] = field(default_factory=set)
     forgotten_callbacks: set[str] = field(default_factory=set)
     new_callbacks: dict[str, Callback] = field(default_factory=dict)
@@ -357,6 +359,10 @@ class WorkingSet:
     def handled(self, run: RunRow, delivery_ids: Iterable[str]) -> None:
         """Note that a heartbeat saw to deliveries of its agent, as far as they wait."""
         self.changes.handled.update(dict.fromkeys(delivery_ids, run))
+
+    def failed(self, run: RunRow, delivery_ids: Iterable[str], why: str) -> None:
+        """Note that a heartbeat saw deliveries of its agent and failed, as far as they wait."""
+        self.changes.failed.update(dict.fromkeys(delivery_ids, (run, why)))
 
     def call_back(self, run: RunRow, urls: Iterable[str], at: int) -> None:
         """See to it that these addresses are told of the run's end."""

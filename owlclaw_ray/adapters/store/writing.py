@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, literal_column, select, update
+from sqlalchemy import Connection, Text, bindparam, case, delete, literal_column, select, update
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from sqlalchemy.sql.schema import Table
 
@@ -41,6 +41,7 @@ from owlclaw_ray.adapters.store.webhook_rows import CALLBACK_COLUMNS, DELIVERY_C
 from owlclaw_ray.adapters.store.working_set import Changes, RunRow
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.webhook import MOST_FAILURES
 from owlclaw_ray.governance.ledger_chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.governance.redaction import Redactor
 
@@ -180,6 +181,23 @@ class Writer:
             ("run", "key", "owner"),
             engine_dialect,
         )
+        last = webhook_deliveries.c.failures >= literal_column(str(MOST_FAILURES - 1))
+        self._failed = RowsStatement(
+            update(webhook_deliveries)
+            .values(
+                failures=webhook_deliveries.c.failures + literal_column("1"),
+                status=case((last, literal_column("'refused'")), else_=webhook_deliveries.c.status),
+                reason=case((last, bindparam("why", type_=Text)), else_=webhook_deliveries.c.reason),
+                run_id=case((last, bindparam("run", type_=NAME)), else_=webhook_deliveries.c.run_id),
+            )
+            .where(
+                webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME),
+                webhook_deliveries.c.agent == bindparam("owner", type_=NAME),
+                waiting_delivery,
+            ),
+            ("why", "run", "key", "owner"),
+            engine_dialect,
+        )
         forgotten = delete(webhook_deliveries).where(
             webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME), webhook_deliveries.c.status != WAITING
         )
@@ -292,6 +310,8 @@ class Writer:
         self._deliveries.run(connection, [delivery_row(each) for _, each in sorted(changes.deliveries.items())])
         handled = sorted(changes.handled.items())
         self._handled.run(connection, [(run.run_id, delivery_id, run.agent) for delivery_id, run in handled])
+        failed = sorted(changes.failed.items(), key=itemgetter(0))
+        self._failed.run(connection, [(dump(why), run.run_id, key, run.agent) for key, (run, why) in failed])
         self._new_callbacks.run(connection, [callback_row(each) for each in changes.new_callbacks.values()])
         self._due_callbacks.run(connection, [(at, run_id) for run_id, at in sorted(changes.ended.items())])
         self._callbacks.run(connection, [callback_row(each) for _, each in sorted(changes.callbacks.items())])

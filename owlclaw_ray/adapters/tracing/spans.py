@@ -165,7 +165,8 @@ class RunSpans:
                     asked.append(_message("tool", [_tool_response(entry.data)]))
             latest = entry.at
         for record in failures.values():
-            yield self._unanswered(record, latest)
+            if "error" in record.data:
+                yield self._unanswered(record, latest)
 
     def _record_of(self, turn: int) -> str:
         return derived_id("rec", self._run.run_id, "model_call", str(turn))
@@ -220,7 +221,7 @@ class RunSpans:
         attributes = {**self._asking(self._asked_model()), name.ERROR_TYPE: kind}
         span_id = span_of(self._run.run_id, "model", record.record_id)
         times = (min(since, record.at), record.at)
-        why = self._content.error(kind, str(record.data.get("error", "")))
+        why = self._content.error(kind, str(record.data["error"]))
         label = f"chat {attributes.get(name.REQUEST_MODEL, '')}".strip()
         return self._span(label, span_id, times, attributes, asks_elsewhere=True, error=why)
 

@@ -109,6 +109,7 @@ class EventTools:
                 "source": each.source,
                 "received_at": each.received_at.isoformat(),
                 **(each.event or {}),
+                **({"failures": each.failures} if each.failures else {}),
             }
             size += len(orjson.dumps(event)) + 1
             if size >= _MOST_BYTES:

@@ -47,6 +47,7 @@ async def test_the_facts_of_a_run_are_the_run_its_journal_its_failed_model_calls
         record(2, LedgerKind.MODEL_CALL, "run_1", model="m", failed_attempts=[{"model": "n"}]),
         record(3, LedgerKind.MODEL_CALL, "run_1", error="late"),
         record(4, LedgerKind.WARNING, "run_1", error="of another kind"),
+        record(5, LedgerKind.MODEL_CALL, "run_1", purpose="recall", failed_attempts=[{"model": "e", "error": "busy"}]),
     )
     texts = {SYSTEM: "you are calm", "b" * 64: "[]"}
     await one(store, AppendJournal(RunId("run_1"), AGENT, 1, (built,), told, texts))

@@ -15,13 +15,16 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import ApprovalDecision, Decision
-from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply
+from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tracing import Destination, TraceParent, run_span
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.entries import embedding_record
 from owlclaw_ray.errors import ConfigurationError, ModelUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
-from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.store import ApprovalFilter, CancelRun
+from owlclaw_ray.ids import RecordId, RunId
+from owlclaw_ray.ports.store import AppendLedger, ApprovalFilter, CancelRun
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from owlclaw_ray.tools.agents.options import AgentOptions
@@ -389,6 +392,25 @@ async def test_a_failed_attempt_is_an_event_of_the_call_that_was_answered_after_
     [event] = call.events
     assert not call.failed
     assert (event.name, event.attributes["owlclaw.model.reason"]) == ("owlclaw.model.attempt_failed", "too busy")
+
+
+async def test_a_query_that_was_embedded_at_the_second_attempt_is_no_failed_call_of_the_run(
+    agents, receiver, exporting, tmp_path
+):
+    folder = agents({"text": "ok"})
+    async with (
+        in_process_runtime(agents_dir=folder, data_dir=tmp_path / "data") as runtime,
+        exporting(runtime.store) as export,
+    ):
+        run = await runtime.trigger("watch")
+        data = embedding_record("embedder", "recall", Usage(), [FailedAttempt("embedder", "busy", retryable=True)])
+        of_run = run.agent.tenant, run.agent.agent_id, run.run_id
+        record = LedgerRecord(RecordId("rec_query"), *of_run, LedgerKind.MODEL_CALL, run.finished_at, data)
+        await runtime.store.apply([AppendLedger((record,))])
+        await export.step()
+
+    assert [each.name for each in of(receiver.spans, "chat")] == ["chat scripted:script.yaml"]
+    assert not any(each.failed for each in receiver.spans)
 
 
 async def test_a_run_that_was_cancelled_before_it_began_is_a_trace_without_calls(receiver, exporting, tmp_path):

@@ -35,6 +35,7 @@ def upgrade() -> None:
     )
     op.create_index("callbacks_by_age", "callbacks", ["created_at"])
     op.add_column("webhook_deliveries", sa.Column("event", sa.Text()))
+    op.add_column("webhook_deliveries", sa.Column("failures", sa.BigInteger(), nullable=False, server_default="0"))
     op.create_index(
         "webhook_deliveries_waiting",
         "webhook_deliveries",
@@ -53,6 +54,7 @@ def downgrade() -> None:
     op.drop_index("webhook_deliveries_waiting", "webhook_deliveries")
     op.execute("UPDATE webhook_deliveries SET status = 'unmapped' WHERE status = 'waiting'")
     op.execute("UPDATE webhook_deliveries SET status = 'triggered' WHERE status = 'handled'")
+    op.drop_column("webhook_deliveries", "failures")
     op.drop_column("webhook_deliveries", "event")
     op.drop_index("callbacks_by_age", "callbacks")
     op.drop_index("callbacks_due", "callbacks")
