@@ -34,7 +34,9 @@ class Report:
 
 def write(report: Report, folder: Path) -> None:
     """Write results.json and results.md, and what questions keep beside them."""
-    (folder / "results.json").write_bytes(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2))
+    (folder / "results.json").write_bytes(
+        orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+    )
     (folder / "results.md").write_text(as_markdown(report), encoding="utf-8")
     for each in report.outcomes:
         if isinstance(each, Answered):
