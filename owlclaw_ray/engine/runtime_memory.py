@@ -46,11 +46,10 @@ class AgentMemories:
 
     async def memory(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
         """See RuntimeMemory.memory."""
-        for kept in (self._files.memories, self._files.archived):
-            for each in await self._use(agent, partial(kept, agent)):
-                if each.memory_id == memory_id:
-                    return each
-        raise NotFoundError("memory", memory_id)
+        found = await self._first(agent, lambda each: each.memory_id == memory_id)
+        if found is None:
+            raise NotFoundError("memory", memory_id)
+        return found
 
     async def search(
         self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), *, archived: bool = False
@@ -77,7 +76,7 @@ class AgentMemories:
         key = self._ids.make("key") if idempotency_key is None else idempotency_key
         memory_id = MemoryId(derived_id("mem", agent.tenant, agent.agent_id, key, content, *tags))
         memory = Memory(memory_id, content, tuple(dict.fromkeys(tags)), self._clock.now())
-        known = await self._known(agent, memory_id)
+        known = await self._first(agent, lambda each: memory_id in {each.memory_id, *each.merged})
         if known is not None:
             return known
         data: JsonObject = {"memory_ids": [memory_id], "content": content, "tags": list(memory.tags)}
@@ -133,10 +132,13 @@ class AgentMemories:
         """See RuntimeMemory.stats."""
         return await self._use(agent, lambda: self._files.stats(agent))
 
-    async def _known(self, agent: AgentRef, memory_id: MemoryId) -> Memory | None:
-        """Return the memory that a call with this id has stored before, or was merged into."""
-        everything = await self._use(agent, lambda: (*self._files.memories(agent), *self._files.archived(agent)))
-        return next((each for each in everything if memory_id in {each.memory_id, *each.merged}), None)
+    async def _first(self, agent: AgentRef, is_it: Callable[[Memory], bool]) -> Memory | None:
+        """Return the first memory that it is, of the active ones and then of the archived ones."""
+        for kept in (self._files.memories, self._files.archived):
+            for each in await self._use(agent, partial(kept, agent)):
+                if is_it(each):
+                    return each
+        return None
 
     async def _active(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> list[MemoryId]:
         """Return those of the ids that are of active memories."""

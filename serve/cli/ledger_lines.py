@@ -73,7 +73,8 @@ def _approval(data: Mapping[str, Any]) -> str:
 def _memory(data: Mapping[str, Any]) -> str:
     by = f" by {data['by']}" if data["by"] else ""
     said = f": {data['content']}" if "content" in data else ""
-    failed = f" · not done: {data['error']}" if "error" in data else ""
+    made = "perhaps not done" if data.get("uncertain") else "not done"
+    failed = f" · {made}: {data['error']}" if "error" in data else ""
     return f"{data['what']}{by} {', '.join(data['memory_ids'])}".rstrip() + said + failed
 
 

@@ -8,17 +8,14 @@ import socket
 import pytest
 
 from actors.exporter import ExporterActor
-from actors.plan import RuntimePlan, WorkerPlan
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
-from owlclaw_ray.engine.directory import Placement
-from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import RuntimeUnavailableError
-from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import CancelRun
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
+from tests.actors.plans import plan_in
 
 
 class Keeper:
@@ -39,20 +36,7 @@ def exporter(tmp_path, monkeypatch):
 
     def make(options, environ):
         monkeypatch.setattr("actors.exporter.os.environ", environ)
-        return ExporterActor(
-            RuntimePlan(
-                worker=WorkerPlan("", "", str(tmp_path), "none", "test"),
-                store_url=f"sqlite:///{tmp_path}/owlclaw.db",
-                defaults=Defaults(),
-                placement=Placement(),
-                tool_slots=1,
-                max_concurrent_models=1,
-                model_retry=RetryPolicy(),
-                catch_up_seconds=1,
-                drain_seconds=1,
-                tracing=options,
-            )
-        )
+        return ExporterActor(plan_in(tmp_path, tracing=options))
 
     return make
 

@@ -10,7 +10,6 @@ import pytest
 from actors import fleet_metrics
 from actors.fleet_metrics import FleetMetrics
 from actors.nodes import Node
-from actors.plan import RuntimePlan, WorkerPlan
 from actors.remote import DIRECTORY, EXPORTER, KEEPER, SCHEDULER
 from actors.scheduler import SchedulerCounts
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics
@@ -18,12 +17,10 @@ from owlclaw_ray.adapters.metrics.exposition import text_of
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.engine.alarm_sync import AlarmCounts
-from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.outbox import CallbackCounts
-from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.errors import RuntimeUnavailableError
-from owlclaw_ray.identity.defaults import Defaults
+from tests.actors.plans import plan_in
 
 NODES = (
     Node("node-a-1", "alpha", frozenset()),
@@ -73,17 +70,7 @@ def cluster(monkeypatch):
 @pytest.fixture
 def read(cluster):
     """Returns the lines of the text that Prometheus gets."""
-    plan = RuntimePlan(
-        worker=WorkerPlan("", "", "", "none", "test"),
-        store_url="",
-        defaults=Defaults(),
-        placement=Placement(),
-        tool_slots=1,
-        max_concurrent_models=1,
-        model_retry=RetryPolicy(),
-        catch_up_seconds=1,
-        drain_seconds=1,
-    )
+    plan = plan_in()
 
     async def read(**changes):
         families = await FleetMetrics(replace(plan, **changes)).families()

@@ -10,33 +10,18 @@ import pytest
 
 from actors.keeper import KeeperActor
 from actors.packing import pack
-from actors.plan import RuntimePlan, WorkerPlan
 from owlclaw_ray.adapters.store.opening import open_store
-from owlclaw_ray.engine.directory import Placement
-from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ports.store import AppendLedger, LedgerFilter
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
+from tests.actors.plans import plan_in
 
 
 @pytest.fixture
 async def keeper(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.keeper.configure", lambda _: None)
     monkeypatch.setattr("actors.keeper.writer_name", lambda: "keeper")
-    plan = RuntimePlan(
-        worker=WorkerPlan("", "", str(tmp_path), "none", "test", agents_dir=str(tmp_path)),
-        store_url=f"sqlite:///{tmp_path}/owlclaw.db",
-        defaults=Defaults(),
-        placement=Placement(),
-        tool_slots=1,
-        max_concurrent_models=1,
-        model_retry=RetryPolicy(),
-        catch_up_seconds=1,
-        drain_seconds=1,
-        redact=("ACME-[0-9]+",),
-    )
-    keeper = KeeperActor(plan)
+    keeper = KeeperActor(plan_in(tmp_path, redact=("ACME-[0-9]+",)))
     yield keeper
     await keeper.stop()
 

@@ -9,17 +9,15 @@ from datetime import timedelta
 
 import pytest
 
-from actors.plan import RuntimePlan, WorkerPlan
 from actors.scheduler import SchedulerActor
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import TEXT, Artifact
-from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.outbox import CallbackOptions
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
-from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import ArtifactId
+from tests.actors.plans import plan_in
 
 AGENT = AgentRef.parse("watch")
 OLD, NEW = (Artifact(ArtifactId(f"art_{number:026x}"), TEXT, b"long") for number in (1, 2))
@@ -64,22 +62,7 @@ def scheduler(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.scheduler.KeeperClient", NothingDue)
 
     def make(days, callbacks=None, webhook_days=0.0):
-        return SchedulerActor(
-            RuntimePlan(
-                worker=WorkerPlan("", "", str(tmp_path), "none", "test", agents_dir=str(tmp_path)),
-                store_url="",
-                defaults=Defaults(),
-                placement=Placement(),
-                tool_slots=1,
-                max_concurrent_models=1,
-                model_retry=RetryPolicy(),
-                catch_up_seconds=1,
-                drain_seconds=1,
-                artifact_days=days,
-                callbacks=callbacks,
-                webhook_days=webhook_days,
-            )
-        )
+        return SchedulerActor(plan_in(tmp_path, artifact_days=days, callbacks=callbacks, webhook_days=webhook_days))
 
     return make
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1 import trace_pb2
 
 from owlclaw_ray.adapters.tracing.attributes import SERVICE_NAME, SERVICE_VERSION
 from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.adapters.tracing.spans import RunSpans, Span
-from owlclaw_ray.adapters.tracing.wire import Value, event_bytes, request_of, span_bytes
+from owlclaw_ray.adapters.tracing.spans import RunSpans, Span, Value
 from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError, RunFacts
 
 _PASSING = frozenset({401, 403, 404, 408, 429})
 """Answers, besides those of a server in trouble, that a person or time may change: keys, addresses and limits are put right."""
 _TOLD = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class OtlpReceiver:
@@ -34,9 +39,7 @@ class OtlpReceiver:
             },
             timeout=timeout,
         )
-        ours = version("owlclaw-ray")
-        self._resource: dict[str, Value] = {SERVICE_NAME: "owlclaw", SERVICE_VERSION: ours}
-        self._scope = ("owlclaw_ray", ours)
+        self._version = version("owlclaw-ray")
 
     async def send(self, runs: Sequence[RunFacts]) -> None:
         """See TraceReceiver.send."""
@@ -64,17 +67,56 @@ class OtlpReceiver:
         await self._client.aclose()
 
     def _encoded(self, runs: Iterable[RunFacts]) -> bytes:
-        spans = (_bytes_of(span) for facts in runs for span in RunSpans(facts, self._content).all())
-        return gzip.compress(request_of(self._resource, self._scope, spans), compresslevel=1)
+        request = ExportTraceServiceRequest()
+        ours = request.resource_spans.add()
+        _put(ours.resource.attributes, {SERVICE_NAME: "owlclaw", SERVICE_VERSION: self._version})
+        scoped = ours.scope_spans.add()
+        scoped.scope.name, scoped.scope.version = "owlclaw_ray", self._version
+        for facts in runs:
+            for span in RunSpans(facts, self._content).all():
+                _write(scoped.spans.add(), span)
+        return gzip.compress(request.SerializeToString(), compresslevel=1)
 
 
-def _bytes_of(span: Span) -> bytes:
-    return span_bytes(
-        span.name,
-        (span.trace_id, span.span_id, span.parent_id),
-        (span.start, span.end),
-        span.attributes,
-        events=(event_bytes(each.name, each.at, each.attributes) for each in span.events),
-        error=span.error,
-        asks_elsewhere=span.asks_elsewhere,
-    )
+def _write(message: trace_pb2.Span, span: Span) -> None:
+    """Fill the message in its place: objects that are made apart are copied into it once more."""
+    message.name = _whole(span.name)
+    message.trace_id = bytes.fromhex(span.trace_id)
+    message.span_id = bytes.fromhex(span.span_id)
+    message.parent_span_id = bytes.fromhex(span.parent_id)
+    message.kind = trace_pb2.Span.SPAN_KIND_CLIENT if span.asks_elsewhere else trace_pb2.Span.SPAN_KIND_INTERNAL
+    message.start_time_unix_nano, message.end_time_unix_nano = _nanoseconds(span.start), _nanoseconds(span.end)
+    _put(message.attributes, span.attributes)
+    for each in span.events:
+        event = message.events.add()
+        event.name, event.time_unix_nano = _whole(each.name), _nanoseconds(each.at)
+        _put(event.attributes, each.attributes)
+    if span.error is not None:
+        message.status.code, message.status.message = trace_pb2.Status.STATUS_CODE_ERROR, _whole(span.error)
+
+
+def _put(pairs: Any, attributes: Mapping[str, Value]) -> None:
+    for key, value in attributes.items():
+        pair = pairs.add()
+        pair.key = key
+        match value:
+            case str():
+                pair.value.string_value = _whole(value)
+            case bool():
+                pair.value.bool_value = value
+            case int():
+                pair.value.int_value = value
+            case float():
+                pair.value.double_value = value
+            case list():
+                for each in value:
+                    pair.value.array_value.values.add().string_value = _whole(each)
+
+
+def _whole(text: str) -> str:
+    """Return the text with a question mark for each half of a character, which no protobuf text may have."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _nanoseconds(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND * 1_000

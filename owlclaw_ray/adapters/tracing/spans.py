@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import orjson
 
 from owlclaw_ray.adapters.tracing import attributes as name
 from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.adapters.tracing.wire import Value
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerRecord
@@ -23,6 +23,8 @@ from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.domain.tracing import TraceParent, call_span, span_of, span_of_run
 from owlclaw_ray.ids import ToolCallId, derived_id
 from owlclaw_ray.ports.tracing import RunFacts
+
+Value: TypeAlias = str | bool | int | float | list[str]
 
 _ENDED_WELL = frozenset({RunStatus.COMPLETED, RunStatus.SKIPPED, RunStatus.CANCELLED})
 
