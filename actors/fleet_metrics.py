@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from actors.nodes import Node, living_nodes
@@ -27,6 +27,7 @@ class FleetMetrics:
         self._keepers: dict[str, Named] = {}
         self._directory = Named(DIRECTORY, plan.namespace)
         self._scheduler = Named(SCHEDULER, plan.namespace)
+        self._has_callbacks = plan.callbacks is not None
         self._exporter = None if plan.tracing is None else Named(EXPORTER, plan.namespace)
 
     async def families(self) -> Sequence[MetricFamily]:
@@ -53,16 +54,17 @@ class FleetMetrics:
             families += labelled(each or (), "node", nodes[node])
         families += [gauges.active_runs(active)] if active is not None else []
         families += gauges.pool(hosts) if hosts is not None else ()
-        families += _scheduler_families(scheduled, pending) if scheduled is not None else ()
+        families += [gauges.callbacks_pending(pending)] if self._has_callbacks and pending is not None else []
+        families += _scheduler_families(scheduled) if scheduled is not None else ()
         families += gauges.traces(exported) if exported is not None else ()
         return families
 
 
-def _scheduler_families(counts: SchedulerCounts, pending: int | None) -> list[MetricFamily]:
-    families: list[MetricFamily] = []
-    if counts.callbacks is not None and pending is not None:
-        families += gauges.callbacks(pending, counts.callbacks)
-    return families if counts.alarms is None else [*families, *gauges.hatchet(counts.alarms)]
+def _scheduler_families(counts: SchedulerCounts) -> Iterator[MetricFamily]:
+    if counts.callbacks is not None:
+        yield gauges.callback_attempts(counts.callbacks)
+    if counts.alarms is not None:
+        yield from gauges.hatchet(counts.alarms)
 
 
 def _names(nodes: Sequence[Node]) -> dict[str, str]:

@@ -17,7 +17,8 @@ from owlclaw_ray.adapters.metrics.exposition import text_of
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.engine.alarm_sync import AlarmCounts
-from owlclaw_ray.engine.outbox import CallbackCounts
+from owlclaw_ray.engine.outbox import CallbackCounts, CallbackOptions
+from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.errors import RuntimeUnavailableError
 from tests.actors.plans import plan_in
@@ -80,6 +81,7 @@ def read(cluster):
 
 
 TRACING = TracingOptions(Destination.OTLP, "http://127.0.0.1:4318/v1/traces")
+CALLBACKS = CallbackOptions(("${KEY_OF_THE_TEST}",), RetryPolicy())
 
 
 async def test_each_node_is_counted_under_a_name_of_its_own(read):
@@ -105,12 +107,12 @@ async def test_what_a_dead_or_stuck_part_knows_is_missing_and_said_to_be(read, c
     cluster.down = {(DIRECTORY, ""), (KEEPER, "node-a-1"), (SCHEDULER, "")}
     cluster.stuck = {(EXPORTER, "")}
 
-    lines = await read(tracing=TRACING)
+    lines = await read(tracing=TRACING, callbacks=CALLBACKS)
 
     down = {line.split('"')[1] for line in lines if line.startswith("owlclaw_up{") and line.endswith(" 0.0")}
     assert down == {"keeper@alpha", "directory", "scheduler", "exporter"}
     assert 'owlclaw_runs{status="queued"} 2.0' in lines
-    missing = ("owlclaw_actors", "owlclaw_traces", "owlclaw_callback", "owlclaw_hatchet")
+    missing = ("owlclaw_actors", "owlclaw_traces", "owlclaw_callback_attempts", "owlclaw_hatchet")
     assert not [line for line in lines if any(name in line for name in missing)]
 
 
@@ -121,7 +123,7 @@ async def test_without_tracing_there_is_no_exporter_to_miss(read):
 async def test_callbacks_and_hatchet_are_counted_where_they_are_in_use(read, cluster):
     neither = await read()
     cluster.scheduled = SchedulerCounts(CallbackCounts(delivered=3, failed=2, dead=1), AlarmCounts(True, 4, 9, 1, 6))
-    both = await read()
+    both = await read(callbacks=CALLBACKS)
 
     names = ("owlclaw_callback", "owlclaw_hatchet")
     assert not [line for line in neither if any(name in line for name in names)]
@@ -136,3 +138,11 @@ async def test_callbacks_and_hatchet_are_counted_where_they_are_in_use(read, clu
         "owlclaw_hatchet_refusals_total 1.0",
         "owlclaw_hatchet_rings_total 6.0",
     }
+
+
+async def test_callbacks_that_nothing_sends_are_seen_to_pile_up(read, cluster):
+    cluster.scheduled = SchedulerCounts(callbacks=None, alarms=None)
+
+    lines = [line for line in await read(callbacks=CALLBACKS) if line.startswith("owlclaw_callback")]
+
+    assert lines == ["owlclaw_callbacks_pending 7.0"]

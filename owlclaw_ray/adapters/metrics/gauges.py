@@ -54,18 +54,20 @@ def traces(counts: ExportCounts) -> tuple[MetricFamily, ...]:
     )
 
 
-def callbacks(pending: int, counts: CallbackCounts) -> tuple[MetricFamily, ...]:
-    """Return how many callbacks are to be sent, and what became of attempts."""
+def callbacks_pending(pending: int) -> MetricFamily:
+    """Return how many callbacks are to be sent."""
+    return _gauge("owlclaw_callbacks_pending", "Callbacks that are to be sent, perhaps again", pending)
+
+
+def callback_attempts(counts: CallbackCounts) -> MetricFamily:
+    """Return what became of attempts to send callbacks."""
     outcomes = (("delivered", counts.delivered), ("failed", counts.failed), ("dead", counts.dead))
     name = "owlclaw_callback_attempts"
-    return (
-        _gauge("owlclaw_callbacks_pending", "Callbacks that are to be sent, perhaps again", pending),
-        MetricFamily(
-            name,
-            "counter",
-            "Attempts to send callbacks; after a failed one another comes, after a dead one none",
-            tuple(Sample(f"{name}_total", (("outcome", outcome),), float(value)) for outcome, value in outcomes),
-        ),
+    return MetricFamily(
+        name,
+        "counter",
+        "Attempts to send callbacks; after a failed one another comes, after a dead one none",
+        tuple(Sample(f"{name}_total", (("outcome", outcome),), float(value)) for outcome, value in outcomes),
     )
 
 

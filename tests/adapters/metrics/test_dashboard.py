@@ -56,7 +56,8 @@ def families():
         gauges.up({"keeper@a": True}),
         gauges.active_runs({RunStatus.QUEUED: 1}),
         *gauges.pool({"host_1": 1}),
-        *gauges.callbacks(1, CallbackCounts()),
+        gauges.callbacks_pending(1),
+        gauges.callback_attempts(CallbackCounts()),
         *gauges.hatchet(AlarmCounts()),
         *gauges.traces(ExportCounts()),
     )

@@ -62,7 +62,8 @@ def numbers(metrics):
             gauges.up(parts),
             gauges.active_runs(active),
             *gauges.pool({"host_1": 0, "host_2": 7}),
-            *gauges.callbacks(5, CallbackCounts(delivered=3, failed=2, dead=1)),
+            gauges.callbacks_pending(5),
+            gauges.callback_attempts(CallbackCounts(delivered=3, failed=2, dead=1)),
             *gauges.hatchet(AlarmCounts(standing=7, rings=6)),
             *gauges.traces(ExportCounts(exported=4, dropped=1, waiting=2)),
         )
