@@ -8,16 +8,16 @@ from pathlib import Path
 from actors.logs import LogPlan
 from owlclaw_ray.adapters.hatchet.options import HatchetOptions
 from owlclaw_ray.domain.embedding import EmbeddingCalls
+from owlclaw_ray.domain.memory import MemoryLimits
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.alarm_sync import SyncPace
-from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.outbox import CallbackOptions
 from owlclaw_ray.engine.pooled_client import PoolGrowth
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
-from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import McpOptions
 

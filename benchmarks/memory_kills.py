@@ -30,9 +30,8 @@ from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory, table
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.ids import MemoryId, derived_id
-from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.ports.embedding import Embedded, Patience
 
 AGENT = AgentRef.parse("bench:killed")

@@ -193,7 +193,7 @@ def _gateway(workers: int) -> Iterator[GatewayLink]:
     from actors.model_gateway import ModelGatewayActor
     from actors.plan import RuntimePlan, WorkerPlan
     from actors.remote import GATEWAY, ask_now, full_name, make
-    from owlclaw_ray.engine.directory import Placement
+    from owlclaw_ray.domain.placement import Placement
     from owlclaw_ray.engine.retry import RetryPolicy
     from owlclaw_ray.identity.defaults import Defaults
 

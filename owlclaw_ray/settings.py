@@ -30,6 +30,7 @@ from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.environment import name_problem
+from owlclaw_ray.domain.memory import MemoryLimits
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
 from owlclaw_ray.domain.webhook import WebhookSource
@@ -37,7 +38,6 @@ from owlclaw_ray.engine.outbox import CallbackOptions
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.identity.defaults import Defaults
-from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions

@@ -7,9 +7,9 @@ from actors.logs import LogPlan
 from actors.plan import HatchetPlan, RuntimePlan, WorkerPlan
 from owlclaw_ray.adapters.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.domain.embedding import EmbeddingCalls
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.engine.alarm_sync import SyncPace
-from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.settings import Settings
 

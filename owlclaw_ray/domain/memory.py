@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import FailedAttempt
@@ -108,3 +108,16 @@ class MemoryStats:
     newest: datetime | None
     problems: tuple[Problem, ...]
     """Entries that could not be read as they were meant, each with its file and line. They are kept as they stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """How much one agent keeps active, and how long it keeps anything."""
+
+    memories: int = 10_000
+    size: int = 10 * 1024 * 1024
+    """Bytes of MEMORY.md."""
+    stale_after: timedelta = timedelta(days=90)
+    """A file that is too large first loses everything older than this."""
+    retention: timedelta | None = None
+    """What is older is removed for good, from the archive too; None: nothing is."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.engine.host_pool import Host, HostGoneError, HostPool
 from owlclaw_ray.engine.seating import Seat, Seating
 from owlclaw_ray.engine.waiting_line import WaitingLine
@@ -36,22 +36,6 @@ _EVERYBODY = 1_000_000
 _Leaving = Callable[[Sequence[AgentRef]], Awaitable[tuple[AgentRef, ...]]]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """How many hosts a node has, and when agents leave them. Times in seconds."""
-
-    warm: int = 2
-    """Hosts made ahead of need."""
-    most: int = 64
-    agents_per_actor: int = 1_000
-    """Capacity of a host with shared isolation."""
-    idle: float = 60.0
-    heartbeat: float = 1.0
-    sweep: float = 5.0
-    memory_limit: float = 0.9
-    """The used share of a node's memory above which its idle agents are passivated at once, and no host is made ahead."""
 
 
 class Directory:

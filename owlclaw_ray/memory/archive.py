@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.markdown import Block, Document
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
-    """How much one agent keeps active, and how long it keeps anything."""
-
-    memories: int = 10_000
-    size: int = 10 * 1024 * 1024
-    """Bytes of MEMORY.md."""
-    stale_after: timedelta = timedelta(days=90)
-    """A file that is too large first loses everything older than this."""
-    retention: timedelta | None = None
-    """What is older is removed for good, from the archive too; None: nothing is."""
 
 
 def choose_for_archive(document: Document, size: int, now: datetime, limits: MemoryLimits) -> frozenset[MemoryId]:

@@ -12,11 +12,11 @@ from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 
-from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.errors import MemoryChangedError, NotFoundError, Problem, UserError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import durable
-from owlclaw_ray.memory.archive import MemoryLimits, choose_for_archive, is_expired
+from owlclaw_ray.memory.archive import choose_for_archive, is_expired
 from owlclaw_ray.memory.duplicates import likeness
 from owlclaw_ray.memory.entries import EntryFile, FileChangedError
 from owlclaw_ray.memory.lock import FileLock

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
+from owlclaw_ray.domain.memory import Memory, MemoryLimits, MemoryStats, Recall
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.fusion import rank_by_words
 from owlclaw_ray.ports.clock import Clock

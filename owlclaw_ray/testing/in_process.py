@@ -29,6 +29,7 @@ from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory, Recall
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
@@ -36,7 +37,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.catalog import ToolCatalog
-from owlclaw_ray.engine.directory import Directory, Placement
+from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
 from owlclaw_ray.engine.family import Family

@@ -18,7 +18,7 @@ from actors.cluster import NAMESPACE, Cluster, start_ray
 from actors.plan import RuntimePlan, WorkerPlan
 from owlclaw_ray.app_loader import load_app
 from owlclaw_ray.client import SyncClient
-from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.tools.agents.options import AgentOptions

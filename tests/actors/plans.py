@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.plan import RuntimePlan, WorkerPlan
-from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
 

@@ -6,7 +6,7 @@ import pytest
 
 from actors.directory import DirectoryActor
 from actors.plan import RuntimePlan, WorkerPlan
-from owlclaw_ray.engine.directory import Placement
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.identity.defaults import Defaults

@@ -24,6 +24,7 @@ from owlclaw_ray.domain.heartbeat import BeatSkipped, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.hours import DAYS
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.memory import MemoryLimits
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
@@ -31,7 +32,6 @@ from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.governance.redaction import SHORTEST_SECRET
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.loading import MAX_BYTES
-from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.duplicates import SHORTEST
 from owlclaw_ray.memory.file import MERGED_IDS
 from owlclaw_ray.ports.store import BreakKind

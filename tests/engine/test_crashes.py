@@ -11,9 +11,9 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId
 from owlclaw_ray.ports.store import ActivateAgent, LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime

@@ -6,9 +6,10 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.directory import Directory, Placement
+from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.engine.host import HostStatus
 from owlclaw_ray.engine.host_pool import HostGoneError
 from owlclaw_ray.errors import RuntimeUnavailableError

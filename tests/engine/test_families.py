@@ -19,9 +19,9 @@ from owlclaw_ray.domain.approval import ApprovalDecision, Decision
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.lineage import Lineage, Role, child_agent
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.errors import NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.ports.store import ApprovalFilter, LedgerFilter, RunFilter

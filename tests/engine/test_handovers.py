@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.ports.store import ActivateAgent, CommandFailed, ReleaseAgent
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, says

@@ -13,10 +13,10 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.directory import Placement
 from owlclaw_ray.errors import DefinitionError, Problem
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId
 from owlclaw_ray.ports.store import SubmitRun

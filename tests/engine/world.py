@@ -28,6 +28,7 @@ from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.permission import PermissionPolicy
+from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import (
     DANGEROUS,
@@ -42,7 +43,7 @@ from owlclaw_ray.domain.tool import (
 )
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.engine.catalog import ToolCatalog
-from owlclaw_ray.engine.directory import Directory, Placement
+from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.host import AgentHost

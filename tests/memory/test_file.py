@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.errors import MemoryChangedError, NotFoundError, UserError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import durable
 from owlclaw_ray.memory import file as module
-from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.markdown import parse
@@ -258,7 +257,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from owlclaw_ray.domain.memory import Memory
-from owlclaw_ray.memory.archive import MemoryLimits
+from owlclaw_ray.domain.memory import MemoryLimits
 from owlclaw_ray.memory.file import MemoryFile
 folder = Path(sys.argv[1])
 file = MemoryFile(folder, MemoryLimits())

@@ -16,11 +16,10 @@ from owlclaw_ray.adapters.lance_memory.query_vectors import QueryVectors
 from owlclaw_ray.adapters.lance_memory.succession import Succession
 from owlclaw_ray.adapters.lance_memory.table import Session
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Memory, Recall
+from owlclaw_ray.domain.memory import Memory, MemoryLimits, Recall
 from owlclaw_ray.errors import OwlClawError, ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import lexical
-from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.fusion import Hits, rank

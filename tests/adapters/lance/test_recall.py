@@ -10,9 +10,8 @@ from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory, table
 from owlclaw_ray.adapters.lance_memory import store as module
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Recall
+from owlclaw_ray.domain.memory import MemoryLimits, Recall
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.memory.archive import MemoryLimits
 from owlclaw_ray.memory.duplicates import likeness
 from owlclaw_ray.testing.clock import ManualClock
 from tests.adapters.lance.conftest import NOW, TRADER, LetterEmbedder, memory, recalled

@@ -1,0 +1,21 @@
+"""Where agents may be, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How many hosts a node has, and when agents leave them. Times in seconds."""
+
+    warm: int = 2
+    """Hosts made ahead of need."""
+    most: int = 64
+    agents_per_actor: int = 1_000
+    """Capacity of a host with shared isolation."""
+    idle: float = 60.0
+    heartbeat: float = 1.0
+    sweep: float = 5.0
+    memory_limit: float = 0.9
+    """The used share of a node's memory above which its idle agents are passivated at once, and no host is made ahead."""
