@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -38,9 +38,10 @@ from owlclaw_ray.ports.store import (
 class KeeperClient:
     """Implements `Store`. Commands of all callers in this process leave in one message; while it is under way the next gathers."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, rest: Callable[[], Awaitable[object]] | None = None) -> None:
+        """`rest` is waited for between messages of several commands, see Batcher."""
         self._keeper = Named(KEEPER, namespace)
-        self._commands: Batcher[Command, Outcome] = Batcher(self._apply_batch)
+        self._commands: Batcher[Command, Outcome] = Batcher(self._apply_batch, rest=rest)
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """See CommandStore.apply."""

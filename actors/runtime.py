@@ -38,6 +38,8 @@ from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.cron import next_fire
 
 _HEALTH_SECONDS = 3.0
+_REST_SECONDS = 0.004
+"""Between commits of many triggers at once: fewer and larger ones accept more of them, sooner (`owlclaw bench ingress`)."""
 _WAKE_SECONDS = 3.0
 """How long a host may take to answer a wake before the Directory is asked instead."""
 _FILES_SECONDS = 10.0
@@ -63,7 +65,10 @@ class DirectoryDispatcher:
 
     async def wake(self, agents: Sequence[AgentRef]) -> None:
         """See Dispatcher.wake. A wake that does not get through is made good by the Directory's sweep."""
-        await asyncio.gather(*(self._wake(agent) for agent in agents))
+        if len(agents) == 1:
+            await self._wake(agents[0])
+        else:
+            await asyncio.gather(*(self._wake(agent) for agent in agents))
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
         """See Dispatcher.cancel. The run also learns it with its next commit."""
@@ -184,8 +189,9 @@ class PartsHealth:
 
 def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     """Return the runtime that a running root with this plan offers."""
-    keeper, dispatcher = KeeperClient(plan.namespace), DirectoryDispatcher(plan.namespace)
     clock, ids = SystemClock(), RandomIds()
+    keeper = KeeperClient(plan.namespace, rest=partial(clock.sleep, _REST_SECONDS))
+    dispatcher = DirectoryDispatcher(plan.namespace)
     machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
     folder = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
     definitions = RecentDefinitions(folder, clock, plan.namespace)

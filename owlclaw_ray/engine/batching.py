@@ -15,6 +15,7 @@ class Batcher(Generic[Item, Result]):
 
     With one call at a time (the default) items reach the other side in the order in which they were given. A failing call
     fails the callers of its batch, no others. `recalls`: an item whose caller waits no more is not sent if it has not been.
+    `rest` is waited for after a batch of several, so that the next is larger: what comes alone waits for nobody.
     """
 
     def __init__(
@@ -24,8 +25,9 @@ class Batcher(Generic[Item, Result]):
         most: int = 512,
         at_once: int = 1,
         recalls: bool = False,
+        rest: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        self._call, self._most, self._at_once, self._recalls = call, most, at_once, recalls
+        self._call, self._most, self._at_once, self._recalls, self._rest = call, most, at_once, recalls, rest
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._senders: set[asyncio.Task[None]] = set()
 
@@ -60,3 +62,5 @@ class Batcher(Generic[Item, Result]):
             for (_, answer), result in zip(batch, results, strict=True):
                 if not answer.done():
                     answer.set_result(result)
+            if self._rest is not None and len(batch) > 1:
+                await self._rest()

@@ -108,7 +108,7 @@ class Submissions:
         agent = submission.command.agent
         match outcome:
             case RunAccepted() as accepted:
-                if not accepted.duplicate:
+                if not accepted.duplicate and not accepted.follows:
                     self.behind(self._dispatcher.wake([agent]))
                 if accepted.interrupted is not None:
                     self.behind(self._dispatcher.cancel(agent, accepted.interrupted))

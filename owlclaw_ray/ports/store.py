@@ -497,6 +497,11 @@ class RunAccepted:
     """The trigger joined this run, which was queued before it."""
     interrupted: RunId | None = None
     """The run that this one interrupted, while it has not ended: it should get a cancel signal."""
+    follows: bool = False
+    """Another run of the agent was queued, be it behind this one: whoever comes for either takes both, and needs no second wake.
+
+    Never of an interrupt, and known only if the trigger came with a queue_limit.
+    """
     scripted: bool = False
     """Whether a script and no model answers this agent. The Runtime knows and says it; stores leave it as it is."""
 

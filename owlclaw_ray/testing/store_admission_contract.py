@@ -129,6 +129,23 @@ class OrderContract:
             "run_0",
         ]
 
+    async def test_a_run_behind_a_queued_one_needs_no_wake_of_its_own_but_an_interrupt_does(self, store: Store) -> None:
+        async def follows(command: SubmitRun) -> bool:
+            accepted = await one(store, replace(command, queue_limit=9))
+            assert isinstance(accepted, RunAccepted)
+            return accepted.follows
+
+        assert not await follows(submission("run_1"))
+        await claimed(store)
+        assert not await follows(submission("run_2")), "run_1 may end before run_2 is committed"
+        assert await follows(submission("run_3"))
+        assert not await follows(with_policy(INTERRUPT, "run_4"))
+        assert not await follows(submission("run_5", OTHER))
+        batch = [replace(submission(f"run_{at}", OTHER), queue_limit=9) for at in (6, 7)]
+        assert [outcome.follows for outcome in await store.apply(batch) if isinstance(outcome, RunAccepted)] == [
+            True
+        ] * 2
+
     async def test_room_in_a_full_queue_is_seen_in_the_same_batch(self, store: Store) -> None:
         await store.apply([activation("act_1"), *(submission(f"run_{at}") for at in range(3))])
         more = [replace(submission(f"run_{at}"), queue_limit=2) for at in (7, 8, 9)]

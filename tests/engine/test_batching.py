@@ -37,6 +37,24 @@ async def test_items_that_arrive_during_a_call_leave_together_in_the_next():
     assert recorder.batches == [[1], [2, 3, 4]]
 
 
+async def test_after_a_batch_of_several_more_gathers_while_it_rests_but_a_lone_item_waits_for_nobody():
+    recorder, rested = Recorder(), asyncio.Event()
+    recorder.gate.set()
+    batcher = Batcher(recorder, rest=rested.wait)
+
+    assert await batcher(0) == 0
+    assert await asyncio.gather(batcher(1), batcher(2)) == [10, 20]
+    later = asyncio.create_task(batcher(3))
+    await settle()
+    later = [later, asyncio.create_task(batcher(4))]
+    await settle()
+    assert recorder.batches == [[0], [1, 2]]
+    rested.set()
+
+    assert await asyncio.gather(*later) == [30, 40]
+    assert recorder.batches == [[0], [1, 2], [3, 4]]
+
+
 async def test_a_batch_has_a_limit():
     recorder = Recorder()
     recorder.gate.set()

@@ -70,11 +70,11 @@ def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | Ide
     return RunAccepted(RunId(earlier.run_id), earlier.seq, agent_of(earlier.agent), duplicate=True)
 
 
-def _accepted(store: WorkingSet, run: RunRow, command: SubmitRun) -> RunAccepted:
+def _accepted(store: WorkingSet, run: RunRow, command: SubmitRun, *, follows: bool = False) -> RunAccepted:
     running, interrupted = store.agents[run.agent].running, None
     if command.busy is BusyPolicy.INTERRUPT and running is not None and running.interrupted_by == run.run_id:
         interrupted = RunId(running.run_id)
-    return RunAccepted(command.run_id, run.seq, command.agent, interrupted=interrupted)
+    return RunAccepted(command.run_id, run.seq, command.agent, interrupted=interrupted, follows=follows)
 
 
 def _refusal(agent: AgentRow, command: SubmitRun) -> AgentBusy | QueueFull | None:
@@ -91,6 +91,7 @@ def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | 
     run = RunRow(store.free_seqs.popleft(), command.run_id, agent.agent, at, RunStatus.QUEUED, recorded_calls=0)
     run.trigger, run.merge_key = dump(trigger), key
     run.rank, run.deadline = rank_of(command.busy, command.priority), optional_micros(command.deadline)
+    follows = command.queue_limit is not None and bool(agent.queued) and command.busy is not BusyPolicy.INTERRUPT
     store.add_run(run)
     if key is not None:
         store.mergeable[agent.agent, key] = run
@@ -99,7 +100,7 @@ def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | 
     store.call_back(run, command.callback_urls, at)
     if command.busy is BusyPolicy.INTERRUPT:
         _interrupt(store, agent, run, command)
-    return _accepted(store, run, command)
+    return _accepted(store, run, command, follows=follows)
 
 
 def _interrupt(store: WorkingSet, agent: AgentRow, run: RunRow, command: SubmitRun) -> None:

@@ -1,0 +1,50 @@
+"""Who is told of an accepted trigger."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.engine.submissions import Submission, Submissions
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.store import RunAccepted
+from owlclaw_ray.testing.store_commands import submission
+
+AGENT = AgentRef.parse("trader")
+COMMAND = Submission(submission("run_1", AGENT), scripted=True)
+ACCEPTED = RunAccepted(RunId("run_1"), 1, AGENT)
+
+
+class Dispatcher:
+    def __init__(self):
+        self.woken, self.cancelled = [], []
+
+    async def wake(self, agents):
+        self.woken += agents
+
+    async def cancel(self, agent, run_id):
+        self.cancelled.append(run_id)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "woken"),
+    [
+        (ACCEPTED, True),
+        (replace(ACCEPTED, duplicate=True), False),
+        (replace(ACCEPTED, follows=True), False),
+        (replace(ACCEPTED, interrupted=RunId("run_0")), True),
+    ],
+)
+async def test_an_agent_is_woken_for_a_new_run_unless_somebody_comes_for_an_earlier_one(outcome, woken):
+    dispatcher = Dispatcher()
+    submissions = Submissions(dispatcher=dispatcher, definitions=None, callbacks=None, clock=None, ids=None)
+
+    told = submissions.concluded(COMMAND, outcome)
+    await asyncio.sleep(0)
+
+    assert told == replace(outcome, scripted=True)
+    assert dispatcher.woken == [AGENT] * woken
+    assert dispatcher.cancelled == [each for each in (outcome.interrupted,) if each]
