@@ -90,9 +90,11 @@ class ToolDispatch:
         return ()
 
     def refuse_all(self, calls: Sequence[ToolCall], message: str) -> None:
-        """Record that those of these calls that have no result were not executed."""
+        """Record that those of these calls that have no result are not executed: uncertain, where they were begun before."""
         for call in calls:
-            if call.call_id not in self.journal.conversation.results:
+            if self._interrupted(call):
+                self._uncertain(call)
+            elif call.call_id not in self.journal.conversation.results:
                 self._refuse(call, NOT_EXECUTED, message)
 
     def close(self, why: str) -> Sequence[RunId]:
@@ -127,6 +129,9 @@ class ToolDispatch:
         metadata = {"aborted": True, "abort_reason": why}
         result = ToolResult(call.call_id, error=ToolError(type_, message), metadata=metadata)
         self._finish(call, self._canonical(call), ToolOutcome(result, duration_ms=0))
+        self._ended(call)
+
+    def _ended(self, call: ToolCall) -> None:
         tool = self.visible.by_wire_name.get(call.name)
         if tool is not None:
             self.rules.ended(tool, call.call_id)
@@ -146,6 +151,8 @@ class ToolDispatch:
         recorded = self.journal.conversation.results.get(call.call_id)
         if recorded is not None:
             return recorded
+        if self._interrupted(call):
+            return self._uncertain(call)
         tool = self.visible.by_wire_name.get(call.name)
         if tool is None:
             return self._refuse(call, "tool_not_available", self.visible.unknown(call.name))
@@ -154,18 +161,25 @@ class ToolDispatch:
             return await self._fetch(call, tool, awaited)
         return await self._make(call, tool)
 
+    def _interrupted(self, call: ToolCall) -> bool:
+        """Return whether the call was begun as one that must not be repeated, whatever has become of its tool since."""
+        conversation, call_id = self.journal.conversation, call.call_id
+        over = call_id in conversation.results or call_id in conversation.awaited
+        return call_id in conversation.started and not over
+
+    def _uncertain(self, call: ToolCall) -> ToolResult:
+        message = (
+            f"{self._canonical(call)} was interrupted: it may or may not have acted. It was not repeated. "
+            "Check what happened before you call it again."
+        )
+        result = self._refuse(call, "uncertain", message)
+        self._ended(call)
+        return result
+
     async def _make(self, call: ToolCall, tool: ToolDefinition) -> Answer:
         limit = self._limit_reached(call, tool)
         if limit:
             return self._refuse(call, "limit_reached", limit)
-        if tool.effect is Effect.ONCE and call.call_id in self.journal.conversation.started:
-            message = (
-                f"{tool.name} was interrupted: it may or may not have acted. It was not repeated. "
-                "Check what happened before you call it again."
-            )
-            result = self._refuse(call, "uncertain", message)
-            self.rules.ended(tool, call.call_id)
-            return result
         match self.gate.clear(call, tool):
             case Unclear(reason):
                 return await self._check(call, tool, reason)
@@ -334,15 +348,18 @@ class ToolDispatch:
         return lane_of(self.visible.by_wire_name.get(call.name))
 
     def _failed_write(self, calls: Sequence[ToolCall]) -> str:
-        """Return the tool of the first of these calls that writes and failed; empty if there is none."""
+        """Return the tool of the first of these calls that writes, or may have written, and failed; empty if there is none."""
         for call in calls:
             tool = self.visible.by_wire_name.get(call.name)
-            writes = tool is not None and tool.permission is Permission.WRITE
+            gone = tool is None and call.call_id in self.journal.conversation.started
+            writes = gone or (tool is not None and tool.permission is Permission.WRITE)
             if writes and self.journal.conversation.results[call.call_id].is_error:
                 return self._canonical(call)
         return ""
 
     def _effect(self, call: ToolCall) -> Effect:
+        if call.call_id in self.journal.conversation.started:
+            return Effect.ONCE
         tool = self.visible.by_wire_name.get(call.name)
         return tool.effect if tool else Effect.PURE
 

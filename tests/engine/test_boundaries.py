@@ -238,6 +238,55 @@ async def test_a_tool_that_the_application_has_no_more_is_not_available_to_a_res
     assert set(world.witness.final.values()) == {RunStatus.COMPLETED}
 
 
+def begun(at, tool):
+    return (EntryKind.TOOL_STARTED, {"call_id": f"t0-{at}", "tool": tool})
+
+
+def with_a_tool_of_old(world):
+    kind, data = PROMPT
+    return (kind, {**data, "visible": ["of_old", "put"]}), reply("of_old", "put"), begun(0, "of_old")
+
+
+def with_a_tool_that_may_be_repeated_by_now(world):
+    return PROMPT, reply("put"), begun(0, "put")
+
+
+def with_fewer_calls_allowed_by_now(world):
+    world.definitions.have_tool_calls(1)
+    return PROMPT, reply("look", "act"), finished(0, "look"), begun(1, "act")
+
+
+@pytest.mark.parametrize(
+    ("circumstances", "errors"),
+    [
+        (with_a_tool_of_old, {"t0-0": "uncertain", "t0-1": "not_executed"}),
+        (with_a_tool_that_may_be_repeated_by_now, {"t0-0": "uncertain"}),
+        (with_fewer_calls_allowed_by_now, {"t0-1": "uncertain"}),
+    ],
+)
+async def test_an_interrupted_once_call_is_uncertain_whatever_the_application_is_by_now(world, circumstances, errors):
+    await begin(world, *circumstances(world))
+
+    await world.nodes[0].runtime.directory.sweep()
+    assert await world.come_to_rest()
+
+    recorded = {call_id: data for (_, call_id), data in world.witness.recorded.items() if "error" in data}
+    assert {call_id: data["error"]["type"] for call_id, data in recorded.items()} == errors
+    assert not world.witness.executions
+
+
+async def test_a_run_that_is_cancelled_before_it_resumes_says_that_a_call_of_a_tool_of_old_is_uncertain(world):
+    run_id = await begin(world, *with_a_tool_of_old(world))
+    await world.cancel_in_the_store(run_id)
+
+    await world.nodes[0].runtime.directory.sweep()
+    assert await world.come_to_rest()
+
+    recorded = {call_id: data["error"]["type"] for (_, call_id), data in world.witness.recorded.items()}
+    assert recorded["t0-0"] == "uncertain"
+    assert world.witness.final == {run_id: RunStatus.CANCELLED}
+
+
 async def test_a_journal_that_cannot_be_read_back_ends_its_run_and_not_the_agent(world):
     run_id = await begin(world, PROMPT, reply("look"))
     world.database.tables(

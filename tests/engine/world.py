@@ -356,6 +356,12 @@ class Definitions:
         policy = PermissionPolicy(expires=seconds)
         self._all = {name: replace(each, permissions=policy) for name, each in self._all.items()}
 
+    def have_tool_calls(self, number):
+        """Allow a run so many calls, and no more."""
+        self._all = {
+            name: replace(each, limits=replace(each.limits, tool_calls=number)) for name, each in self._all.items()
+        }
+
     def names(self):
         return tuple(self._all)
 
