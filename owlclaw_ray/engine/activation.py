@@ -279,6 +279,8 @@ class Activation:
     async def _loop(
         self, run: Run, definition: AgentDefinition, journal: RunJournal
     ) -> tuple[RunResult, AgentState] | None:
+        if run.run_id in self._cancelled:  # by a signal that crossed with the end of what came before
+            return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
         loop = RunLoop(run, definition, self.state, journal, self._services, grants=self._grants)
         self._stop = loop.cancel
         result = await loop.execute()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from owlclaw_ray.domain.journal import EntryKind
@@ -133,6 +135,20 @@ async def test_a_cancel_ends_a_run_wherever_it_is_without_time_passing(world, pl
     assert not world.tools
     assert sum(world.witness.executions.values()) == begun
     assert not world.witness.violations
+
+
+@pytest.mark.parametrize("turns", range(30))
+async def test_a_cancel_that_comes_in_any_turn_of_the_event_loop_ends_a_run_that_begins(world, turns):
+    world.nodes[0].submit(WITH_MEMORIES, "x")
+    while RUN not in world.witness.last_entry:
+        await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+    world.nodes[0].cancel(RUN)
+    await world.clock.settle()
+
+    assert world.witness.final == {RUN: RunStatus.CANCELLED}
 
 
 async def test_a_cancel_ends_a_run_that_waits_for_the_store_as_soon_as_the_store_is_back(world):
