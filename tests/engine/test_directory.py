@@ -34,6 +34,8 @@ class SteeredHost:
         self.adopts = asyncio.Event()
         self.adopts.set()
         self.answers_at_once = ()
+        self.lists = asyncio.Event()
+        self.lists.set()
         self.dead = asyncio.Event()
 
     async def _reached(self):
@@ -84,7 +86,9 @@ class SteeredHost:
 
     async def hosted(self):
         await self._reached()
-        return tuple(self.agents)
+        agents = tuple(self.agents)
+        await self.lists.wait()
+        return agents
 
     async def ended(self):
         await self.dead.wait()
@@ -573,6 +577,28 @@ async def test_a_heartbeat_while_an_agent_is_adopted_again_does_not_lose_it():
         await beats(directory)
         assert directory.hosts() == {host.host_id: 1}
 
+        host.adopts.set()
+        await seated(pool, agent)
+
+
+async def test_an_agent_that_is_adopted_again_while_its_host_says_who_is_there_is_not_lost():
+    pool, [agent] = SteeredPool(), refs(1)
+    async with directory_over(pool) as directory:
+        await directory.wake([agent])
+        await seated(pool, agent)
+        [host] = pool.hosts.values()
+        host.agents.clear()
+        host.lists.clear()
+        host.adopts.clear()
+        beat = asyncio.create_task(directory.heartbeat())
+        await directory._clock.settle()
+
+        await directory.wake([agent])
+        await directory._clock.settle()
+        host.lists.set()
+        await beat
+
+        assert directory.hosts() == {host.host_id: 1}
         host.adopts.set()
         await seated(pool, agent)
 
