@@ -403,6 +403,21 @@ class InterruptionContract:
         assert run is not None
         assert not run.cancel_requested
 
+    async def test_an_interrupt_that_is_repeated_under_its_key_names_the_run_until_that_has_ended(
+        self, store: Store
+    ) -> None:
+        await store.apply([activation("act_1"), submission("run_1"), ClaimRun(AGENT, 1, NOW)])
+        first = await one(store, with_policy(INTERRUPT, "run_2", key="k"))
+        assert isinstance(first, RunAccepted)
+
+        again = await one(store, with_policy(INTERRUPT, "run_3", key="k"))
+        await one(store, ending("run_1"))
+        later = await one(store, with_policy(INTERRUPT, "run_4", key="k"))
+
+        assert first.interrupted == "run_1"
+        assert again == replace(first, duplicate=True)
+        assert later == replace(first, duplicate=True, interrupted=None)
+
     async def test_a_run_that_is_being_cancelled_is_nobodys_interruption(self, store: Store) -> None:
         await store.apply([activation("act_1"), submission("run_1"), ClaimRun(AGENT, 1, NOW)])
         await one(store, CancelRun(AGENT.tenant, RunId("run_1"), NOW))

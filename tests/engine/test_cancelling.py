@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import Admission, BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.engine.run_journal import FLUSH_AFTER
-from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId
-from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, FinishRun, LedgerFilter
+from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId
+from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, FinishRun, IdempotencyClaim, LedgerFilter, SubmitRun
 from tests.engine.world import AGENTS, Fate
 
 SOLO = AGENTS[0]
@@ -237,6 +239,22 @@ async def test_a_cancel_that_only_the_store_knows_is_seen_when_the_prompt_is_flu
 
     assert world.witness.final == {RUN: RunStatus.CANCELLED}
     assert not world.models.pending
+
+
+async def test_an_interrupt_that_was_accepted_and_never_signalled_is_signalled_when_it_is_repeated(world):
+    await in_a_model_call(world)
+    await world.clock.advance(FLUSH_AFTER)
+    now = world.clock.now()
+    claim = IdempotencyClaim("k", "urgent", now + timedelta(hours=1))
+    trigger = Trigger(TriggerKind.API, "urgent")
+    accepted = SubmitRun(RunId("run_urgent"), SOLO, trigger, now, claim, busy=BusyPolicy.INTERRUPT)
+    await world.nodes[1].gate.pass_through([accepted])
+
+    world.nodes[0].submit(SOLO, "urgent", "k", Admission(BusyPolicy.INTERRUPT))
+    await world.clock.settle()
+
+    assert world.witness.final == {RUN: RunStatus.CANCELLED}
+    assert world.models.pending[0].request.run_id == "run_urgent"
 
 
 async def test_what_a_cancelled_run_had_begun_is_told_call_by_call(world):

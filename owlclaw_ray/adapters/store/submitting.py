@@ -67,14 +67,24 @@ def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | Ide
         return None
     if earlier.body_hash != claim.body_hash:
         return IdempotencyConflict(claim.key)
-    return RunAccepted(RunId(earlier.run_id), earlier.seq, agent_of(earlier.agent), duplicate=True)
+    interrupted = _interrupted(store, earlier.agent, earlier.run_id, command)
+    return RunAccepted(
+        RunId(earlier.run_id), earlier.seq, agent_of(earlier.agent), duplicate=True, interrupted=interrupted
+    )
 
 
 def _accepted(store: WorkingSet, run: RunRow, command: SubmitRun, *, follows: bool = False) -> RunAccepted:
-    running, interrupted = store.agents[run.agent].running, None
-    if command.busy is BusyPolicy.INTERRUPT and running is not None and running.interrupted_by == run.run_id:
-        interrupted = RunId(running.run_id)
+    interrupted = _interrupted(store, run.agent, run.run_id, command)
     return RunAccepted(command.run_id, run.seq, command.agent, interrupted=interrupted, follows=follows)
+
+
+def _interrupted(store: WorkingSet, agent: str, by: str, command: SubmitRun) -> RunId | None:
+    """Return the run that is still to end in favour of that one: whoever submits it again tells its host again."""
+    known = store.agents.get(agent)
+    running = None if known is None else known.running
+    if command.busy is BusyPolicy.INTERRUPT and running is not None and running.interrupted_by == by:
+        return RunId(running.run_id)
+    return None
 
 
 def _refusal(agent: AgentRow, command: SubmitRun) -> AgentBusy | QueueFull | None:
