@@ -176,6 +176,13 @@ class RunJournal:
             await asyncio.shield(asyncio.ensure_future(self._append(asking=True)))
         return self._interrupted_by
 
+    async def require_ownership(self) -> None:
+        """Return if this activation has the run; raises StaleEpochError. For what no epoch guards; no facts are sent."""
+        async with self._writing:
+            self._raise_failure()
+            run = self._run
+            await self._write(AppendJournal(run.run_id, run.agent, self._epoch, (), (), {}), ())
+
     async def finish(self, result: RunResult, state: AgentState, *, claim_next: bool) -> RunClaimed | None:
         """Record the end, commit everything, and return the agent's next run if one was claimed; raises StaleEpochError."""
         data = run_finished(result)

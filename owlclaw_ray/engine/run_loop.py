@@ -144,7 +144,7 @@ class RunLoop:
             if await self._wait_for(result):
                 return None
             result = RunResult(RunStatus.CANCELLED)
-        await _end_started(self._run, self._services, self._account(result))
+        await _end_started(self._run, self._journal, self._services, self._account(result))
         return await _ended(self._run, self._journal, self._services.clock, result)
 
     async def _wait_for(self, what: Approvals | Started) -> bool:
@@ -265,7 +265,7 @@ class RunLoop:
         allowed = max(0, self._limits.tool_calls - conversation.calls_before)
         if conversation.unanswered():
             needed = await dispatch.execute(calls[:allowed])
-            await _end_started(self._run, self._services, dispatch.take_abandoned())
+            await _end_started(self._run, self._journal, self._services, dispatch.take_abandoned())
             asked = tuple(each for each in needed if isinstance(each, ApprovalRequest))
             runs = tuple(each for each in needed if isinstance(each, StartedRun))
             if asked:
@@ -449,13 +449,14 @@ async def end_without_loop(
     result = RunResult(status, error=error)
     gate = PermissionGate(run, journal, PermissionPolicy(), SessionGrants(), services.clock)
     dispatch = _dispatch(run, journal, services, limits=Limits(), rules=NothingAllowed(), gate=gate)
-    await _end_started(run, services, dispatch.close(_reason(result)))
+    await _end_started(run, journal, services, dispatch.close(_reason(result)))
     return await _ended(run, journal, services.clock, result)
 
 
-async def _end_started(run: Run, services: RunServices, started: Sequence[RunId]) -> None:
-    """Have the runs end that a run started which is over before them."""
-    if services.family is not None:
+async def _end_started(run: Run, journal: RunJournal, services: RunServices, started: Sequence[RunId]) -> None:
+    """Have the runs end that a run started which is over before them, unless another activation has it by now."""
+    if services.family is not None and started:
+        await journal.require_ownership()
         await services.family.end(run.agent.tenant, started)
 
 

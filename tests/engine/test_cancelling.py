@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from owlclaw_ray.domain.agent_tools import CREATE_SUB_AGENT
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.tool import Effect, Permission
 from owlclaw_ray.domain.trigger import Admission, BusyPolicy, Trigger, TriggerKind
+from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.run_journal import FLUSH_AFTER
+from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId
 from owlclaw_ray.ports.store import ActivateAgent, AppendJournal, FinishRun, IdempotencyClaim, LedgerFilter, SubmitRun
-from tests.engine.world import AGENTS, Fate
+from tests.engine.world import AGENTS, TOOLS, Fate, World, _tool
 
 SOLO = AGENTS[0]
 WITH_MEMORIES = AGENTS[2]
@@ -300,3 +305,43 @@ async def test_an_activation_that_learns_of_its_successor_stops_its_tools_at_onc
 
     assert not world.tools
     assert not world.witness.violations
+
+
+class Children:
+    """A Family that notes which runs it was to end."""
+
+    def __init__(self):
+        self.to_end = []
+
+    async def orphaned(self, run):
+        return False
+
+    def ended(self, run):
+        pass
+
+    async def end(self, tenant, started):
+        self.to_end += started
+
+
+@pytest.mark.parametrize("owner", ["itself", "a successor"])
+async def test_only_the_activation_that_has_a_run_ends_those_that_it_started(stores, owner):
+    world, children = World(*stores), Children()
+    node, tools = world.nodes[0], (*TOOLS, _tool(CREATE_SUB_AGENT, Permission.WRITE, Effect.IDEMPOTENT))
+    governor = DefinitionGovernor(tools, world.clock)
+    services = {"family": children, "catalog": ToolCatalog(tools), "governor": governor}
+    node.runtime.pool._services = replace(node.runtime.pool._services, **services)
+    await node.start()
+    await in_a_model_call(world)
+    world.answer_model(world.models.pending[0], tools[-1].wire_name)
+    await world.clock.settle()
+    assert world.tools
+    if owner == "a successor":
+        successor = ActivateAgent(SOLO, ActivationId("act_of_a_successor"), world.clock.now())
+        await world.nodes[1].gate.pass_through([successor])
+
+    await node.hosts[0].cancel(SOLO, RUN)
+    await world.clock.settle()
+
+    assert len(children.to_end) == (owner == "itself")
+    assert not world.tools
+    await world.end()
