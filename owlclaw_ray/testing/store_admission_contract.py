@@ -136,7 +136,7 @@ class OrderContract:
             return accepted.follows
 
         assert not await follows(submission("run_1"))
-        await claimed(store)
+        await store.apply([activation("act_1"), ClaimRun(AGENT, 1, NOW)])
         assert not await follows(submission("run_2")), "run_1 may end before run_2 is committed"
         assert await follows(submission("run_3"))
         assert not await follows(with_policy(INTERRUPT, "run_4"))
