@@ -8,6 +8,7 @@ import sys
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType
 
 from benchmarks.asking import Answered, Failed, Outcome, Unavailable, ask, exit_code, install_command
@@ -33,7 +34,11 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, _interrupt)
     started = SystemClock().now()
     folder = options.out or RESULTS / f"{started:%Y%m%dT%H%M%SZ}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _make(folder)
+    except OSError as error:
+        print(f"no results can be written to {folder}: {error.strerror}; name a folder with --out", file=sys.stderr)
+        return 2
     command = " ".join(["python -m benchmarks", *arguments])
     try:
         outcomes = _ask_all(asking, command, started, folder)
@@ -41,6 +46,13 @@ def main(arguments: list[str]) -> int:
         print(f"what was answered is in {folder}", file=sys.stderr)
         return 130
     return exit_code(outcomes)
+
+
+def _make(folder: Path) -> None:
+    """Make the folder, and see that files can be written there: before minutes of measuring, not after."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=folder):
+        pass
 
 
 def _ask_all(asking: list[Asking], command: str, started: datetime, folder: Path) -> list[Outcome]:

@@ -113,6 +113,7 @@ def _echo(seconds: float, say: Say) -> Accepted:
         echo.tree.settle()
         _accept(echo.url, echo.tree, agent_paths(AGENTS), _WARM_SECONDS)
         found = _accept(echo.url, echo.tree, agent_paths(AGENTS), seconds)
+        echo.tree.kill()
     say(f"echo: {_said(found)}")
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from benchmarks.processes import ProcessTree, difference
+from benchmarks.processes import ProcessTree, cpu_spent
 
 _QUIET_CORES = 0.15
 
@@ -30,13 +30,13 @@ class Meter:
 
     def __init__(self, tree: ProcessTree) -> None:
         self._tree = tree
-        self._system, self._machine, self._own = tree.cpu_by_name(), _machine_seconds(), time.process_time()
+        self._system, self._machine, self._own = tree.cpu_of_each(), _machine_seconds(), time.process_time()
         self._started = time.monotonic()
 
     def read(self) -> Spent:
         """Return what was used so far."""
         wall, own = time.monotonic() - self._started, time.process_time() - self._own
-        system = difference(self._system, self._tree.cpu_by_name())
+        system = cpu_spent(self._system, self._tree.cpu_of_each())
         others = _machine_seconds() - self._machine - own - sum(system.values())
         return Spent(wall, system, own, round(max(0.0, others) / wall, 2))
 

@@ -26,7 +26,7 @@ import psutil
 
 from benchmarks.child import running
 from benchmarks.litellm_calls import LiteLLMCost, measure_litellm
-from benchmarks.processes import ProcessTree, clean_environment, difference, stop
+from benchmarks.processes import ProcessTree, clean_environment, cpu_spent, stop
 from benchmarks.question import Answer, Figure, Say, Size
 
 if TYPE_CHECKING:
@@ -161,10 +161,10 @@ async def _drive(link: GatewayLink, workers: int, seconds: float) -> Calls:
             raise TimeoutError(f"the gateway had not grown to {workers} processes after {_GROWTH_SECONDS:.0f} s")
         await asyncio.sleep(_LOOK_SECONDS)
     await asyncio.sleep(_WARM_SECONDS)
-    answered, cpu, started = under.answered, tree.cpu_by_name(), time.monotonic()
+    answered, cpu, started = under.answered, tree.cpu_of_each(), time.monotonic()
     await asyncio.sleep(seconds)
     calls, wall = under.answered - answered, time.monotonic() - started
-    used = difference(cpu, tree.cpu_by_name())
+    used = cpu_spent(cpu, tree.cpu_of_each())
     for caller in callers:
         if caller.done():
             caller.result()

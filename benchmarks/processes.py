@@ -31,6 +31,23 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in environment().items() if not key.startswith(_CHANGES_WHAT_IS_MEASURED)}
 
 
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """The CPU seconds of one process so far."""
+
+    name: str
+    parent: int
+    """Its process number."""
+    own: float
+    waited_for: float
+    """Of its children that ended and that it waited for."""
+
+    @property
+    def total(self) -> float:
+        """Both together."""
+        return self.own + self.waited_for
+
+
 @dataclass(frozen=True)
 class ProcessTree:
     """A process with everything that it started, directly or not."""
@@ -51,11 +68,19 @@ class ProcessTree:
     def cpu_by_name(self) -> dict[str, float]:
         """Return the same by the process's name, Ray's actors by their class; processes of one name together."""
         total: dict[str, float] = defaultdict(float)
+        for each in self.cpu_of_each().values():
+            total[each.name] += each.total
+        return dict(total)
+
+    def cpu_of_each(self) -> dict[psutil.Process, CpuReading]:
+        """Return the same process by process."""
+        readings = {}
         for each in self.processes():
             with contextlib.suppress(psutil.Error):
                 times = each.cpu_times()
-                total[_name(each)] += times.user + times.system + times.children_user + times.children_system
-        return dict(total)
+                waited_for = times.children_user + times.children_system
+                readings[each] = CpuReading(_name(each), each.ppid(), times.user + times.system, waited_for)
+        return readings
 
     def pss_bytes(self) -> int:
         """Return the memory of all of them now; what they share counts once."""
@@ -140,6 +165,35 @@ def lives(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def cpu_spent(
+    before: Mapping[psutil.Process, CpuReading], after: Mapping[psutil.Process, CpuReading]
+) -> dict[str, float]:
+    """Return the CPU seconds between two readings by the names that processes have in the second, the most first.
+
+    A process that has another name by then counts with what it used meanwhile; one that ended and was waited for does not
+    bring what it had used before onto its parent's account.
+    """
+    spent = {process: reading.total - _total(before.get(process)) for process, reading in after.items()}
+    inherited = {each: after[each].waited_for - before[each].waited_for for each in before.keys() & after.keys()}
+    by_number = {process.pid: process for process in before}
+    for ended in before.keys() - after.keys():
+        heir = by_number.get(before[ended].parent)
+        while heir is not None and heir not in inherited:
+            heir = by_number.get(before[heir].parent)
+        if heir is not None:
+            earlier = min(before[ended].total, inherited[heir])
+            inherited[heir] -= earlier
+            spent[heir] -= earlier
+    by_name: dict[str, float] = defaultdict(float)
+    for process, seconds in spent.items():
+        by_name[after[process].name] += seconds
+    return difference({}, by_name)
+
+
+def _total(reading: CpuReading | None) -> float:
+    return reading.total if reading is not None else 0.0
 
 
 def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

@@ -80,6 +80,7 @@ def _measure_skeleton(plan: Plan, found: dict[int, list[Measured]], say: Say) ->
             measured = measure_runs(skeleton.url, skeleton.tree, unfinished, agent_paths(agents), plan.seconds)
             found.setdefault(agents, []).append(measured)
             say(f"skeleton, {agents} agents: {said(measured)}")
+        skeleton.tree.kill()
 
 
 def _measure_owlclaw(plan: Plan, say: Say) -> tuple[dict[int, list[Measured]], list[Measured]]:
@@ -102,6 +103,7 @@ def _measure_owlclaw(plan: Plan, say: Say) -> tuple[dict[int, list[Measured]], l
             system.settle()  # the warm pool is filled up again, at two CPU-seconds an actor
             dedicated.append(measure_definition(system, "own", DEDICATED, plan.seconds))
             say(f"OwlClaw, {DEDICATED} dedicated agents: {said(dedicated[-1])}")
+        system.kill()
     return shared, dedicated
 
 

@@ -8,13 +8,16 @@ exactly a process is when it dies is up to the machine.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 
 from benchmarks.chaos.report import Report, summary
-from benchmarks.chaos.session import Plan
+from benchmarks.chaos.session import FACTS, Plan
 from benchmarks.chaos.strikes import SHARES, Role
 from benchmarks.chaos.trial import Keep, check_again, trial
 
@@ -22,12 +25,17 @@ from benchmarks.chaos.trial import Keep, check_again, trial
 def main() -> None:
     """Run or check a session, print its summary, write its JSON."""
     options = arguments_parser().parse_args()
-    report = check_again(options.check) if options.check else _trial(options)
-    if options.output:
-        options.output.write_bytes(orjson.dumps(report.content, option=orjson.OPT_INDENT_2))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        report = check_again(options.check) if options.check else _trial(options)
+    except KeyboardInterrupt:
+        print("interrupted; everything that was started is stopped", file=sys.stderr)
+        sys.exit(130)
     print(summary(report))
     if "folder" in report.content:
         print(f"store, logs and records: {report.content['folder']}")
+    if options.output:
+        options.output.write_bytes(orjson.dumps(report.content, option=orjson.OPT_INDENT_2))
     sys.exit(0 if report.kept else 1)
 
 
@@ -47,21 +55,55 @@ def _trial(options: argparse.Namespace) -> Report:
 def arguments_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5_000)
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--runs", type=_at_least(int, 1), default=5_000)
+    parser.add_argument("--kills", type=_at_least(int, 0), default=200)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--pace", type=float, default=4.0, help="seconds between two strikes, about")
-    parser.add_argument("--quiet", type=float, default=300.0, help="seconds to wait for the last runs")
+    parser.add_argument("--pace", type=_at_least(float, 0), default=4.0, help="seconds between two strikes, about")
+    parser.add_argument("--quiet", type=_at_least(float, 0), default=300.0, help="seconds to wait for the last runs")
     parser.add_argument("--roles", type=_roles, default=list(SHARES), help="what to hit, such as agent,keeper")
     parser.add_argument("--postgres", action="store_true", help="keep the store in a PostgreSQL server of its own")
-    parser.add_argument("--output", type=Path, help="where to write the report as JSON")
+    parser.add_argument("--output", type=_new_file, help="where to write the report as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the session's folder even if nothing is broken")
-    parser.add_argument("--check", type=Path, help="check the kept folder of an earlier session instead")
+    parser.add_argument("--check", type=_kept_session, help="check the kept folder of an earlier session instead")
     return parser
 
 
+def _at_least(kind: type[int | float], least: int) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        found = kind(text)
+        if not least <= found < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not {least} or more")
+        return found
+
+    number.__name__ = kind.__name__
+    return number
+
+
 def _roles(text: str) -> list[Role]:
-    return [Role(name) for name in text.split(",")]
+    known = {role.value: role for role in Role}
+    names = dict.fromkeys(text.split(","))
+    if unknown := [name for name in names if name not in known]:
+        raise argparse.ArgumentTypeError(f"{', '.join(map(repr, unknown))} cannot be hit; {', '.join(known)} can")
+    return [known[name] for name in names]
+
+
+def _new_file(text: str) -> Path:
+    """Return the path; a session takes too long for its report to find no place."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"no file can be written at {path}")
+    return path
+
+
+def _kept_session(text: str) -> Path:
+    folder = Path(text)
+    if not (folder / FACTS).is_file():
+        raise argparse.ArgumentTypeError(f"no session that came to its end is in {folder}: it has no {FACTS}")
+    if orjson.loads((folder / FACTS).read_bytes())["plan"]["postgres"]:
+        raise argparse.ArgumentTypeError(
+            f"the session in {folder} kept its store in a PostgreSQL server, which is gone"
+        )
+    return folder
 
 
 if __name__ == "__main__":

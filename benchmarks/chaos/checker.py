@@ -162,6 +162,9 @@ def _keys_name_one_run(case: _Case) -> Iterator[Violation]:
             if run is not None and run.agent.agent_id != answer.told["agent"]:
                 what = f"trigger {answer.number} is for {answer.told['agent']}, its run for {run.agent}"
                 yield Violation(Promise.KEY_NAMES_ONE_RUN, what, (answer.run_id,))
+            elif run is not None and answer.run_id not in made[answer.number]:
+                what = f"trigger {answer.number} was answered with {answer.run_id}, which another trigger made"
+                yield Violation(Promise.KEY_NAMES_ONE_RUN, what, (answer.run_id,))
     for number in sorted(made.keys() | told.keys()):
         runs = {*made[number], *told[number]}
         if len(runs) > 1:

@@ -28,8 +28,13 @@ def trial(plan: Plan, keep: Keep, say: Say) -> Report:
     """Carry a session out and check it."""
     folder = Path(mkdtemp(prefix="chaos-", dir=_SHORT_TEMP if _SHORT_TEMP.is_dir() else None))
     say(f"session in {folder}")
-    with carried_out(plan, folder, say) as store_url:
-        report = judge(folder, asyncio.run(read_evidence(folder, store_url)))
+    try:
+        with carried_out(plan, folder, say) as store_url:
+            report = judge(folder, asyncio.run(read_evidence(folder, store_url)))
+    except KeyboardInterrupt:
+        if keep is Keep.BROKEN:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     if report.kept and keep is Keep.BROKEN:
         shutil.rmtree(folder, ignore_errors=True)
     else:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+import orjson
+
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.skill import LOAD_SKILL
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.sanitise import CLOSING, OPENING, as_data
 from owlclaw_ray.engine.short_term import cut_text, cut_values
-from owlclaw_ray.engine.tokens import estimate_tokens, longest
+from owlclaw_ray.engine.tokens import MOST_CHARACTERS_PER_TOKEN, estimate_tokens, longest
 
 TOOL_RULES = f"""\
 - You act through tools, and only through the tools that you are given now. Decide yourself which, and whether any.
@@ -67,14 +69,23 @@ def trigger_text(trigger: Trigger, tokens: int) -> str:
 
     What an agent was given by another one stays whole: assignments and conversations have limits of their own.
     """
-    whole = _trigger_lines(trigger, trigger.focus, trigger.payload)
-    if trigger.kind is TriggerKind.AGENT or estimate_tokens(whole) <= tokens:
-        return whole
+    if trigger.kind is TriggerKind.AGENT or not _surely_longer(trigger, tokens):
+        whole = _trigger_lines(trigger, trigger.focus, trigger.payload)
+        if trigger.kind is TriggerKind.AGENT or estimate_tokens(whole) <= tokens:
+            return whole
 
     def cut(size: int) -> str:
         return _trigger_lines(trigger, cut_text(trigger.focus, size), cut_values(trigger.payload, size))
 
     return longest(cut, tokens)
+
+
+def _surely_longer(trigger: Trigger, tokens: int) -> bool:
+    """Return whether focus or payload alone are estimated at more: a byte counts a quarter of a token at least, however it is shown.
+
+    To mark a megabyte as data takes long, and all other agents of the process wait meanwhile.
+    """
+    return max(len(trigger.focus), len(orjson.dumps(trigger.payload))) > tokens * MOST_CHARACTERS_PER_TOKEN
 
 
 def _trigger_lines(trigger: Trigger, focus: str, payload: JsonValue) -> str:

@@ -1,6 +1,7 @@
 """Questions that the tests make up, asked by the real command."""
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import orjson
@@ -121,6 +122,22 @@ def test_an_unknown_name_is_wrong_usage(capsys, tmp_path):
     assert command.main(["nonsense", "--out", str(tmp_path / "results")]) == 2
     assert "'nonsense' is neither a suite" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("out", ["a_file", "a_file/below", "/proc/owlclaw-results", "/sys"])
+def test_a_folder_that_takes_no_results_is_refused_before_anything_is_measured(
+    define, tmp_path, monkeypatch, capsys, out
+):
+    define("made_up", fails)
+    monkeypatch.chdir(tmp_path)
+    Path("a_file").touch()
+
+    assert command.main(["made_up", "--out", out]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"no results can be written to {out}: ")
+    assert said.err.endswith("; name a folder with --out\n")
 
 
 def test_what_was_answered_before_an_interruption_is_kept(define, tmp_path, capsys):

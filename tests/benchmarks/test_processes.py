@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from benchmarks import processes
-from benchmarks.processes import ProcessTree, clean_environment, difference, lives, stop
+from benchmarks.processes import ProcessTree, clean_environment, cpu_spent, difference, lives, stop
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -48,6 +48,74 @@ def test_cpu_is_that_of_all_processes_of_those_that_ended_too(family):
     assert len(tree.processes()) == 2
     assert tree.cpu_seconds() > 0.25
     assert sum(tree.cpu_by_name().values()) == pytest.approx(tree.cpu_seconds(), abs=0.1)
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-IS", "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print(child.stdout.readline().decode().strip(), flush=True)
+for line in sys.stdin:
+    child.stdin.write(line.encode())
+    child.stdin.flush()
+    print(child.stdout.readline().decode().strip() or child.wait(), flush=True)
+"""
+CHILD = """
+import sys, time
+def use(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    print("used", flush=True)
+use(0.4)
+for line in sys.stdin:
+    if line == "end\\n":
+        break
+    use(0.1)
+"""
+
+
+@pytest.fixture
+def parent():
+    """A process with a child that has used 0.4 s of CPU; a function that tells the child to go on, and returns what it says."""
+    process = subprocess.Popen(
+        [sys.executable, "-IS", "-c", PARENT, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout.readline() == b"used\n"
+
+    def tell(word):
+        process.stdin.write(word + b"\n")
+        process.stdin.flush()
+        return process.stdout.readline()
+
+    yield ProcessTree(psutil.Process(process.pid)), tell
+    process.kill()
+    process.communicate()
+
+
+def test_what_a_process_used_before_is_not_spent_again_when_it_ends_and_its_parent_has_it_on_its_account(
+    parent, monkeypatch
+):
+    monkeypatch.setattr(processes, "_name", lambda process: str(process.pid))
+    tree, tell = parent
+    before = tree.cpu_of_each()
+    assert sum(each.total for each in before.values()) > 0.3
+
+    assert tell(b"end") == b"0\n"
+
+    assert len(tree.processes()) == 1
+    assert tree.cpu_seconds() > 0.3
+    assert sum(cpu_spent(before, tree.cpu_of_each()).values()) < 0.2
+
+
+def test_a_process_that_has_another_name_meanwhile_spent_only_what_it_used_since(parent, monkeypatch):
+    tree, tell = parent
+    before = tree.cpu_of_each()
+    assert tell(b"go on") == b"used\n"
+    monkeypatch.setattr(processes, "_name", lambda process: "parent" if process == tree.root else "renamed")
+
+    spent = cpu_spent(before, tree.cpu_of_each())
+
+    assert 0.05 < spent["renamed"] < 0.3
 
 
 def test_memory_is_that_of_all_processes_and_its_peak_is_kept(family):

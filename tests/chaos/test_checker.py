@@ -304,6 +304,16 @@ def test_a_run_of_another_trigger_as_the_answer_to_a_key_is_found(session):
     assert session.broken() == {Promise.KEY_NAMES_ONE_RUN}
 
 
+def test_a_trigger_that_made_no_run_and_was_answered_with_another_triggers_is_found(session):
+    log = session.folder / ANSWERS
+    lines = [orjson.loads(line) for line in log.read_bytes().splitlines()]
+    answered = [{**line, "run_id": session.first} if line["number"] == 1 else line for line in lines]
+    log.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in answered))
+    session.sql("UPDATE runs SET trigger = json_set(trigger, '$.payload.number', 9) WHERE run_id = '{second}'")
+
+    assert session.broken() == {Promise.KEY_NAMES_ONE_RUN}
+
+
 def test_a_run_of_another_agent_as_the_answer_to_a_trigger_is_found(session):
     log = session.folder / ANSWERS
     log.write_bytes(log.read_bytes().replace(b"crowd:1", b"crowd:2"))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine import prompt
 from owlclaw_ray.engine.prompt import TOOL_RULES, as_data, first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.tokens import estimate_tokens
 
@@ -79,6 +80,24 @@ def test_a_started_agent_reads_its_assignment_whole():
     payload = {"assignment": "word " * 12_000, "conversation": [{"role": "user", "text": "x" * 30_000}]}
 
     assert payload_in(trigger_text(Trigger(TriggerKind.AGENT, payload, focus="word"), 2_000)) == payload
+
+
+def test_a_payload_that_can_never_fit_is_not_marked_as_a_whole(monkeypatch):
+    marked = []
+    monkeypatch.setattr(prompt, "as_data", lambda value: marked.append(len(str(value))) or as_data(value))
+
+    text = trigger_text(Trigger(TriggerKind.API, {"log": "entry " * 150_000}), 2_000)
+
+    assert estimate_tokens(text) <= 2_000
+    assert max(marked) < 10_000
+
+
+@given(st.text("aA.\n价\u200b🦉<", max_size=60), st.integers(1, 40))
+def test_what_fits_is_never_cut(payload, tokens):
+    trigger = Trigger(TriggerKind.API, payload)
+    whole = trigger_text(trigger, 10_000)
+
+    assert estimate_tokens(whole) > tokens or trigger_text(trigger, tokens) == whole
 
 
 @given(st.text())

@@ -5,7 +5,7 @@ cancels, model replies, tool results, approvals and their end, store failures be
 Directories, of all of a node, drains, and the passing of time, in any order, on two nodes with Directories and hosts of their
 own over one store. At the end everything is healed and has to come to rest.
 
-The regular suite runs 125 histories, and makes sure that they took 10,000 steps at least: many are shorter than they may be.
+The regular suite runs 150 histories, and makes sure that they took 10,000 steps at least: many are shorter than they may be.
 To begin a world and to bring it to rest costs as much as 20 steps, so a few long histories are cheaper than many short ones.
 `pytest tests/engine/test_state_machine.py --hypothesis-profile=long` runs 20 times as many.
 """
@@ -35,7 +35,7 @@ from owlclaw_ray.ports.store import (
 )
 from tests.engine.world import AGENTS, DISASTERS, Definitions, Fate, World, new_stores
 
-pytestmark = [pytest.mark.property, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.property, pytest.mark.timeout(9 * settings.default.max_examples)]
 
 DATABASE, STORES = new_stores()
 nodes = st.sampled_from([0, 0, 0, 1])
@@ -239,7 +239,7 @@ class Histories(RuleBasedStateMachine):
 
 class TestHistories(Histories.TestCase):
     settings = settings(
-        max_examples=settings.default.max_examples * 5 // 4,
+        max_examples=settings.default.max_examples * 3 // 2,
         stateful_step_count=120,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

@@ -53,6 +53,17 @@ async def test_a_store_opened_again_has_everything(store_url):
     await again.close()
 
 
+async def test_every_commit_of_a_file_reaches_the_disk_before_it_is_answered(tmp_path):
+    store = await open_store(str(tmp_path / "owlclaw.db"), writer="keeper")
+
+    def settings(connection):
+        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("synchronous", "journal_mode")]
+
+    full = 2
+    assert await store._database.write(settings) == [full, "wal"]
+    await store.close()
+
+
 async def test_many_may_open_a_new_store_at_once(tmp_path):
     stores = await asyncio.gather(*(open_store(str(tmp_path / "new.db"), writer=f"k{at}") for at in range(4)))
 
