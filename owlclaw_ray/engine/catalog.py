@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
@@ -32,6 +32,8 @@ class VisibleTools:
     """Their schemas in OpenAI form, a JSON array in the order of `names`."""
     digest: str
     """The SHA-256 of `encoded`."""
+    others: Mapping[str, ToolDefinition]
+    """Those that there are and the run may not call, by wire name: refusing a write is a failed write all the same."""
 
     def unknown(self, name: str) -> str:
         """Return what to tell a model that calls a tool of a name that is none of these: all of them, if they are few, else the closest."""
@@ -95,7 +97,9 @@ class ToolCatalog:
     def _made(self, key: tuple[str, ...]) -> VisibleTools:
         definitions = [self._definitions[name] for name in key]
         encoded = b"[" + b",".join(self._encoded[name] for name in key) + b"]"
-        made = VisibleTools(key, {each.wire_name: each for each in definitions}, encoded, sha256(encoded).hexdigest())
+        visible = {each.wire_name: each for each in definitions}
+        others = {each.wire_name: each for each in self._definitions.values() if each.wire_name not in visible}
+        made = VisibleTools(key, visible, encoded, sha256(encoded).hexdigest(), others)
         if len(self._selections) >= _KEPT:
             del self._selections[next(iter(self._selections))]
         self._selections[key] = made

@@ -345,12 +345,16 @@ class ToolDispatch:
         return tool.name if tool else shortened(call.name)
 
     def _lane(self, call: ToolCall) -> Lane:
-        return lane_of(self.visible.by_wire_name.get(call.name))
+        return lane_of(self._known(call))
+
+    def _known(self, call: ToolCall) -> ToolDefinition | None:
+        """Return the tool that the call names, be it one that the run may not call."""
+        return self.visible.by_wire_name.get(call.name) or self.visible.others.get(call.name)
 
     def _failed_write(self, calls: Sequence[ToolCall]) -> str:
         """Return the tool of the first of these calls that writes, or may have written, and failed; empty if there is none."""
         for call in calls:
-            tool = self.visible.by_wire_name.get(call.name)
+            tool = self._known(call)
             gone = tool is None and call.call_id in self.journal.conversation.started
             writes = gone or (tool is not None and tool.permission is Permission.WRITE)
             if writes and self.journal.conversation.results[call.call_id].is_error:

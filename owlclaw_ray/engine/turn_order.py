@@ -24,7 +24,7 @@ class Lane(Enum):
 
 
 def lane_of(tool: ToolDefinition | None) -> Lane:
-    """Return the lane of a tool's calls; None stands for a tool that the run does not have."""
+    """Return the lane of a tool's calls, which may be refused; None stands for a tool that there is not."""
     if tool is None:
         return Lane.READING
     if AGENT in tool.tags:

@@ -56,8 +56,11 @@ TOOLS = {
         tool("peek", READ, Effect.PURE, DANGEROUS),
         tool("risk", WRITE, Effect.ONCE, DANGEROUS),
         tool("schedule_once", READ, Effect.IDEMPOTENT),
+        tool("secret_look", READ),
+        tool("secret_write", WRITE),
     )
 }
+HIDDEN = {"secret_look", "secret_write"}
 NAMES = [*(name for name in TOOLS if name != "schedule_once"), "unknown"]
 
 
@@ -114,7 +117,7 @@ class Turn:
             "duration_ms": 1,
         }
         journal.record(EntryKind.MODEL_REPLIED, reply)
-        visible = ToolCatalog(TOOLS.values()).select(TOOLS)
+        visible = ToolCatalog(TOOLS.values()).select([name for name in TOOLS if name not in HIDDEN])
         gate = PermissionGate(run, journal, policy or PermissionPolicy(), SessionGrants(), clock, approve)
         definition = AgentDefinition("watch", "1", "", "Be calm.", "- look", "", ModelChoice("scripted:echo"))
         governor = DefinitionGovernor(tuple(TOOLS.values()), clock)
@@ -144,7 +147,7 @@ def reference(names, failing, denied):
         lanes.append(lane)
         if stopped:
             fate.append("not_executed")
-        elif definition is None:
+        elif definition is None or name in HIDDEN:
             fate.append("tool_not_available")
         elif denied and DANGEROUS in definition.tags:
             fate.append("denied")
@@ -224,6 +227,15 @@ async def test_where_nobody_can_be_asked_the_answer_is_no():
     assert await turn.execute() == ()
     assert turn.errors() == {"0": "denied", "1": "not_executed"}
     assert "nobody is there" in turn.conversation.results["0"].error.message
+
+
+async def test_a_write_that_is_hidden_from_the_run_stops_the_turn_as_a_denied_one_does():
+    turn = Turn(["read", "secret_write", "read"])
+
+    await turn.execute()
+
+    assert turn.errors() == {"0": None, "1": "tool_not_available", "2": "not_executed"}
+    assert turn.runner.log == ["0"]
 
 
 async def test_an_approver_that_fails_denies():
