@@ -11,7 +11,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import orjson
@@ -24,7 +24,7 @@ from benchmarks.chaos.trial import Keep, check_again, trial
 
 def main() -> None:
     """Run or check a session, print its summary, write its JSON."""
-    options = arguments_parser().parse_args()
+    options = command_line(sys.argv[1:])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         report = check_again(options.check) if options.check else _trial(options)
@@ -52,6 +52,15 @@ def _trial(options: argparse.Namespace) -> Report:
     return trial(plan, Keep.ALWAYS if options.keep else Keep.BROKEN, lambda line: print(line, flush=True))
 
 
+def command_line(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; ends with a sentence and exit code 2 if the session to check again cannot be."""
+    parser = arguments_parser()
+    options = parser.parse_args(arguments)
+    if options.check and (problem := _problem_with_session(options.check)):
+        parser.error(f"argument --check: {problem}")
+    return options
+
+
 def arguments_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -64,7 +73,7 @@ def arguments_parser() -> argparse.ArgumentParser:
     parser.add_argument("--postgres", action="store_true", help="keep the store in a PostgreSQL server of its own")
     parser.add_argument("--output", type=_new_file, help="where to write the report as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the session's folder even if nothing is broken")
-    parser.add_argument("--check", type=_kept_session, help="check the kept folder of an earlier session instead")
+    parser.add_argument("--check", type=Path, help="check the kept folder of an earlier session instead")
     return parser
 
 
@@ -95,15 +104,13 @@ def _new_file(text: str) -> Path:
     return path
 
 
-def _kept_session(text: str) -> Path:
-    folder = Path(text)
+def _problem_with_session(folder: Path) -> str:
+    """Return why no kept session can be checked in that folder; empty if one can."""
     if not (folder / FACTS).is_file():
-        raise argparse.ArgumentTypeError(f"no session that came to its end is in {folder}: it has no {FACTS}")
+        return f"no session that came to its end is in {folder}: it has no {FACTS}"
     if orjson.loads((folder / FACTS).read_bytes())["plan"]["postgres"]:
-        raise argparse.ArgumentTypeError(
-            f"the session in {folder} kept its store in a PostgreSQL server, which is gone"
-        )
-    return folder
+        return f"the session in {folder} kept its store in a PostgreSQL server, which is gone"
+    return ""
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from benchmarks.chaos.trial import Keep, trial
 
 
 def parsed(*arguments):
-    return command.arguments_parser().parse_args(arguments)
+    return command.command_line(arguments)
 
 
 @pytest.mark.parametrize(
