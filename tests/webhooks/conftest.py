@@ -25,7 +25,8 @@ from tests.webhooks.receiver import receiving
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECRET = "s3cret"
 KEY = base64.b64encode(bytes(range(32))).decode()
-OPTIONS = CallbackOptions((KEY,), RetryPolicy(attempts=3, base=10.0, cap=60.0), 0.3)
+OPTIONS = CallbackOptions((KEY,), RetryPolicy(attempts=3, base=10.0, cap=60.0))
+IMPATIENT = replace(OPTIONS, seconds=1.0)
 SHOP = WebhookSource(
     "shop",
     (SECRET,),
@@ -116,6 +117,13 @@ def install(tmp_path):
 @pytest.fixture
 async def installation(install):
     async with install() as installed:
+        yield installed
+
+
+@pytest.fixture
+async def impatient(install):
+    """An installation that does not wait long for receivers that hang."""
+    async with install(options=IMPATIENT) as installed:
         yield installed
 
 
