@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 
 import httpx
@@ -321,12 +322,12 @@ def test_a_wrong_request_gets_a_problem_that_says_what_is_wrong(trial, request_l
 def test_every_part_is_ready_and_everything_listens_on_loopback_only(trial):
     health = trial.client.health()
 
-    exposed = [
-        (process.name(), connection.laddr)
-        for process in psutil.Process().children(recursive=True)
-        for connection in process.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.ip.removeprefix("::ffff:") != "127.0.0.1"
-    ]
+    exposed = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            name, connections = process.name(), process.net_connections(kind="tcp")
+            listening = [each.laddr for each in connections if each.status == psutil.CONN_LISTEN]
+            exposed += [(name, at) for at in listening if at.ip.removeprefix("::ffff:") != "127.0.0.1"]
     assert health["ready"], health
     assert exposed == []
     for name in (KEEPER, DIRECTORY, GATEWAY, SCHEDULER):
