@@ -42,6 +42,8 @@ _REST_SECONDS = 0.004
 """Between commits of many triggers at once: fewer and larger ones accept more of them, sooner (`owlclaw bench ingress`)."""
 _WAKE_SECONDS = 3.0
 """How long a host may take to answer a wake before the Directory is asked instead."""
+_CANCEL_PAUSE, _CANCEL_TRIES = 1.0, 30
+"""How long, in seconds, and how often a cancellation is tried again that reached nobody: a Directory is back within seconds."""
 _FILES_SECONDS = 10.0
 """How long another process may have an agent's memory files locked before a request gives up."""
 _MOST_HOMES = 100_000
@@ -57,8 +59,9 @@ class DirectoryDispatcher:
     Where an agent is, is remembered; a host that does not have it any more says so, and the Directory is asked again.
     """
 
-    def __init__(self, namespace: str) -> None:
-        self._directory = Named(DIRECTORY, namespace)
+    def __init__(self, namespace: str, clock: Clock) -> None:
+        self._directory, self._clock = Named(DIRECTORY, namespace), clock
+        self._late: set[asyncio.Task[None]] = set()
         self._unknown: Batcher[AgentRef, None] = Batcher(self._wake_through_directory)
         self._homes: dict[AgentRef, str] = {}
         self._hosts: dict[str, HostWaker] = {}
@@ -71,14 +74,28 @@ class DirectoryDispatcher:
             await asyncio.gather(*(self._wake(agent) for agent in agents))
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
-        """See Dispatcher.cancel. The run also learns it with its next commit."""
+        """See Dispatcher.cancel. While nobody answers it is tried again behind the caller; the run also learns it with its next commit."""
+        if not await self._signal(agent, run_id):
+            task = asyncio.create_task(self._signal_later(agent, run_id))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+
+    async def _signal_later(self, agent: AgentRef, run_id: RunId) -> None:
+        for _ in range(_CANCEL_TRIES):
+            await self._clock.sleep(_CANCEL_PAUSE)
+            if await self._signal(agent, run_id):
+                return
+
+    async def _signal(self, agent: AgentRef, run_id: RunId) -> bool:
         host = self._hosts.get(self._homes.get(agent, ""))
         try:
             async with asyncio.timeout(_WAKE_SECONDS):
                 if host is None or not await host.cancel(agent, run_id):
                     await self._directory.ask("cancel", agent, run_id)
         except (RuntimeUnavailableError, TimeoutError) as error:
-            logger.warning("the cancellation of %s waits for the run's next step: %s", run_id, error)
+            logger.warning("the cancellation of %s did not get through yet: %s", run_id, error)
+            return False
+        return True
 
     async def _wake(self, agent: AgentRef) -> None:
         host = self._hosts.get(self._homes.get(agent, ""))
@@ -191,7 +208,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     """Return the runtime that a running root with this plan offers."""
     clock, ids = SystemClock(), RandomIds()
     keeper = KeeperClient(plan.namespace, rest=partial(clock.sleep, _REST_SECONDS))
-    dispatcher = DirectoryDispatcher(plan.namespace)
+    dispatcher = DirectoryDispatcher(plan.namespace, clock)
     machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
     folder = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
     definitions = RecentDefinitions(folder, clock, plan.namespace)
