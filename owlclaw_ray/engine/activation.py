@@ -68,7 +68,7 @@ class Activation:
         self._store, self._definitions, self._services = store, definitions, services
         self._task: asyncio.Task[None] | None = None
         self._woken = False
-        self._draining = False
+        self._draining = self._stepping_down = False
         self._current: RunId | None = None
         self._stop: Callable[[], object] = _nothing
         self._cancelled: set[RunId] = set()
@@ -78,6 +78,10 @@ class Activation:
     def busy(self) -> bool:
         """Whether it executes, or is about to look for, a run."""
         return self._task is not None
+
+    @property
+    def _leaving(self) -> bool:
+        return self._draining or self._stepping_down
 
     def begin(self) -> None:
         """Execute the run that the activation came with, and what follows it."""
@@ -90,7 +94,7 @@ class Activation:
         self._start()
 
     def _start(self) -> None:
-        if self._task is None and not self.lost and not self._draining:
+        if self._task is None and not self.lost and not self._leaving:
             self._task = asyncio.create_task(self._work())
 
     def cancel(self, run_id: RunId) -> bool:
@@ -123,8 +127,11 @@ class Activation:
         return finished
 
     async def step_down(self) -> None:
-        """Let the present run end, however long it takes, take no other, and give the agent up."""
-        self._draining = True
+        """Let the present run end, however long it takes, take no other, and give the agent up.
+
+        A run that is claimed already is the present one: while others keep the agent waiting for a place, nobody would own it.
+        """
+        self._stepping_down = True
         if self._task is not None:
             await asyncio.wait({self._task})
         await self.release()
@@ -154,8 +161,13 @@ class Activation:
     async def _work(self) -> None:
         try:
             claimed, self._claimed = self._claimed, None
-            while (claimed is not None or self._woken) and not self.lost and not self._draining:
-                claimed = await self._execute(claimed) if claimed is not None else await self._next()
+            while not (self.lost or self._draining):
+                if claimed is not None:
+                    claimed = await self._execute(claimed)
+                elif self._woken and not self._stepping_down:
+                    claimed = await self._next()
+                else:
+                    break
         except StaleEpochError:
             logger.warning("%s is owned by another activation now; epoch %d stops", self.agent, self.epoch)
             self.lost = True
@@ -229,7 +241,7 @@ class Activation:
             await self._store.apply(resume)
         self._woken = False  # the end of the run looks for the next one, in the same transaction
         journal.deliveries = deliveries_of(journal.conversation.woken, result)
-        following = await journal.finish(result, state, claim_next=not self._draining)
+        following = await journal.finish(result, state, claim_next=not self._leaving)
         if self._services.family is not None:
             self._services.family.ended(run)
         self.state = state

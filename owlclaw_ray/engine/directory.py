@@ -176,18 +176,20 @@ class Directory:
             self._spawn_task(self._vacate(seat, overdue, seat.host.release))
 
     async def _ask_who_is_there(self, seat: Seat) -> None:
-        before = seat.agents.keys() - seat.coming.keys() - seat.leaving
+        before = frozenset(seat.agents)
+        staying = before.difference(seat.coming, seat.leaving)
         try:
             hosted = await seat.host.hosted()
         except HostGoneError:
             self._bury(seat)
             return
+        hosted = tuple(agent for agent in hosted if agent in seat.agents or agent not in before)
         isolation = self._isolation_of(hosted[0].definition) if hosted else None
-        self._seating.learn(seat, before, hosted, isolation)
+        self._seating.learn(seat, staying, hosted, isolation)
 
     async def _vacate(self, seat: Seat, agents: Sequence[AgentRef], leave: _Leaving) -> None:
         """Have agents leave their host; those that are woken meanwhile wait for it."""
-        agents = [agent for agent in agents if agent not in seat.leaving]
+        agents = [agent for agent in agents if agent not in seat.leaving and agent not in seat.coming]
         if not agents:
             return
         seat.leaving.update(agents)
@@ -255,8 +257,12 @@ class Directory:
             if new:
                 await seat.host.adopt(new)
             strangers = await seat.host.wake(old) if old else ()
-            if strangers:
-                await self._adopt_strangers(seat, strangers)
+            settled = [
+                agent for agent in strangers if self._seating.seat_of(agent) is seat and agent not in seat.leaving
+            ]
+            if settled:
+                await self._adopt_strangers(seat, settled)
+            await self.wake([agent for agent in strangers if agent not in settled])
         except HostGoneError:
             self._bury(seat)
             await self.wake((*new, *old))

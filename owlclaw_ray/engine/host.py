@@ -46,7 +46,7 @@ class AgentHost:
         self._adopting: set[AgentRef] = set()
         self._called: set[AgentRef] = set()
         """Those woken while they are being adopted: their trigger may have come after the claim."""
-        self._cancelled: dict[AgentRef, RunId] = {}
+        self._cancelled: dict[AgentRef, set[RunId]] = {}
         """Runs cancelled while their agents are being adopted."""
         self._draining = False
 
@@ -97,8 +97,8 @@ class AgentHost:
             self._activations.update((each.agent, each) for each in adopted)
             for each in adopted:
                 each.begin()
-                if each.agent in self._cancelled:
-                    each.cancel(self._cancelled[each.agent])
+                for run_id in self._cancelled.get(each.agent, ()):
+                    each.cancel(run_id)
 
     def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """Have these agents look for runs; return those that are not here."""
@@ -117,7 +117,7 @@ class AgentHost:
     def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """End that run if it is the agent's present one here, or may become it; return whether it is or may be."""
         if agent in self._adopting:
-            self._cancelled[agent] = run_id
+            self._cancelled.setdefault(agent, set()).add(run_id)
             return True
         activation = self._activations.get(agent)
         return activation is not None and activation.cancel(run_id)
@@ -146,7 +146,7 @@ class AgentHost:
         return agent not in self._activations and agent not in self._adopting
 
     def status(self, most: int) -> HostStatus:
-        """Return how many agents are here, and those idle for longest, up to so many.
+        """Return how many agents are here, as `hosted` does, and those idle for longest, up to so many.
 
         Activations that lost their agent are dropped on the way.
         """
@@ -155,11 +155,11 @@ class AgentHost:
         resting = ((agent, each.idle_since) for agent, each in self._activations.items() if not each.busy)
         now = self._services.clock.monotonic()
         idle = tuple((agent, now - since) for agent, since in nsmallest(most, resting, key=itemgetter(1)))
-        return HostStatus(len(self._activations), idle)
+        return HostStatus(len(self._present()), idle)
 
     def hosted(self) -> tuple[AgentRef, ...]:
-        """Return all agents that are here."""
-        return tuple(self._activations)
+        """Return all agents that are here, or are being adopted: a Directory that asks now must not place them elsewhere."""
+        return tuple(self._present())
 
     async def drain(self, grace: float) -> None:
         """Take no more runs, let present ones end within `grace` seconds, hand over the rest, save all state.
@@ -183,6 +183,9 @@ class AgentHost:
             with suppress(TimeoutError):
                 async with deadline(self._services.clock, LAST_WORDS):
                     await activation.release()
+
+    def _present(self) -> set[AgentRef]:
+        return self._adopting.union(self._activations)
 
     def _live(self, agent: AgentRef) -> bool:
         activation = self._activations.get(agent)

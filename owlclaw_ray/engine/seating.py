@@ -94,15 +94,17 @@ class Seating:
         self._where[agent] = seat
         return seat
 
-    def learn(self, seat: Seat, before: set[AgentRef], hosted: Sequence[AgentRef], isolation: Isolation | None) -> None:
+    def learn(
+        self, seat: Seat, staying: frozenset[AgentRef], hosted: Sequence[AgentRef], isolation: Isolation | None
+    ) -> None:
         """Believe a host's own list, but of those that have begun to come or leave since.
 
-        `before`: the agents that should have been on it when the host was asked.
+        `staying`: the agents that should have been on it when the host was asked.
         """
         for agent in hosted:
             if self._where.setdefault(agent, seat) is seat:
                 seat.agents.setdefault(agent, seat.checks)
-        self.left(seat, before.difference(hosted, seat.leaving, seat.coming))
+        self.left(seat, staying.difference(hosted, seat.leaving, seat.coming))
         if seat.agents and seat.isolation is None:
             seat.isolation = isolation
 

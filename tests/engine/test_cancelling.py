@@ -144,6 +144,18 @@ async def test_a_cancel_ends_a_run_wherever_it_is_without_time_passing(world, pl
     assert not world.witness.violations
 
 
+async def test_a_cancel_that_comes_while_its_agent_is_activated_stands_beside_a_late_one_of_an_earlier_run(world):
+    await claiming(world)
+    [host] = world.nodes[0].hosts
+
+    for run_id in (newest(world), "run_earlier"):
+        await host.cancel(SOLO, RunId(run_id))
+    world.nodes[0].gate.answers.set()
+    await world.clock.settle()
+
+    assert not world.models.pending
+
+
 @pytest.mark.parametrize("turns", range(30))
 async def test_a_cancel_that_comes_in_any_turn_of_the_event_loop_ends_a_run_that_begins(world, turns):
     world.nodes[0].submit(WITH_MEMORIES, "x")

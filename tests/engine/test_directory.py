@@ -34,6 +34,8 @@ class SteeredHost:
         self.adopts = asyncio.Event()
         self.adopts.set()
         self.answers_at_once = ()
+        self.wakes = asyncio.Event()
+        self.wakes.set()
         self.lists = asyncio.Event()
         self.lists.set()
         self.dead = asyncio.Event()
@@ -55,6 +57,7 @@ class SteeredHost:
 
     async def wake(self, agents):
         await self._reached()
+        await self.wakes.wait()
         self.woken += [agent for agent in agents if agent in self.agents]
         return tuple(agent for agent in agents if agent not in self.agents)
 
@@ -601,6 +604,72 @@ async def test_an_agent_that_is_adopted_again_while_its_host_says_who_is_there_i
         assert directory.hosts() == {host.host_id: 1}
         host.adopts.set()
         await seated(pool, agent)
+
+
+async def test_an_agent_that_leaves_while_its_host_says_who_is_there_is_not_believed_to_be_there():
+    host, [agent, other, gone] = SteeredHost("host-1"), refs(3)
+    pool = SteeredPool(host)
+    async with directory_over(pool, most=1) as directory:
+        await directory.wake([agent])
+        await seated(pool, agent)
+        host.idle = {agent: 9.0}
+        await beats(directory)
+        host.agents[gone] = None
+        host.lists.clear()
+        beat = asyncio.create_task(directory.heartbeat())
+        await directory._clock.settle()
+        del host.agents[gone]
+
+        await directory.wake([other])
+        await seated(pool, other)
+        host.lists.set()
+        await beat
+        await directory.wake([agent])
+        await directory._clock.settle()
+
+        assert list(host.agents) == [other]
+
+
+async def test_an_agent_that_left_before_its_wake_arrived_is_not_brought_back_beside_who_came_instead():
+    pool, [agent, other] = SteeredPool(), refs(2)
+    async with directory_over(pool, most=1) as directory:
+        await directory.wake([agent])
+        await seated(pool, agent)
+        [host] = pool.hosts.values()
+        host.idle = {agent: 9.0}
+        await beats(directory)
+        host.wakes.clear()
+        await directory.wake([agent])
+        await directory._clock.settle()
+
+        await directory.wake([other])
+        await seated(pool, other)
+        host.wakes.set()
+        await directory._clock.settle()
+        assert list(host.agents) == [other]
+
+        host.idle = {other: 9.0}
+        await beats(directory)
+        await seated(pool, agent)
+
+
+async def test_an_agent_is_not_released_while_it_is_on_its_way_again():
+    host, [agent] = SteeredHost("host-1"), refs(1)
+    pool = SteeredPool(host)
+    async with directory_over(pool) as directory:
+        host.adopts.clear()
+        await directory.wake([agent])
+        await directory._clock.settle()
+        host.agents, host.idle = {agent: None}, {agent: 99.0}
+
+        await beats(directory)
+        host.adopts.set()
+        await directory._clock.settle()
+        assert directory.hosts() == {host.host_id: 1}
+        assert list(host.agents) == [agent]
+
+        await beats(directory)
+        assert not host.agents
 
 
 async def test_an_agent_that_is_woken_again_on_its_way_is_on_its_way_until_it_has_arrived():

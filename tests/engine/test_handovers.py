@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,11 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.ports.store import ActivateAgent, CommandFailed, ReleaseAgent
+from owlclaw_ray.ports.store import ActivateAgent, CommandFailed, FinishRun, ReleaseAgent
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.testing.store_commands import submission
 from tests.engine.conftest import Model, says
+from tests.engine.world import AGENTS, Fate
 
 WATCH = AgentRef.parse("watch")
 
@@ -123,3 +126,43 @@ async def test_an_agent_whose_state_the_store_refuses_leaves_its_host_all_the_sa
 
         assert await host.hosted() == ()
         assert (await runtime.trigger("watch", "second")).status is RunStatus.COMPLETED
+
+
+async def test_a_new_directory_moves_nobody_who_is_being_activated_and_seats_nobody_beside(world):
+    node, [first, second] = world.nodes[0], AGENTS[:2]
+    unheard_of = replace(submission("run_0", first), at=world.clock.now())
+    await node.gate.apply([unheard_of])
+    node.gate.ambushes.append((ActivateAgent, Fate.DELAY))
+    node.submit(second, "x")
+    await world.clock.settle()
+
+    await node.restart_directory()
+    await world.clock.settle()
+    node.gate.answers.set()
+    await world.clock.settle()
+
+    assert [(await node.gate.agent(agent)).epoch for agent in (first, second)] == [1, 1]
+    assert {await host.hosted() for host in node.hosts} == {(first,), (second,)}
+
+
+async def test_a_run_that_is_claimed_while_its_agent_is_handed_over_keeps_its_owner(world):
+    node, [agent, *_] = world.nodes[0], AGENTS
+    node.submit(agent, "x")
+    node.submit(agent, "y")
+    await world.clock.settle()
+    node.gate.ambushes.append((FinishRun, Fate.DELAY))
+    world.answer_model(world.models.pending[0])
+    await world.clock.settle()
+    [host] = node.hosts
+
+    leaving = asyncio.create_task(host.hand_over([agent]))
+    await world.clock.settle()
+    node.gate.answers.set()
+    await world.clock.settle()
+    assert len(world.models.pending) == 1
+    assert not leaving.done()
+
+    node.cancel(max(world.witness.last_entry))
+    await world.clock.settle()
+    assert await leaving == (agent,)
+    assert not world.witness.running
