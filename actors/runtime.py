@@ -56,14 +56,17 @@ logger = logging.getLogger(__name__)
 class DirectoryDispatcher:
     """Implements `Dispatcher`: wakes of all requests in this process leave in one message to each host.
 
-    Where an agent is, is remembered; a host that does not have it any more says so, and the Directory is asked again.
+    Where an agent is, is remembered; a host that does not have it any more says so, and the Directory is asked again. It is asked
+    at once for an agent that was last woken `idle` seconds ago, for its host has probably let it go; but while there is no Directory,
+    no host lets anybody go.
     """
 
-    def __init__(self, namespace: str, clock: Clock) -> None:
-        self._directory, self._clock = Named(DIRECTORY, namespace), clock
+    def __init__(self, namespace: str, clock: Clock, idle: float) -> None:
+        self._directory, self._clock, self._idle = Named(DIRECTORY, namespace), clock, idle
         self._late: set[asyncio.Task[None]] = set()
-        self._unknown: Batcher[AgentRef, None] = Batcher(self._wake_through_directory)
-        self._homes: dict[AgentRef, str] = {}
+        self._unknown: Batcher[AgentRef, bool] = Batcher(self._wake_through_directory)
+        self._homes: dict[AgentRef, tuple[str, float]] = {}
+        """The host of each agent, and when the agent was woken there."""
         self._hosts: dict[str, HostWaker] = {}
 
     async def wake(self, agents: Sequence[AgentRef]) -> None:
@@ -87,7 +90,8 @@ class DirectoryDispatcher:
                 return
 
     async def _signal(self, agent: AgentRef, run_id: RunId) -> bool:
-        host = self._hosts.get(self._homes.get(agent, ""))
+        host_id, _ = self._homes.get(agent, ("", 0.0))
+        host = self._hosts.get(host_id)
         try:
             async with asyncio.timeout(_WAKE_SECONDS):
                 if host is None or not await host.cancel(agent, run_id):
@@ -98,17 +102,25 @@ class DirectoryDispatcher:
         return True
 
     async def _wake(self, agent: AgentRef) -> None:
-        host = self._hosts.get(self._homes.get(agent, ""))
-        if host is None or not await host.wake(agent):
+        host_id, woken = self._homes.get(agent, ("", 0.0))
+        host, now = self._hosts.get(host_id), self._clock.monotonic()
+        let_go = host is None or now - woken >= self._idle
+        if let_go and await self._unknown(agent):
+            return
+        if host is not None and await host.wake(agent):
+            self._homes[agent] = host_id, now
+        elif not let_go:
             await self._unknown(agent)
 
-    async def _wake_through_directory(self, agents: Sequence[AgentRef]) -> Sequence[None]:
+    async def _wake_through_directory(self, agents: Sequence[AgentRef]) -> Sequence[bool]:
+        """Return for each whether the Directory was told."""
         try:
             async with asyncio.timeout(_WAKE_SECONDS):
                 await self._learn(await self._directory.ask("wake", tuple(dict.fromkeys(agents))))
         except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("%d agents are woken by the next sweep: %s", len(agents), error)
-        return [None] * len(agents)
+            return [False] * len(agents)
+        return [True] * len(agents)
 
     async def _learn(self, homes: dict[AgentRef, str]) -> None:
         for host_id in set(homes.values()) - self._hosts.keys():
@@ -117,7 +129,8 @@ class DirectoryDispatcher:
                 self._hosts[host_id] = HostWaker(actor)
         if len(self._homes) + len(homes) > _MOST_HOMES:
             self._homes.clear()
-        self._homes.update(homes)
+        now = self._clock.monotonic()
+        self._homes.update((agent, (host_id, now)) for agent, host_id in homes.items())
         self._hosts = {host_id: host for host_id, host in self._hosts.items() if not host.gone}
 
 
@@ -208,7 +221,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     """Return the runtime that a running root with this plan offers."""
     clock, ids = SystemClock(), RandomIds()
     keeper = KeeperClient(plan.namespace, rest=partial(clock.sleep, _REST_SECONDS))
-    dispatcher = DirectoryDispatcher(plan.namespace, clock)
+    dispatcher = DirectoryDispatcher(plan.namespace, clock, plan.placement.idle)
     machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
     folder = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
     definitions = RecentDefinitions(folder, clock, plan.namespace)
