@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from owlclaw_ray.adapters.store.dialects import Dialect, Postgresql, Sqlite
 
 _READERS = 2
+_POSTGRESQL_READERS, _POSTGRESQL_WRITERS = 10, 5
 _BUSY_MILLISECONDS = 10_000
 _CONNECT_SECONDS = 10
 _COMMAND_SECONDS = 60
@@ -91,7 +92,7 @@ class SqliteDatabase:
 
 
 class PostgresqlDatabase:
-    """A database on a server, shared with the stores of other nodes."""
+    """A database on a server, shared with the stores of other nodes. What writes never waits for a connection that reads."""
 
     def __init__(self, url: URL) -> None:
         arguments = {
@@ -100,23 +101,30 @@ class PostgresqlDatabase:
             "server_settings": {"jit": "off", "application_name": "owlclaw"},
         }
         self.dialect: Dialect = Postgresql()
-        self._engine = create_async_engine(url, connect_args=arguments)
-        self._snapshots = self._engine.execution_options(isolation_level="REPEATABLE READ")
-        self.engine_dialect: EngineDialect = self._engine.dialect
+        self._writing = create_async_engine(url, connect_args=arguments, pool_size=_POSTGRESQL_WRITERS, max_overflow=0)
+        self._reading = create_async_engine(
+            url,
+            connect_args=arguments,
+            pool_size=_POSTGRESQL_READERS,
+            max_overflow=0,
+            isolation_level="REPEATABLE READ",
+        )
+        self.engine_dialect: EngineDialect = self._writing.dialect
 
     async def write(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
         """As Database.write."""
-        async with self._engine.begin() as connection:
+        async with self._writing.begin() as connection:
             return await connection.run_sync(work, *args)
 
     async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
         """As Database.read."""
-        async with self._snapshots.connect() as connection:
+        async with self._reading.connect() as connection:
             return await connection.run_sync(work, *args)
 
     async def close(self) -> None:
         """As Database.close."""
-        await self._engine.dispose()
+        await self._writing.dispose()
+        await self._reading.dispose()
 
 
 def _transact(engine: Engine, work: Callable[..., _T], args: tuple[Any, ...]) -> _T:
