@@ -46,6 +46,7 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
         check_port(prepared.settings)
         check_ray(prepared.settings)
         _tell_findings(prepared, announce)
+        _interrupt_on_signals()
         scratch = Path(tempfile.mkdtemp(prefix="owl-", dir=_SHORT_TEMP if Path(_SHORT_TEMP).is_dir() else None))
         ray_log, logs = data_dir / RAY_LOG, data_dir / LOGS
         aloud = partial(_aloud, sys.stdout, announce)

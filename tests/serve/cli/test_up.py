@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serve.cli.connection import environment
+from serve.loopback import free_ports
+from tests.serve.cli.conftest import Run
+
+_SIGNALLED_BEFORE_RAY_IS_IMPORTED = """
+import os, signal, sys
+from serve import launch
+from serve.cli.entry import main
+
+launch._SHORT_TEMP, number = sys.argv.pop(), int(sys.argv.pop())
+launch._make_environment = lambda *_, **__: os.kill(os.getpid(), number)
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [2, 15])
+def test_a_signal_while_libraries_are_loaded_ends_the_start_and_leaves_no_folder_behind(
+    cli: Run, tmp_path: Path, number: int
+):
+    assert cli("init", "demo").exit_code == 0
+    folder = tmp_path / "demo"
+    [port] = free_ports(1)
+    settings = folder / "owlclaw.yaml"
+    settings.write_text(settings.read_text().replace("8700", str(port)))
+    short_temp = tmp_path / "short"
+    short_temp.mkdir()
+
+    ended = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED_BEFORE_RAY_IS_IMPORTED, "up", str(number), str(short_temp)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment(),
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode in {1, 130}, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not list(short_temp.iterdir())
