@@ -21,6 +21,7 @@ def told(monkeypatch):
     monkeypatch.setattr("actors.root.full_name", lambda name: name)
     monkeypatch.setattr("actors.root.configure", lambda _: None)
     monkeypatch.setattr("actors.root.restarted", lambda: True)
+    monkeypatch.setattr("actors.vigil.here", lambda: "node_1")
     return told
 
 
