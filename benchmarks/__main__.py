@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import FrameType
 
 from benchmarks.asking import Answered, Failed, Outcome, Unavailable, ask, exit_code, install_command
+from benchmarks.interruption import interrupt_on_signals
 from benchmarks.machine import describe, load_average
 from benchmarks.plots import draw
 from benchmarks.question import Size
@@ -30,8 +29,7 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGINT, _interrupt)
+    interrupt_on_signals()
     started = SystemClock().now()
     folder = options.out or RESULTS / f"{started:%Y%m%dT%H%M%SZ}"
     try:
@@ -40,10 +38,11 @@ def main(arguments: list[str]) -> int:
         print(f"no results can be written to {folder}: {error.strerror}; name a folder with --out", file=sys.stderr)
         return 2
     command = " ".join(["python -m benchmarks", *arguments])
+    outcomes: list[Outcome] = []
     try:
-        outcomes = _ask_all(asking, command, started, folder)
+        _ask_all(asking, command, started, folder, outcomes)
     except KeyboardInterrupt:
-        print(f"what was answered is in {folder}", file=sys.stderr)
+        print(f"what was answered is in {folder}" if outcomes else "nothing was answered", file=sys.stderr)
         return 130
     return exit_code(outcomes)
 
@@ -55,9 +54,9 @@ def _make(folder: Path) -> None:
         pass
 
 
-def _ask_all(asking: list[Asking], command: str, started: datetime, folder: Path) -> list[Outcome]:
+def _ask_all(asking: list[Asking], command: str, started: datetime, folder: Path, outcomes: list[Outcome]) -> None:
+    """Ask, add each outcome to `outcomes`, and write down what is known so far."""
     machine, before = describe(), load_average()
-    outcomes: list[Outcome] = []
     plots: list[str] = []
     note = ""
     for each in asking:
@@ -70,10 +69,12 @@ def _ask_all(asking: list[Asking], command: str, started: datetime, folder: Path
                 plots += draw(list(outcome.answer.plots), folder, each.question)
             except ImportError:
                 note = f"Without plots: install matplotlib with: {install_command('bench')}"
-        report = Report(command, started, machine, before, load_average(), tuple(outcomes), tuple(plots), note)
+        remaining = tuple(other.question for other in asking[len(outcomes) :])
+        report = Report(
+            command, started, machine, before, load_average(), tuple(outcomes), tuple(plots), note, remaining
+        )
         write(report, folder)
     print(f"\n{as_markdown(report)}\n{folder / 'results.md'}, {folder / 'results.json'}")
-    return outcomes
 
 
 def _tell(outcome: Outcome) -> None:
@@ -90,13 +91,6 @@ def _tell(outcome: Outcome) -> None:
 
 def _say(question: str, line: str) -> None:
     print(f"{SystemClock().now():%H:%M:%S} {question}: {line}", flush=True)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print("interrupted; stopping what was started ...", file=sys.stderr)
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -28,7 +28,7 @@ from benchmarks.load import LoadResult, post_for
 from benchmarks.measuring import BODY
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import RunningSystem, running_system
-from benchmarks.wave import StoreReader, trigger_each, wait_until_done
+from benchmarks.wave import StoreReader, WaveError, check_completed, trigger_each, wait_until_done
 
 TITLE = "From a trigger to the run's first entry, for cold, passivated and resident agents."
 
@@ -106,6 +106,8 @@ def measure(system: RunningSystem, numbers: Numbers, say: Say) -> dict[str, list
         say(f"dedicated agents: {_said(own)}")
         with loaded(system) as result:
             loaded_starts = _shared(entries, store, numbers.shared, ", under load")
+        if not result.accepted:
+            raise WaveError("there was no load: none of its triggers was accepted")
         say(f"beside {result.accepted} other runs: {_said(loaded_starts)}")
     wait_until_done(store, say, seconds=_PATIENCE)
     return found | own | loaded_starts
@@ -165,6 +167,7 @@ def at_once(system: RunningSystem, numbers: Numbers, say: Say) -> float:
     last = store.last_seq()
     trigger_each(system.url, [f"shared:at_once{number}" for number in range(numbers.at_once)])
     wait_until_done(store, say, seconds=_PATIENCE)
+    check_completed(store)
     times = store.times(last)
     rate = len(times.started) / (max(times.started) - min(times.created))
     say(f"{numbers.at_once} cold agents at once: {rate:.0f} activated a second")

@@ -22,6 +22,7 @@ from serve.loopback import free_ports, haproxy_environment
 def serve(application: Callable[[], Any]) -> None:
     """Start Ray and Serve, run the application, say where it is, and stop everything with SIGTERM; see `benchmarks.child`."""
     stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     scratch = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
     slots = 2 * (os.cpu_count() or 1)
     os.environ.update(ray_environment(slots, alone=True) | haproxy_environment(scratch))  # noqa: TID251 - as owlclaw up
@@ -39,7 +40,7 @@ def serve(application: Callable[[], Any]) -> None:
             logging_level=logging.ERROR,
             _temp_dir=str(scratch / "ray"),
         )
-        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+        signal.signal(signal.SIGTERM, lambda *_: stopping.set())  # ray.init puts its own there
         [port] = free_ports(1)
         ray_serve.start(
             http_options={"host": "127.0.0.1", "port": port, "access_log": False, "location": "HeadOnly"},

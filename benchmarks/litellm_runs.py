@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from benchmarks.child import running
 from benchmarks.litellm_calls import measure_litellm
-from benchmarks.measuring import WARM_SECONDS, joined, measure_definition, said
-from benchmarks.meter import disturbance
+from benchmarks.measuring import WARM_SECONDS, joined, measure_definition, remarks, said
 from benchmarks.question import Figure, Say
 from benchmarks.system import RunningSystem, running_system
 
@@ -25,11 +24,11 @@ def through_litellm(
     say("OwlClaw through litellm")
     cores = os.cpu_count() or 1
     with running("benchmarks.openai_stub") as stub:
-        keys = {"OPENAI_API_KEY": "sk-bench", "OPENAI_BASE_URL": stub.url, "OPENAI_API_BASE": stub.url}
+        keys = stub_keys(stub.url)
         with running_system(
             {"llm": {"model": "openai/gpt-4o-mini", "isolation": "shared"}}, environment=keys
         ) as system:
-            _warm_up(system, agents)
+            warm_up(system, agents)
             stub_cpu = stub.tree.cpu_seconds()
             measured = measure_definition(system, "llm", agents, seconds)
             stub_ms = 1_000 * (stub.tree.cpu_seconds() - stub_cpu) / measured.runs
@@ -50,7 +49,9 @@ def through_litellm(
         met=measured.runs_per_second >= 0.8 * room,
         note=joined(
             f"the stub took {stub_ms:.2f} CPU-ms a run, which the baseline does not count",
-            disturbance(measured.others_cores - stub_ms * measured.runs_per_second / 1_000),
+            remarks(
+                [replace(measured, others_cores=measured.others_cores - stub_ms * measured.runs_per_second / 1_000)]
+            ),
         ),
     )
     cpu = Figure(
@@ -63,7 +64,12 @@ def through_litellm(
     return [rate, cpu], {"owlclaw": asdict(measured), "litellm_alone": asdict(bare), "stub_cpu_ms_per_run": stub_ms}
 
 
-def _warm_up(system: RunningSystem, agents: int) -> None:
+def stub_keys(url: str) -> dict[str, str]:
+    """Return the variables that have litellm ask the stub at that URL instead of OpenAI."""
+    return {"OPENAI_API_KEY": "sk-bench", "OPENAI_BASE_URL": url, "OPENAI_API_BASE": url}
+
+
+def warm_up(system: RunningSystem, agents: int) -> None:
     """Load it until a helper of the ModelGateway, which starts helpers under load, makes calls too."""
     for _ in range(_MOST_WARM_UPS):
         used = measure_definition(system, "llm", agents, WARM_SECONDS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _RETRY_AFTER = re.compile(rb"\r\nretry-after: *(\d+)", re.IGNORECASE)
 _PAUSE = 0.1
 """Seconds before the next request on a connection whose last one was refused without saying when to come back."""
+_CLOSE = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 _NO_ROOM_PAUSE = 0.005
 
 
@@ -57,13 +60,45 @@ async def post_for(
 
 
 def run(load: Coroutine[Any, Any, T]) -> T:
-    """Run the load in an event loop of its own, the fastest that is installed."""
+    """Run the load in an event loop of its own, the fastest that is installed. A signal ends it, then does what it always does."""
+    signals: list[int] = []
+    try:
+        with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+            return runner.run(_until_a_signal(load, signals))
+    except asyncio.CancelledError:
+        for number in signals[:1]:
+            signal.raise_signal(number)
+        raise
+
+
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         from uvloop import new_event_loop
     except ImportError:
-        return asyncio.run(load)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(load)
+        return None
+    return new_event_loop
+
+
+async def _until_a_signal(load: Coroutine[Any, Any, T], signals: list[int]) -> T:
+    """Await the load; a signal cancels it. What a signal's handler raises in the middle of a callback, uvloop would swallow."""
+    if threading.current_thread() is not threading.main_thread():
+        return await load
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int) -> None:
+        signals.append(number)
+        task.cancel()
+
+    for number in before:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        return await load
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 @dataclass
@@ -82,7 +117,7 @@ class _Load:
         try:
             while path := await self._next():
                 try:
-                    if connection is None or connection.lost:
+                    if connection is None or connection.ending:
                         connection = await self._connect()
                     await self._post(connection, path)
                 except OSError:
@@ -122,7 +157,8 @@ class _Connection(asyncio.Protocol):
     """One keep-alive connection."""
 
     def __init__(self) -> None:
-        self.lost = False
+        self.ending = False
+        """Whether it has ended, or the server said that it will: a request more would not be answered."""
         self._received = b""
         self._answer: asyncio.Future[_Response] | None = None
         self._transport: asyncio.Transport | None = None
@@ -155,11 +191,14 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(ConnectionError("an answer without Content-Length"))
             self.close()
         elif len(body) >= int(length[1]):
+            if _CLOSE.search(head):  # a proxy that is replaced by its successor says this to all
+                self.ending = True
+                self.close()
             later = _RETRY_AFTER.search(head)
             self._answer.set_result(_Response(int(head[9:12]), float(later[1]) if later else _PAUSE))
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        self.lost = True
+        self.ending = True
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("the connection ended without an answer"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +26,16 @@ _LOOK_SECONDS = 0.02
 _DRAIN_SECONDS = 120.0
 
 
+class NothingAcceptedError(Exception):
+    """There is nothing to measure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Runs from the first trigger to the last outcome."""
 
     runs: int
+    """Those that completed."""
     refused: int
     broken: int
     wall_seconds: float
@@ -39,6 +44,8 @@ class Measured:
     accept_p95_ms: float
     others_cores: float = 0.0
     """See Spent.others_cores."""
+    failed: int = 0
+    """Accepted runs that ended otherwise than completed."""
 
     @property
     def runs_per_second(self) -> float:
@@ -65,6 +72,24 @@ class UnfinishedRuns:
         return int(count)
 
 
+class FailedRuns:
+    """How many runs ended otherwise than completed, read as above."""
+
+    def __init__(self, store: Path) -> None:
+        self._database = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+
+    def __call__(self) -> int:
+        """Return the number as of now."""
+        (count,) = self._database.execute(
+            "SELECT count(*) FROM runs WHERE tenant = 'default' AND status NOT IN ('queued', 'running', 'completed')"
+        ).fetchone()
+        return int(count)
+
+
+def _none_fails() -> int:
+    return 0
+
+
 class Backlog:
     """Says whether there is room for one more trigger; looks at the true number now and then and counts in between."""
 
@@ -86,30 +111,50 @@ def agent_paths(agents: int, definition: str = "bench") -> Iterator[str]:
 
 
 def measure_runs(
-    url: str, tree: ProcessTree, unfinished: Callable[[], int], paths: Iterator[str], seconds: float
+    url: str,
+    tree: ProcessTree,
+    unfinished: Callable[[], int],
+    paths: Iterator[str],
+    seconds: float,
+    *,
+    failed: Callable[[], int] = _none_fails,
 ) -> Measured:
-    """Trigger for so many seconds over 64 connections, wait for the last outcome, and return what it took."""
+    """Trigger for so many seconds over 64 connections, wait for the last outcome, and return what it took.
+
+    `failed` says how many runs ended badly so far. Raises NothingAcceptedError if no trigger is accepted.
+    """
+    failed_before = failed()
     meter = Meter(tree)
     result = load.run(
         post_for(url, paths, body=BODY, connections=CONNECTIONS, seconds=seconds, room=Backlog(unfinished))
     )
     drain(unfinished)
     spent = meter.read()
+    failures = failed() - failed_before
     return Measured(
-        runs=result.accepted,
+        runs=result.accepted - failures,
         refused=result.refused,
         broken=result.broken,
         wall_seconds=spent.wall_seconds,
         cpu_seconds=spent.cpu_seconds,
-        accept_p95_ms=1_000 * percentile(result.latencies, 95),
+        accept_p95_ms=1_000 * percentile(some(result).latencies, 95),
         others_cores=spent.others_cores,
+        failed=failures,
     )
+
+
+def some(result: LoadResult) -> LoadResult:
+    """Return the result of a load. Raises NothingAcceptedError if nothing of it was accepted."""
+    if not result.accepted:
+        raise NothingAcceptedError(f"no trigger was accepted, {result.refused} refused, {result.broken} broken")
+    return result
 
 
 def measure_definition(system: RunningSystem, definition: str, agents: int, seconds: float) -> Measured:
     """Measure OwlClaw with so many agents of a definition."""
     paths = agent_paths(agents, definition)
-    return measure_runs(system.url, system.tree, UnfinishedRuns(system.store), paths, seconds)
+    unfinished, failed = UnfinishedRuns(system.store), FailedRuns(system.store)
+    return measure_runs(system.url, system.tree, unfinished, paths, seconds, failed=failed)
 
 
 def said(measured: Measured) -> str:
@@ -117,7 +162,17 @@ def said(measured: Measured) -> str:
     return joined(
         f"{measured.runs_per_second:.0f} runs/s at {measured.cpu_ms_per_run:.2f} CPU-ms",
         f"{measured.refused} refused" if measured.refused else "",
-        disturbance(measured.others_cores),
+        remarks([measured]),
+    )
+
+
+def remarks(measured: Iterable[Measured]) -> str:
+    """Return what makes these measurements doubtful, if anything does."""
+    each = list(measured)
+    failed = sum(one.failed for one in each)
+    return joined(
+        f"{failed} runs did not complete, which count for nothing" if failed else "",
+        disturbance(max(one.others_cores for one in each)),
     )
 
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +33,33 @@ class Empty:
         return True
 
 
-def pss_of_each(tree: ProcessTree, title: str) -> list[int]:
-    """Return the memory (PSS) of each living process with that title."""
+def pss_of_each(tree: ProcessTree, title: str, is_meant: Callable[[int], bool] = lambda _: True) -> list[int]:
+    """Return the memory (PSS) of each living process with that title whose number is meant."""
     found = []
     for process in tree.processes():
         try:
             command = process.cmdline()
-            if command and command[0].startswith(title):
+            if command and command[0].startswith(title) and is_meant(process.pid):
                 found.append(int(process.memory_full_info().pss))
         except psutil.Error:
             continue
     return found
+
+
+def pids_of_hosts() -> set[int]:
+    """Return the process numbers of the agent actors that hold an agent now: those made ahead, which hold none, are lighter."""
+    import ray
+
+    from actors.cluster import NAMESPACE
+    from actors.remote import ROOT, find
+
+    root: Any = find(ROOT, NAMESPACE)
+    actors = [actor for _, actor in ray.get(root.hosts.remote())]
+    return {ray.get(actor.__ray_call__.remote(_pid)) for actor in actors if ray.get(actor.hosted.remote())}
+
+
+def _pid(_actor: object) -> int:
+    return os.getpid()
 
 
 async def run_dedicated(folder: Path, agents: int) -> None:
@@ -79,12 +97,14 @@ def main(address: str, folder: str, pid: int, actors: int, agents: int) -> None:
     cpu = tree.cpu_seconds() - cpu
     attached.tell(f"{actors} empty actors, {statistics.median(seconds):.1f} s each")
     asyncio.run(run_dedicated(Path(folder), agents))
+    hosts = pids_of_hosts()
     attached.found(
         {
             "seconds": seconds,
             "cpu_seconds_each": cpu / actors,
             "empty_pss": pss_of_each(tree, f"ray::{Empty.__name__}"),
-            "agent_pss": pss_of_each(tree, AGENT_ACTOR),
+            "agent_pss": pss_of_each(tree, AGENT_ACTOR, hosts.__contains__),
+            "spare_pss": pss_of_each(tree, AGENT_ACTOR, lambda pid: pid not in hosts),
         }
     )
 

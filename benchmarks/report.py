@@ -30,6 +30,8 @@ class Report:
     """File names beside the report."""
     note: str = ""
     """Why there are no plots."""
+    open: Sequence[str] = ()
+    """Questions that had no outcome yet: an interruption, or the end of the machine, leaves them so."""
 
 
 def write(report: Report, folder: Path) -> None:
@@ -62,6 +64,7 @@ def as_json(report: Report) -> dict[str, object]:
             for each in report.outcomes
             if isinstance(each, Failed)
         ],
+        "open": list(report.open),
         "plots": list(report.plots),
     }
 
@@ -78,6 +81,7 @@ def as_markdown(report: Report) -> str:
         *_remarks(report.outcomes),
         *(f"![{name}]({name})\n" for name in report.plots),
         *([report.note] if report.note else []),
+        *([f"Not asked yet, or not answered: {', '.join(report.open)}."] if report.open else []),
     ]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -18,8 +18,16 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.child import running
 from benchmarks.litellm_runs import through_litellm
-from benchmarks.measuring import WARM_SECONDS, Measured, agent_paths, joined, measure_definition, measure_runs, said
-from benchmarks.meter import disturbance
+from benchmarks.measuring import (
+    WARM_SECONDS,
+    Measured,
+    agent_paths,
+    joined,
+    measure_definition,
+    measure_runs,
+    remarks,
+    said,
+)
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.skeleton import Unfinished
 from benchmarks.system import running_system
@@ -110,7 +118,7 @@ def _measure_owlclaw(plan: Plan, say: Say) -> tuple[dict[int, list[Measured]], l
 def _figures(agents: int, ours: Sequence[Measured], skeleton: Sequence[Measured]) -> list[Figure]:
     rate, bare, cpu = _rate(ours), _rate(skeleton), _cpu(ours)
     judged = agents == MANY
-    disturbed = disturbance(max(each.others_cores for each in (*ours, *skeleton)))
+    doubts = remarks((*ours, *skeleton))
     figures = [
         Figure(
             f"runs_per_second, {agents} shared agents",
@@ -120,7 +128,7 @@ def _figures(agents: int, ours: Sequence[Measured], skeleton: Sequence[Measured]
             baseline_is=_SKELETON,
             goal="at least 0.5 of the baseline" if judged else "",
             met=rate >= 0.5 * bare if judged else None,
-            note=joined("the moonshot is 0.8 of the baseline" if judged else "", disturbed),
+            note=joined("the moonshot is 0.8 of the baseline" if judged else "", doubts),
         ),
         Figure(
             f"cpu_ms_per_run, {agents} shared agents",
@@ -144,7 +152,7 @@ def _figures(agents: int, ours: Sequence[Measured], skeleton: Sequence[Measured]
 def _dedicated_figures(ours: Sequence[Measured], skeleton: Sequence[Measured]) -> list[Figure]:
     agents = f"{DEDICATED} dedicated agents"
     return [
-        Figure(f"runs_per_second, {agents}", _rate(ours), "runs/s", _rate(skeleton), _SKELETON),
+        Figure(f"runs_per_second, {agents}", _rate(ours), "runs/s", _rate(skeleton), _SKELETON, note=remarks(ours)),
         Figure(f"cpu_ms_per_run, {agents}", _cpu(ours), "ms", _cpu(skeleton), _SKELETON),
     ]
 

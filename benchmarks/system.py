@@ -16,6 +16,7 @@ import httpx
 import psutil
 
 from benchmarks.processes import PeakMemory, ProcessTree, clean_environment, stop
+from owlclaw_ray.settings import load_settings
 from serve.loopback import free_ports
 
 READY_SECONDS = 180.0
@@ -31,11 +32,8 @@ class RunningSystem:
     seconds_to_ready: float
     folder: Path
     """The application's, with owlclaw.yaml and agents/."""
-
-    @property
-    def data_dir(self) -> Path:
-        """Where its store and its agents' memories are."""
-        return self.folder / ".owlclaw"
+    data_dir: Path
+    """Where its store and its agents' memories are: what owlclaw.yaml says, or `.owlclaw` in the folder."""
 
     @property
     def store(self) -> Path:
@@ -89,15 +87,17 @@ def running_system(
         _write_application(folder, agents, {"app.py": application, **(files or {})})
         named = {"app": "app:app"} if application else {}
         (folder / "owlclaw.yaml").write_text(json.dumps({"http": {"port": port}, **named, **settings}))
-        with serving(folder, port, environment) as system:
+        with serving(folder, environment) as system:
             yield system
 
 
 @contextmanager
-def serving(folder: Path, port: int, environment: Mapping[str, str] | None = None) -> Iterator[RunningSystem]:
-    """Run `owlclaw up` for the application in that folder, whose settings name the port, until the block ends."""
+def serving(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[RunningSystem]:
+    """Run `owlclaw up` for the application in that folder until the block ends."""
+    environ = {**clean_environment(), **(environment or {})}
+    settings = load_settings(folder, environ)
     log = folder / "up.log"
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{settings.http.port}"
     started = time.monotonic()
     with log.open("ab") as out:
         process = subprocess.Popen(
@@ -105,12 +105,12 @@ def serving(folder: Path, port: int, environment: Mapping[str, str] | None = Non
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env={**clean_environment(), **(environment or {})},
+            env=environ,
             start_new_session=True,  # Ctrl-C is for this process, which then stops that one
         )
     try:
         _wait_until_ready(url, process, log)
-        yield RunningSystem(url, psutil.Process(process.pid), time.monotonic() - started, folder)
+        yield RunningSystem(url, psutil.Process(process.pid), time.monotonic() - started, folder, settings.data_dir)
     finally:
         stop(process, STOP_SECONDS)
 

@@ -16,8 +16,7 @@ import httpx
 
 from benchmarks.child import running
 from benchmarks.exporting import export_cpu_ms
-from benchmarks.measuring import WARM_SECONDS, Measured, joined, measure_definition, said
-from benchmarks.meter import disturbance
+from benchmarks.measuring import WARM_SECONDS, Measured, measure_definition, remarks, said
 from benchmarks.otlp_stub import HANGING
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import RunningSystem, running_system
@@ -95,7 +94,7 @@ def _order(turn: int) -> Sequence[str]:
 
 def _rates(measured: Mapping[str, Sequence[Measured]]) -> list[Figure]:
     base = _rate(measured[OFF])
-    disturbed = disturbance(max(each.others_cores for found in measured.values() for each in found))
+    doubts = remarks(each for found in measured.values() for each in found)
     return [
         Figure(
             f"runs_per_second, tracing: {name}",
@@ -105,7 +104,7 @@ def _rates(measured: Mapping[str, Sequence[Measured]]) -> list[Figure]:
             baseline_is="tracing off, in turn with it",
             goal=f"at least {GOAL:g} of the baseline",
             met=rate >= GOAL * base,
-            note=joined(disturbed),
+            note=doubts,
         )
         for name in (ON, HANGS)
     ]
@@ -128,7 +127,7 @@ def _delivered(traces: Mapping[str, float]) -> Figure:
         baseline=ended,
         baseline_is="runs that ended",
         goal="as many as runs",
-        met=exported == ended and not traces["dropped"],
+        met=0 < ended == exported and not traces["dropped"],
     )
 
 

@@ -15,13 +15,14 @@ from benchmarks.question import Say
 from owlclaw_ray.adapters.store.codec import agent_key
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.run import RunStatus
 
 _LOOK_SECONDS = 0.25
 _SAY_SECONDS = 5.0
 
 
 class WaveError(Exception):
-    """A trigger was not accepted, or its run did not end in time."""
+    """A trigger was not accepted, or its run did not end in time, or ended badly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,13 @@ def trigger_each(url: str, agents: Sequence[str]) -> None:
         raise WaveError(
             f"of {len(agents)} triggers {result.accepted} were accepted, {result.refused} refused, {result.broken} broken"
         )
+
+
+def check_completed(store: StoreReader) -> None:
+    """Raise WaveError if a run ended otherwise than completed: how long it took, and what it cost, says nothing then."""
+    otherwise = {status: count for status, count in store.by_status().items() if status != RunStatus.COMPLETED.value}
+    if otherwise:
+        raise WaveError("runs that should complete are " + ", ".join(f"{key}: {n}" for key, n in otherwise.items()))
 
 
 def wait_until_done(store: StoreReader, say: Say, *, seconds: float) -> int:

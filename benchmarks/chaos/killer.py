@@ -64,8 +64,7 @@ class Killer:
         elif strike.role in HUNG:
             self._hang(strike, victim)
         else:
-            self._note(strike, "killed", victim)
-            _send(victim, signal.SIGKILL)
+            self._hit(strike, victim, signal.SIGKILL, "killed")
 
     async def _end_and_start(self, strike: Strike) -> None:
         if strike.role is Role.TREE:
@@ -90,22 +89,31 @@ class Killer:
         return None
 
     def _hang(self, strike: Strike, victim: psutil.Process) -> None:
-        self._note(strike, "stopped", victim)
-        _send(victim, signal.SIGSTOP)
+        if not self._hit(strike, victim, signal.SIGSTOP, "stopped"):
+            return
         self._stopped[victim.pid] = asyncio.create_task(self._let_go(strike, victim))
+
+    def _hit(self, strike: Strike, victim: psutil.Process, number: signal.Signals, what: str) -> bool:
+        """Send the signal; return whether the victim was still there. A strike at a process that is gone is a miss."""
+        title, at = title_of(victim), time.time_ns()
+        sent = bool(title) and _send(victim, number)
+        self._note(strike, what if sent else "missed", victim, title=title, at=at)
+        return sent
 
     async def _let_go(self, strike: Strike, victim: psutil.Process) -> None:
         await asyncio.sleep(strike.hold)
         self._note(strike, "continued" if _send(victim, signal.SIGCONT) else "was_killed", victim)
         del self._stopped[victim.pid]
 
-    def _note(self, strike: Strike, what: str, victim: psutil.Process | None) -> None:
+    def _note(
+        self, strike: Strike, what: str, victim: psutil.Process | None, *, title: str = "", at: int | None = None
+    ) -> None:
         line: dict[str, Any] = {"number": strike.number, "role": strike.role.value, "what": what}
         line |= {
             "load": round(os.getloadavg()[0], 1),
             "pid": victim.pid if victim else None,
-            "title": title_of(victim) if victim else "",
-            "wall_ns": time.time_ns(),
+            "title": title or (title_of(victim) if victim else ""),
+            "wall_ns": time.time_ns() if at is None else at,
         }
         with self._blows.open("ab") as log:
             log.write(orjson.dumps(line) + b"\n")

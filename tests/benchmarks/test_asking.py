@@ -86,6 +86,7 @@ def test_a_question_that_fails_is_reported_the_others_are_asked_and_the_exit_cod
     assert [answer["question"] for answer in results["answers"]] == ["made_up"]
     assert results["failed"][0]["error"] == "RuntimeError: the ray is bent"
     assert "in fails" in results["failed"][0]["trace"]
+    assert results["open"] == []
     assert "**bent** failed: RuntimeError: the ray is bent" in said
 
 
@@ -149,7 +150,20 @@ def test_what_was_answered_before_an_interruption_is_kept(define, tmp_path, caps
 
     assert command.main(["made_up", "long", "--out", str(tmp_path)]) == 130
     assert "412 runs/s" in (tmp_path / "results.md").read_text()
+    assert "Not asked yet, or not answered: long.\n" in (tmp_path / "results.md").read_text()
+    assert orjson.loads((tmp_path / "results.json").read_bytes())["open"] == ["long"]
     assert f"what was answered is in {tmp_path}" in capsys.readouterr().err
+
+
+def test_an_interruption_before_the_first_answer_says_that_there_is_none(define, tmp_path, capsys):
+    def interrupted(_size, _say):
+        raise KeyboardInterrupt
+
+    define("long", interrupted)
+
+    assert command.main(["long", "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "nothing was answered\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_matplotlib_the_report_says_how_to_install_it(define, ask, monkeypatch):

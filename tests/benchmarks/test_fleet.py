@@ -57,6 +57,12 @@ def test_a_slow_wave_of_heavy_agents_misses_its_goals():
     assert [each.met for each in wave_figures(SMALL, slow, WAVE) if each.goal] == [False, False]
 
 
+def test_a_wave_after_which_no_host_has_grown_tells_nothing_of_an_agents_memory():
+    shrunk = replace(WAVE, growth={"KeeperActor": 1_000_000.0})
+
+    assert figure(wave_figures(SMALL, shrunk, WAVE), "memory_per_idle").met is False
+
+
 def test_a_wave_that_others_disturbed_says_so():
     disturbed = replace(WAVE, others_cores=1.2)
 

@@ -72,18 +72,30 @@ def test_cases_go_from_the_least_to_the_most_along_each_axis():
     ]
 
 
-def test_a_cost_that_differs_by_no_more_than_the_noise_is_flat():
-    figures = axis_figures("agents", {1: Measured([5.0, 5.1]), 100: Measured([5.4, 5.5]), 10_000: Measured([6.0, 6.1])})
+def test_a_cost_is_compared_with_the_least_of_what_fewer_cost():
+    figures = axis_figures("agents", {1: Measured([9.0, 9.2]), 100: Measured([5.0, 5.2]), 10_000: Measured([5.8, 5.8])})
 
-    assert [each.met for each in figures] == [None, True, False]
-    assert figures[2].baseline == pytest.approx(5.05)
+    assert [each.met for each in figures] == [None, True, True]
+    assert [each.baseline for each in figures] == [None, pytest.approx(9.1), pytest.approx(5.1)]
+    assert figures[2].baseline_is == "100 agents"
 
 
-def test_noisy_rounds_widen_what_counts_as_flat_and_say_so():
-    (_, noisy) = axis_figures("skills", {1: Measured([4.0, 6.0, 5.0]), 50: Measured([6.0, 6.0, 6.0])})
+def test_a_cost_that_differs_by_more_than_the_medians_vary_is_not_flat_however_noisy_the_rounds():
+    (_, grown) = axis_figures("skills", {1: Measured([4.0, 6.0, 5.0]), 50: Measured([6.0, 5.8, 3.0])})
 
-    assert noisy.met
-    assert noisy.goal == "flat: within 40% of the baseline"
+    assert grown.met is False
+
+
+def test_every_second_round_goes_backwards(monkeypatch):
+    asked = []
+    monkeypatch.setattr(growth, "idle_cores", lambda systems: dict.fromkeys(systems, 0.0))
+    monkeypatch.setattr(growth, "cost_of", lambda system, *_: asked.append(system) or 1.0)
+    compared = [Case("agents", number, str(number), iter(())) for number in range(3)]
+
+    found, _ = growth.measure({"0": "a", "1": "b", "2": "c"}, compared, AMOUNT, print)
+
+    assert asked == [*"cba", *"abc", *"cba"]
+    assert [(case.amount, each.rounds) for case, each in found] == [(0, [1.0, 1.0]), (1, [1.0, 1.0]), (2, [1.0, 1.0])]
 
 
 def test_axes_keep_their_cases_in_order():
@@ -100,6 +112,7 @@ def test_the_cost_of_a_run_is_without_what_the_idle_system_uses(monkeypatch):
     monkeypatch.setattr(growth.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(growth, "StoreReader", lambda store: store)
     monkeypatch.setattr(growth, "wait_until_done", lambda *_, **__: now.__setitem__(0, 10.0))
+    monkeypatch.setattr(growth, "check_completed", lambda _: None)
 
     async def post_for(_url, _paths, **_options):
         return LoadResult(accepted=100)
@@ -118,6 +131,7 @@ def test_the_cost_of_a_run_is_without_what_the_idle_system_uses(monkeypatch):
 def test_a_round_in_which_a_trigger_is_refused_is_no_measurement(monkeypatch):
     monkeypatch.setattr(growth, "StoreReader", lambda store: store)
     monkeypatch.setattr(growth, "wait_until_done", lambda *_, **__: 0)
+    monkeypatch.setattr(growth, "check_completed", lambda _: None)
 
     async def post_for(_url, _paths, **_options):
         return LoadResult(accepted=99, refused=1)

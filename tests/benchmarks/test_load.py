@@ -1,11 +1,14 @@
 import asyncio
 import itertools
+import signal
+import subprocess
 import sys
 
 import pytest
 
 from benchmarks import load
 from benchmarks.load import post_for
+from serve.cli.connection import environment
 
 
 class Server:
@@ -72,6 +75,15 @@ async def test_an_answer_that_brings_the_result_counts_as_an_acceptance_does():
     assert (result.accepted, result.refused) == (2, 0)
 
 
+async def test_a_connection_whose_end_the_server_announces_is_replaced_and_nothing_counts_as_broken():
+    async with Server(answer(202), answer(202, "connection: close"), answer(202)) as server:
+        result = await post_for(server.url, paths(5), body=b"{}", connections=1)
+
+    assert (result.accepted, result.broken) == (5, 0)
+    assert server.paths == list(paths(5))
+    assert server.connections == 2
+
+
 async def test_what_is_refused_counts_apart_and_the_connection_waits_as_long_as_it_is_told():
     async with Server(answer(429, "Retry-After: 0"), answer(503), answer(202)) as server:
         result = await post_for(server.url, paths(4), body=b"{}", connections=1)
@@ -125,3 +137,41 @@ def test_it_runs_in_whatever_event_loop_is_installed(installed, monkeypatch):
             return await post_for(server.url, paths(2), body=b"{}", connections=2)
 
     assert load.run(drive()).accepted == 2
+
+
+SIGNALLED_AMID_AN_ANSWER = """
+import itertools, os, sys
+from benchmarks import load
+from benchmarks.child import running
+from benchmarks.interruption import interrupt_on_signals
+
+number, receive = int(sys.argv[1]), load._Connection.data_received
+
+
+def data_received(self, data):
+    os.kill(os.getpid(), number)
+    receive(self, data)
+
+
+load._Connection.data_received = data_received
+interrupt_on_signals()
+try:
+    with running("benchmarks.openai_stub") as stub:
+        load.run(load.post_for(stub.url, itertools.repeat("/"), body=b"{}", connections=2, seconds=5))
+except KeyboardInterrupt:
+    print("interrupted", stub.folder.exists())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_amid_an_answer_ends_the_load(number):
+    ended = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_AMID_AN_ANSWER, str(int(number))],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.stdout == "interrupted False\n", ended.stderr

@@ -1,16 +1,28 @@
 import itertools
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
 from benchmarks import measuring, skeleton
 from benchmarks.load import LoadResult
-from benchmarks.measuring import Backlog, Measured, UnfinishedRuns, agent_paths, drain
+from benchmarks.measuring import (
+    Backlog,
+    FailedRuns,
+    Measured,
+    NothingAcceptedError,
+    UnfinishedRuns,
+    agent_paths,
+    drain,
+    measure_runs,
+    remarks,
+    said,
+)
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.store import SubmitRun
+from owlclaw_ray.ids import DEFAULT_TENANT, RunId
+from owlclaw_ray.ports.store import CancelRun, SubmitRun
 from owlclaw_ray.testing.clock import ManualClock
 
 
@@ -62,6 +74,59 @@ def test_rates_are_over_the_whole_time_and_cpu_over_all_processes():
 
     assert measured.runs_per_second == 25
     assert measured.cpu_ms_per_run == pytest.approx(4.0)
+
+
+class Machine:
+    """Processes that use nothing."""
+
+    def cpu_of_each(self):
+        return {}
+
+
+@pytest.fixture
+def load_of(monkeypatch):
+    """Has the load end with a result, whatever it is told to do."""
+
+    def end_with(result):
+        async def post_for(*_, **__):
+            return result
+
+        monkeypatch.setattr(measuring, "post_for", post_for)
+
+    return end_with
+
+
+def test_a_run_that_did_not_complete_counts_for_nothing_and_is_told(load_of):
+    load_of(LoadResult(accepted=10, latencies=[0.01] * 10))
+    failed = iter([5, 8])
+
+    measured = measure_runs("", Machine(), lambda: 0, iter(()), 1.0, failed=lambda: next(failed))
+
+    assert (measured.runs, measured.failed) == (7, 3)
+    assert remarks([replace(measured, others_cores=0.0)]) == "3 runs did not complete, which count for nothing"
+    assert "3 runs did not complete" in said(measured)
+
+
+def test_a_load_of_which_nothing_is_accepted_is_no_measurement(load_of):
+    load_of(LoadResult(refused=4, broken=2))
+
+    with pytest.raises(NothingAcceptedError, match="no trigger was accepted, 4 refused, 2 broken"):
+        measure_runs("", Machine(), lambda: 0, iter(()), 1.0)
+
+
+async def test_runs_that_end_badly_are_counted_in_the_store(tmp_path):
+    store = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="test")
+    failed, now = FailedRuns(tmp_path / "owlclaw.db"), ManualClock().now()
+    submitted = [
+        SubmitRun(RunId(name), AgentRef.parse("bench:1"), Trigger(TriggerKind.API), now) for name in ("a", "b")
+    ]
+    await store.apply(submitted)
+    assert failed() == 0
+
+    await store.apply([CancelRun(DEFAULT_TENANT, RunId("b"), now)])
+
+    assert failed() == 1
+    await store.close()
 
 
 async def test_unfinished_runs_are_counted_in_the_store(tmp_path):

@@ -3,12 +3,13 @@ import pytest
 from benchmarks import wave
 from benchmarks.load import LoadResult
 from benchmarks.past import finish_runs, queue_runs
-from benchmarks.wave import RunTimes, StoreReader, WaveError, trigger_each, wait_until_done
+from benchmarks.wave import RunTimes, StoreReader, WaveError, check_completed, trigger_each, wait_until_done
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId
-from owlclaw_ray.ports.store import ActivateAgent
+from owlclaw_ray.ports.store import ActivateAgent, CancelRun, SubmitRun
 from owlclaw_ray.testing.clock import ManualClock
 
 AGENTS = [AgentRef.parse(f"bench:{number}") for number in range(4)]
@@ -114,6 +115,20 @@ def test_waiting_ends_with_the_last_run_and_tells_the_most_residents(now):
 
     assert most == 9
     assert said == [f"2 runs are not finished yet, {count} agents are resident" for count in (9, 5)]
+
+
+async def test_a_wave_of_which_a_run_was_cancelled_is_no_wave(store):
+    now = ManualClock().now()
+    await finish_runs(store, AGENTS, 4, now)
+    check_completed(StoreReader(store))
+
+    opened = await open_store(f"sqlite+aiosqlite:///{store}", writer="check")
+    await opened.apply([SubmitRun(RunId("run_5"), AGENTS[0], Trigger(TriggerKind.API), now)])
+    await opened.apply([CancelRun(DEFAULT_TENANT, RunId("run_5"), now)])
+    await opened.close()
+
+    with pytest.raises(WaveError, match="runs that should complete are cancelled: 1"):
+        check_completed(StoreReader(store))
 
 
 def test_waiting_for_ever_is_an_error_that_says_how_many_are_left(now):
