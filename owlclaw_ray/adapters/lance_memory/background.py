@@ -20,6 +20,10 @@ _LINGERING_SECONDS = 1.25
 """After so long without anything to do, what nobody reads any more is removed from indexes that were tidied."""
 _AGAIN_SECONDS = 2.0
 """When it is looked whether somebody else did what he was at."""
+_LAST_WORDS = 0.05
+"""What threads of LanceDB get to let go of their last results: one that does it while Python ends would abort the process
+(https://github.com/lance-format/lance/issues/4152).
+"""
 _LIVING: weakref.WeakSet[BackgroundIndexing] = weakref.WeakSet()
 
 
@@ -150,5 +154,8 @@ class BackgroundIndexing:
 
 @atexit.register
 def _stop_all() -> None:
-    for each in list(_LIVING):
+    living = list(_LIVING)
+    for each in living:
         each.stop()
+    if living:
+        threading.Event().wait(_LAST_WORDS)
