@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
+
+from msgspec.structs import replace
 
 from actors.garbage import collect_rarely
 from actors.gateway_link import GatewayLink, GatewayTokens

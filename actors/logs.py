@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from typing import TextIO
+
+from msgspec import Struct
 
 from owlclaw_ray.engine.log_context import present
 
@@ -14,8 +15,7 @@ _SUBJECT = ("run_id", "agent")
 """What a JSON line says beyond level, logger and time, if it is about a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlan:
+class LogPlan(Struct, frozen=True):
     """As the settings' `log` section."""
 
     level: str = "info"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import ray
+from msgspec import Struct
 
 from actors.remote import here
 from owlclaw_ray.errors import ConfigurationError, Problem
@@ -17,8 +17,7 @@ _TOOL_RESOURCES = {"tool_slots": 8, "quick_slots": 2}
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A living machine of the cluster."""
 
     node_id: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from actors.logs import LogPlan
 from owlclaw_ray.adapters.hatchet.options import HatchetOptions
@@ -22,8 +23,7 @@ from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import McpOptions
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerPlan:
+class WorkerPlan(Struct, frozen=True):
     """What a tool worker needs. It is sent with every task, so it stays small."""
 
     app_path: str
@@ -44,16 +44,14 @@ class WorkerPlan:
     """Whether its node has a pool of MCP servers."""
 
 
-@dataclass(frozen=True, slots=True)
-class HatchetPlan:
+class HatchetPlan(Struct, frozen=True):
     """The engine that rings for schedules. It holds the engine's token, so the Scheduler alone is told, by the roots that make it."""
 
     options: HatchetOptions
     pace: SyncPace
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimePlan:
+class RuntimePlan(Struct, frozen=True):
     """What the runtime is made of."""
 
     worker: WorkerPlan

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import ray
+from msgspec import Struct
 from ray._private.state import actors as actor_table  # ray.util.state asks the dashboard, which may not run
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
@@ -73,8 +73,7 @@ def kill(actor: ActorHandle[Any]) -> None:
     ray.kill(actor, no_restart=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
+class Whereabouts(Struct, frozen=True):
     """Where an actor's process is."""
 
     node_id: str

@@ -9,10 +9,12 @@ import os
 import random
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from actors.agent import RemoteDefinitions
 from actors.keeper_client import KeeperClient
@@ -53,8 +55,7 @@ _TALKATIVE = ("httpx", "httpcore")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerCounts:
+class SchedulerCounts(Struct, frozen=True):
     """What the Scheduler did; None for what it does not do."""
 
     callbacks: CallbackCounts | None

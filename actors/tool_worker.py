@@ -7,9 +7,10 @@ import importlib
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
+
+from msgspec import Struct
 
 from actors.beginnings import AttemptId, Beginnings
 from actors.gateway_link import GatewayEmbeddings
@@ -142,8 +143,7 @@ class EmbeddingLedger:
             logger.warning("the ledger of %s lacks %s: %s", agent, data, error)
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(Struct):
     """What this process has made so far for one plan."""
 
     plan: WorkerPlan

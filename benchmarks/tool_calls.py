@@ -11,11 +11,12 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from benchmarks import attached
 from owlclaw_ray.domain.agent import AgentRef

@@ -38,16 +38,16 @@ OwlClawError
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 
 class OwlClawError(Exception):
     """Root of all errors of this package. `str()` of one is a sentence that a user can act on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing that is wrong: where (a path such as `owlclaw.yaml: limits.turns`), what, and what would be right."""
 
     where: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
@@ -17,16 +17,14 @@ MAX_ARCHIVED = 1_000
 """Memories that one request archives."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewMemory:
+class NewMemory(Struct, frozen=True):
     """What is to be remembered."""
 
     content: str
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
+class MemoryChange(Struct, frozen=True):
     """What is to be another; None stays as it is."""
 
     content: str | None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import psutil
+from msgspec import Struct
 
 from owlclaw_ray.errors import ConfigurationError, Problem
 
@@ -15,8 +15,7 @@ NAME = "owlclaw.pid"
 _CLOCK_SLACK_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class PidFile:
+class PidFile(Struct, frozen=True):
     """A server as it wrote itself down."""
 
     pid: int

@@ -7,8 +7,9 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import application
@@ -23,8 +24,7 @@ _LOCK = "owlclaw.lock"
 _RAY_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Preparation:
+class Preparation(Struct, frozen=True):
     """Everything that can be wrong without Ray, checked."""
 
     settings: Settings

@@ -8,12 +8,12 @@ the same request succeeds: that is a conflict with the state of the resource.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 from fastapi.exceptions import RequestValidationError
+from msgspec import Struct, field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -52,8 +52,7 @@ TYPE_PREFIX = "urn:owlclaw:problem:"
 RETRY_AFTER = {"Retry-After": "1"}
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemDetails:
+class ProblemDetails(Struct, frozen=True):
     """An error as HTTP says it."""
 
     status: int
@@ -80,8 +79,7 @@ class ProblemDetails:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     status: int
     kind: str
     title: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 Call: TypeAlias = tuple[str | None, str, str]
 """Id (None or empty if the provider gave none), name, arguments."""
@@ -14,8 +15,7 @@ class BrokenStreamError(Exception):
     """The stream ended before the model did; what came of it must not pass for a reply."""
 
 
-@dataclass(slots=True)
-class ReplyParts:
+class ReplyParts(Struct):
     """The parts of a reply that matter, `usage` in litellm's own form."""
 
     text: str = ""

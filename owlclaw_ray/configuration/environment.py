@@ -6,9 +6,9 @@ import difflib
 import json
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec import Struct, field
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -33,8 +33,7 @@ class Form(Enum):
 _FORMS: dict[object, Form] = {tuple: Form.LIST, list: Form.LIST, dict: Form.MAPPING}
 
 
-@dataclass(slots=True)
-class Environment:
+class Environment(Struct):
     """The settings that variables set. Empty variables count as absent."""
 
     values: dict[tuple[str, ...], JsonValue] = field(default_factory=dict)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, TypeAlias
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.domain.agent import Limits

@@ -1,1 +1,1 @@
-"""Facts of the runtime as frozen dataclasses and enums: no I/O, no clock, standard library only."""
+"""Facts of the runtime as frozen structs and enums: no I/O, no clock, nothing imported but the standard library and msgspec."""

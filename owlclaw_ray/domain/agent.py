@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from urllib.parse import quote
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from owlclaw_ray.domain.governance import Breaker, Governance, Pace, matches
 from owlclaw_ray.domain.heartbeat import Heartbeat, Pulse
 from owlclaw_ray.domain.permission import PermissionPolicy
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
@@ -40,9 +41,7 @@ class InvalidAgentNameError(UserError):
         return (type(self), (self.text,))
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AgentRef:
+class AgentRef(Struct, frozen=True):
     """Which agent: its tenant, and its id `definition` or `definition:key`."""
 
     tenant: TenantId
@@ -98,9 +97,7 @@ class Isolation(Enum):
     """Up to `agents_per_actor` agents an actor, each with its own serial run loop."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What a run, and what an agent, may use (R5, T8). Times in seconds."""
 
     tool_calls: int = 50
@@ -121,9 +118,7 @@ class Limits:
     """How many runs of other agents a run may start."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoice(Struct, frozen=True):
     """Which models a definition uses, in the order of trying, and how they are called."""
 
     chain: tuple[str, ...]
@@ -133,9 +128,7 @@ class ModelChoice:
     stream: bool = False
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
+class ToolChoice(Struct, frozen=True):
     """Which of the tools that there are a definition's agents may be given (T5): patterns of canonical names."""
 
     allow: tuple[str, ...] = ("*",)
@@ -154,8 +147,7 @@ class ToolChoice:
         return f"the definition allows only {', '.join(self.allow) or 'the built-in tools'}"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentDefinition:
+class AgentDefinition(Struct, frozen=True):
     """What kind of agent: the parsed content of `agents/<name>/`, checked and within its size limits."""
 
     name: str
@@ -184,9 +176,7 @@ class AgentDefinition:
     """What was wrong but did not stop the loading, such as a skill with broken frontmatter: file, line, problem."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AgentState:
+class AgentState(Struct, frozen=True):
     """What an agent keeps from one activation to the next. Saved with the end of each run."""
 
     recent_outcomes: tuple[str, ...] = ()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from msgspec import Struct
+
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import ApprovalId, RunId, ToolCallId
 
 
@@ -35,9 +35,7 @@ class ApprovalStatus(Enum):
     """The run was cancelled or interrupted first."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ApprovalRequest:
+class ApprovalRequest(Struct, frozen=True):
     """All that a person needs to judge a call."""
 
     approval_id: ApprovalId
@@ -81,9 +79,7 @@ class ApprovalRequest:
         return self.agent.definition
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ApprovalDecision:
+class ApprovalDecision(Struct, frozen=True):
     """What was decided."""
 
     decision: Decision
@@ -99,9 +95,7 @@ class ApprovalDecision:
         return self.decision is not Decision.DENY
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """An approval as the store knows it."""
 
     request: ApprovalRequest

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from owlclaw_ray.ids import ArtifactId
 
@@ -25,8 +26,7 @@ ENDINGS = {
 """The media types that artifacts have, and the endings of their files."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredArtifact:
+class StoredArtifact(Struct, frozen=True):
     """An artifact without its content."""
 
     artifact_id: ArtifactId
@@ -35,8 +35,7 @@ class StoredArtifact:
     stored_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(Struct, frozen=True):
     """One stored output. It never changes: the same call gives the same id."""
 
     artifact_id: ArtifactId

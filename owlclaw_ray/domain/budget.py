@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import Enum
 from urllib.parse import quote
 
-from owlclaw_ray.domain.pickling import fast_pickle
+from msgspec import Struct
 
 NANO = 1_000_000_000
 """Money is counted in billionths of a US dollar, so that sums are exact."""
@@ -41,8 +40,7 @@ class BudgetPeriod(Enum):
     MONTH = "month"
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetWindow:
+class BudgetWindow(Struct, frozen=True):
     """A stretch of time for which a budget is given."""
 
     key: str
@@ -50,8 +48,7 @@ class BudgetWindow:
     """None if it never ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """How much of one thing may be used in one window. Amounts are tokens, calls, or NANO dollars."""
 
     name: str
@@ -103,9 +100,7 @@ class Budget:
         return f"the budget {self.name} ({self.spoken(self.limit)} for the {self.scope.value}{each})"
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class BudgetUse:
+class BudgetUse(Struct, frozen=True):
     """How much of an account is gone."""
 
     account: str

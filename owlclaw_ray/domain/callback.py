@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import CallbackId, RunId, derived_id
 
 MAX_URL = 2_000
@@ -31,9 +31,7 @@ class CallbackStatus(Enum):
     """It was tried as often as it may be, or the receiver wants no more. Somebody may have it sent again."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Callback:
+class Callback(Struct, frozen=True):
     """What is to be told to one address of the end of one run."""
 
     callback_id: CallbackId
@@ -67,8 +65,7 @@ def callback_id_of(run_id: str, url: str) -> CallbackId:
     return CallbackId(derived_id("cb", run_id, url))
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackRules:
+class CallbackRules(Struct, frozen=True):
     """Where callbacks may go: to addresses that everybody on the internet can reach, and to these networks."""
 
     allowed_networks: tuple[str, ...] = ()

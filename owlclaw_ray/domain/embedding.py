@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.model import FailedAttempt
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingCalls:
+class EmbeddingCalls(Struct, frozen=True):
     """How a provider's embedding model is asked. Times in seconds."""
 
     batch: int = 64
@@ -22,9 +21,7 @@ class EmbeddingCalls:
     """Of all attempts at a batch of documents."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class EmbeddingRequest:
+class EmbeddingRequest(Struct, frozen=True):
     """One call of an embedding model, with all its texts."""
 
     model: str
@@ -36,9 +33,7 @@ class EmbeddingRequest:
     """Seconds for all attempts and the waits between them."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class EmbeddingReply:
+class EmbeddingReply(Struct, frozen=True):
     """What the model answered."""
 
     vectors: tuple[Sequence[float], ...]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.hours import Hours
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import ToolDefinition
 
@@ -32,8 +34,7 @@ class Risk(Enum):
         return self in {Risk.HIGH, Risk.CRITICAL}
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerRule:
+class BreakerRule(Struct, frozen=True):
     """When a capability that keeps failing is left alone (G3)."""
 
     failures: int = 5
@@ -42,8 +43,7 @@ class BreakerRule:
     """For how long nothing is tried; then one call is."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolLimit:
+class ToolLimit(Struct, frozen=True):
     """How a tool, or each of several, is used by an agent (T8)."""
 
     tools: str
@@ -139,9 +139,7 @@ class Governance:
         return replace(limit, cooldown=skill.cooldown)
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Breaker:
+class Breaker(Struct, frozen=True):
     """The circuit breaker of one capability of one agent that failed when it was last used. Others have none."""
 
     tool: str
@@ -159,9 +157,7 @@ class Breaker:
         return 0 < self.open_until <= now
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """How fast an agent used one tool lately. Tools that rested long enough have none."""
 
     tool: str
@@ -171,8 +167,7 @@ class Pace:
     """When the last call began, in seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallOutcome:
+class CallOutcome(Struct, frozen=True):
     """The end of one tool call, as the journal has it."""
 
     tool: str
@@ -183,8 +178,7 @@ class CallOutcome:
     """In seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
+class Hidden(Struct, frozen=True):
     """Tools that a run may not use, and why."""
 
     tools: tuple[str, ...]
@@ -193,8 +187,7 @@ class Hidden:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Visibility:
+class Visibility(Struct, frozen=True):
     """Which tools a run may use: a hard boundary (R6)."""
 
     visible: tuple[str, ...]

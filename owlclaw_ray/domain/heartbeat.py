@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
-from owlclaw_ray.domain.pickling import fast_pickle
+from msgspec import Struct
 
 PENDING_EVENTS = "internal.pending_events"
 """The call, of the runtime's own and unknown to models, that asks the sources of a heartbeat."""
@@ -26,9 +25,7 @@ class EventSourceKind(Enum):
     """What the application's event sources say."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """When a definition's agents look for events, where, and how often at most these wake them."""
 
     every_seconds: int = 300
@@ -49,9 +46,7 @@ class Heartbeat:
     """Of the source `database`: the environment variable of the tool workers that holds the database's URL."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Pulse:
+class Pulse(Struct, frozen=True):
     """What an agent remembers of its heartbeats."""
 
     fingerprint: str = ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from msgspec import Struct, field
+
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.pickling import fast_pickle
 
 
 class EntryKind(Enum):
@@ -46,9 +46,7 @@ class EntryKind(Enum):
     """status, final_text, error, turns, tool_calls, duration_ms, usage"""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(Struct, frozen=True):
     """One fact. `seq` counts from 1 in each run without gaps."""
 
     seq: int

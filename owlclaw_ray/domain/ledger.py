@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from msgspec import Struct, field
+
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import AgentId, RecordId, RunId, TenantId
 
 
@@ -36,9 +36,7 @@ class LedgerKind(Enum):
     """Something degraded: what, why."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class LedgerRecord:
+class LedgerRecord(Struct, frozen=True):
     """One fact for the auditor."""
 
     record_id: RecordId
@@ -50,8 +48,7 @@ class LedgerRecord:
     data: JsonObject = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ChainedRecord:
+class ChainedRecord(Struct, frozen=True):
     """A record with its place in its writer's chain."""
 
     record: LedgerRecord

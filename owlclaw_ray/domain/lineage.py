@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from msgspec import Struct
+
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import AgentId, RunId, TenantId, derived_id
 
 DEEPEST = 1
@@ -26,9 +26,7 @@ class Role(Enum):
     """A named agent that is given one assignment after another. Without a word about tools it only reads."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Struct, frozen=True):
     """The ancestry of a run, durable with its trigger, and what its ancestors let it use."""
 
     root_run: RunId

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import FailedAttempt
@@ -12,8 +14,7 @@ from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """One thing that an agent chose to remember."""
 
     memory_id: MemoryId
@@ -30,8 +31,7 @@ class Memory:
     """The last near-duplicates that are counted here, so that each counts once."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreParts:
+class ScoreParts(Struct, frozen=True):
     """What a score is made of: (word_share x words + (1 - word_share) x meaning + neighbours + day) x freshness + newer."""
 
     words: float
@@ -64,8 +64,7 @@ class ScoreParts:
         return {name: None if value is None else round(value, 4) for name, value in asdict(self).items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredMemory:
+class ScoredMemory(Struct, frozen=True):
     """A memory that a query found. Scores compare within one recall only; the best is first."""
 
     memory: Memory
@@ -77,8 +76,7 @@ class ScoredMemory:
         return self.parts.score
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Struct, frozen=True):
     """What a query found."""
 
     memories: tuple[ScoredMemory, ...]
@@ -94,8 +92,7 @@ class Recall:
     """Those before it answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryStats:
+class MemoryStats(Struct, frozen=True):
     """How much one agent remembers."""
 
     active: int
@@ -110,8 +107,7 @@ class MemoryStats:
     """Entries that could not be read as they were meant, each with its file and line. They are kept as they stand."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
+class MemoryLimits(Struct, frozen=True):
     """How much one agent keeps active, and how long it keeps anything."""
 
     memories: int = 10_000

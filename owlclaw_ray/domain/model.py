@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec import Struct, field
+
 from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger
@@ -21,9 +21,7 @@ class Role(Enum):
     TOOL = "tool"
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message after the system message."""
 
     role: Role
@@ -34,9 +32,7 @@ class Message:
     """Of a tool's message: the call that it answers."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True):
     """One model call."""
 
     request_id: RequestId
@@ -54,9 +50,7 @@ class ModelRequest:
     """The definition's folder: a scripted model's relative path starts there."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class FailedAttempt:
+class FailedAttempt(Struct, frozen=True):
     """One attempt that gave no reply."""
 
     model: str
@@ -64,9 +58,7 @@ class FailedAttempt:
     retryable: bool
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ModelReply:
+class ModelReply(Struct, frozen=True):
     """What a model answered."""
 
     text: str

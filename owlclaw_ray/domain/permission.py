@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 
-from owlclaw_ray.domain.pickling import fast_pickle
+from msgspec import Struct, field
 
 
 class Verdict(Enum):
@@ -25,9 +24,7 @@ class Approver(Enum):
     """Nobody is there to decide: asking is denied at once."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class PermissionRules:
+class PermissionRules(Struct, frozen=True):
     """Selectors of tools: a name or a pattern with `*`, `tag:<tag>`, or `permission:<readonly|write>`."""
 
     allow: tuple[str, ...] = ()
@@ -35,9 +32,7 @@ class PermissionRules:
     deny: tuple[str, ...] = ()
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class PermissionPolicy:
+class PermissionPolicy(Struct, frozen=True):
     """What the tool calls of an agent may do without asking."""
 
     own: PermissionRules = field(default_factory=PermissionRules)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderLimits:
+class ProviderLimits(Struct, frozen=True):
     """What some models take; None, and the empty text, mean that there is no limit."""
 
     models: tuple[str, ...]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from msgspec import Struct, field
+
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ids import RunId
 
@@ -37,9 +37,7 @@ class RunStatus(Enum):
         return self not in {RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING}
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens and money (US dollars) of model calls."""
 
     prompt_tokens: int = 0
@@ -56,9 +54,7 @@ class Usage:
         )
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunError:
+class RunError(Struct, frozen=True):
     """Why a run did not complete."""
 
     type: str
@@ -66,9 +62,7 @@ class RunError:
     retryable: bool = False
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Struct, frozen=True):
     """How a run ended (R8)."""
 
     status: RunStatus
@@ -86,9 +80,7 @@ class RunResult:
     error: RunError | None = None
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """A run as the store knows it."""
 
     run_id: RunId

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from hashlib import sha256
 
+from msgspec import Struct
+
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import FiringId, RunId, ScheduleId, TenantId
 
 MAX_FOCUS = 500
@@ -60,9 +60,7 @@ class OverlapPolicy(Enum):
     """They are asked to end, and its run is queued."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """A durable rule that produces triggers."""
 
     schedule_id: ScheduleId
@@ -107,9 +105,7 @@ class TickOutcome(Enum):
     SKIPPED = "skipped"
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """One due time of a schedule, or a run of missed ones with the same outcome."""
 
     firing_id: FiringId
@@ -124,8 +120,7 @@ class Tick:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRequest:
+class ScheduleRequest(Struct, frozen=True):
     """What somebody asks for: one of `at`, `delay_seconds`, `interval_seconds` and `cron_expression` says when."""
 
     focus: str
@@ -139,9 +134,7 @@ class ScheduleRequest:
     catch_up_seconds: float | None = None
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ScheduleFilter:
+class ScheduleFilter(Struct, frozen=True):
     """Which schedules: by agent, those of one agent the oldest first. Absent fields do not filter."""
 
     tenant: TenantId
@@ -152,8 +145,7 @@ class ScheduleFilter:
     limit: int = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Backfill:
+class Backfill(Struct, frozen=True):
     """What a backfill did."""
 
     queued: tuple[RunId, ...]

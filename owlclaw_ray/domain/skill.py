@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from owlclaw_ray.domain.hours import Hours
 
 LOAD_SKILL = "internal.load_skill"
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(Struct, frozen=True):
     """One SKILL.md: its metadata in memory, its text on disk until a run selects it."""
 
     name: str

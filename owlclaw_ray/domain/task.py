@@ -11,12 +11,13 @@ A task is a value. Every change returns another one, or raises TaskRefusedError 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import AgentId, RunId, TaskId
 
@@ -60,9 +61,7 @@ class StepStatus(Enum):
         return self not in {StepStatus.PENDING, StepStatus.CLAIMED}
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """Who works, or worked, on a step."""
 
     agent: AgentId
@@ -71,9 +70,7 @@ class Claim:
     """The idempotency key of the call that claimed it."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One part of a task."""
 
     step_id: str
@@ -86,9 +83,7 @@ class Step:
     """What came of it, or why it failed."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """Steps without cycles: every dependency is a step of the same task."""
 
     task_id: TaskId

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec import Struct, field
+
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.ids import ToolCallId
 
 REMEMBER = "remember"
@@ -56,9 +56,7 @@ class ToolClass(Enum):
     """User code, or slow: one task each."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ToolDefinition:
+class ToolDefinition(Struct, frozen=True):
     """One callable, from whatever source (T1)."""
 
     name: str
@@ -87,9 +85,7 @@ class ToolDefinition:
         }
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A call as the model asked for it."""
 
     call_id: ToolCallId
@@ -99,9 +95,7 @@ class ToolCall:
     """JSON text as the model wrote it; it may be malformed."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ToolError:
+class ToolError(Struct, frozen=True):
     """Why a call failed, in words that the model can act on."""
 
     type: str
@@ -112,9 +106,7 @@ class ToolError:
     details: JsonValue = None
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """What a call gave (T4)."""
 
     call_id: ToolCallId

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
 from enum import Enum
 
-from owlclaw_ray.domain.pickling import fast_pickle
+from msgspec import Struct
+from msgspec.structs import replace
+
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ids import RunId, ToolCallId
@@ -22,9 +23,7 @@ _NO_VERSION = "ff"
 _SAMPLED = 1
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class TraceParent:
+class TraceParent(Struct, frozen=True):
     """A span, as one process tells another of it."""
 
     trace_id: str
@@ -91,8 +90,7 @@ class Destination(Enum):
     """Anything that takes OTLP over HTTP: a collector, Jaeger, Tempo."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracingOptions:
+class TracingOptions(Struct, frozen=True):
     """What is exported, and where to. It holds no secrets: those are in the environment of the process that exports."""
 
     destination: Destination

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.lineage import Lineage
-from owlclaw_ray.domain.pickling import fast_pickle
 
 
 class TriggerKind(Enum):
@@ -23,9 +23,7 @@ class TriggerKind(Enum):
     """Another agent asked for the run."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(Struct, frozen=True):
     """Why a run starts, and with what."""
 
     kind: TriggerKind
@@ -59,9 +57,7 @@ LONGEST_DEADLINE = 604_800.0
 """A week, in seconds."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """How a trigger comes to its agent, and who hears of its end."""
 
     busy: BusyPolicy = BusyPolicy.ENQUEUE

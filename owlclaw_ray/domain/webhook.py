@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from msgspec import Struct
+
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission
 from owlclaw_ray.ids import DeliveryId, RunId, TenantId
 
@@ -38,8 +39,7 @@ class SecretForm(Enum):
     """Its bytes, as Standard Webhooks has them: with or without `whsec_` before them."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignatureForm:
+class SignatureForm(Struct, frozen=True):
     """How a source signs, in words that cover GitHub's, Stripe's, Slack's and Standard Webhooks' ways."""
 
     header: str = "X-Signature-256"
@@ -76,8 +76,7 @@ class DeliverTo(Enum):
     """It waits in the inbox until the agent's next heartbeat, which sees all that wait together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(Struct, frozen=True):
     """What a delivery becomes. Texts may have `{body.path}` and `{header.Name}` in them; see engine.webhook_mapping."""
 
     agent: str
@@ -127,9 +126,7 @@ class DeliveryStatus(Enum):
         return self not in {DeliveryStatus.UNMAPPED, DeliveryStatus.REFUSED}
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """A webhook that came in."""
 
     delivery_id: DeliveryId
@@ -144,7 +141,7 @@ class Delivery:
     """Why it has not triggered."""
     agent: AgentRef | None = None
     run_id: RunId | None = None
-    headers: JsonObject = field(default_factory=dict)
+    headers: JsonObject = {}
     """Those that the mapping reads, by their names in small letters."""
     body: str = ""
     """Empty if it was not signed rightly: nobody vouches for it."""

@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind

@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus
 from owlclaw_ray.engine.periodic import Periodic
@@ -34,8 +36,7 @@ _EXACTNESS = timedelta(seconds=1)
 """By how much an alarm's time may differ from the one it was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncPace:
+class SyncPace(Struct, frozen=True):
     """How alarms are kept."""
 
     reconcile: float = 30.0
@@ -50,8 +51,7 @@ class SyncPace:
     """Seconds from one look for what is due and silent to the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmCounts:
+class AlarmCounts(Struct, frozen=True):
     """How the engine fared since the process began."""
 
     reachable: bool = False
@@ -65,8 +65,7 @@ class AlarmCounts:
     """Schedules that it rang for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
+class Differences(Struct, frozen=True):
     """What distinguishes an engine from what is wanted of it."""
 
     standing: Mapping[ScheduleId, datetime]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -21,8 +21,7 @@ _JUDGED = 1_024
 """Pairs of a model and a selection."""
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleTools:
+class VisibleTools(Struct, frozen=True):
     """The tools that one run may call: a hard boundary (R6)."""
 
     names: tuple[str, ...]

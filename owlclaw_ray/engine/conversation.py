@@ -7,7 +7,8 @@ the conversation on. What a crash leaves behind is therefore exactly what the ru
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.approval import ApprovalDecision
 from owlclaw_ray.domain.governance import CallOutcome
@@ -26,8 +27,7 @@ NOT_EXECUTED = "not_executed"
 """The error type of calls that were never begun."""
 
 
-@dataclass(slots=True)
-class Conversation:
+class Conversation(Struct):
     """Everything that the journal says about a run so far."""
 
     last_seq: int = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from owlclaw_ray.errors import StoreUnavailableError, TerminalError
 from owlclaw_ray.ports.clock import Clock

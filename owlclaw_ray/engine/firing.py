@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
@@ -59,8 +61,7 @@ class FiringStore(CommandStore, ScheduleStore, Protocol):
     """What firing needs of the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Firing:
+class Firing(Struct, frozen=True):
     """What to do about a due schedule: the ticks that account for its due times, and the run, if one of them fires."""
 
     ticks: tuple[Tick, ...]
@@ -68,8 +69,7 @@ class Firing:
     run: SubmitRun | None
 
 
-@dataclass(frozen=True, slots=True)
-class DueTimes:
+class DueTimes(Struct, frozen=True):
     """Due times of a schedule in a row: `count` of them, of which `before_last` is the last but one."""
 
     first: datetime
@@ -79,8 +79,7 @@ class DueTimes:
     following: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class RunTerms:
+class RunTerms(Struct, frozen=True):
     """What a definition says of runs of its agents that schedules queue."""
 
     queued_runs: int

@@ -7,8 +7,9 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
@@ -98,8 +99,7 @@ class CommitObserver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(Struct, frozen=True):
     commands: Sequence[Command]
     answer: asyncio.Future[Sequence[Outcome]]
 

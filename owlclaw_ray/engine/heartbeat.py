@@ -11,10 +11,11 @@ import logging
 import sys
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, BeatSkipped, EventSourceKind, Heartbeat, Pulse
@@ -50,16 +51,14 @@ def _prefix(heartbeat: Heartbeat) -> str:
     return f"sch_heartbeat_{heartbeat.every_seconds}"
 
 
-@dataclass(frozen=True, slots=True)
-class Woken:
+class Woken(Struct, frozen=True):
     """Something new is pending: the run with it as its payload, and the pulse, if that is dealt with."""
 
     run: Run
     pulse: Pulse
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """There is nothing to think about. `command` is what else should become of the schedule, if anything."""
 
     result: RunResult

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from heapq import nsmallest
 from operator import itemgetter
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.activation import LAST_WORDS, Activation
@@ -22,8 +23,7 @@ from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CommandFailed
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class HostStatus:
+class HostStatus(Struct, frozen=True):
     """What a host tells the Directory with each heartbeat."""
 
     agents: int

@@ -6,11 +6,11 @@ What is not signed rightly is stored without its body, once a minute for each so
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
 import orjson
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.heartbeat import EventSourceKind
 from owlclaw_ray.domain.json import JsonObject

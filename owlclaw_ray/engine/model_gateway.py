@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest
 from owlclaw_ray.engine.deadline import deadline

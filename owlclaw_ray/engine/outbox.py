@@ -12,11 +12,13 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.json import JsonObject
@@ -75,8 +77,7 @@ class CallbackOptions:
     """How long one attempt may take, less than LOST_AFTER."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackCounts:
+class CallbackCounts(Struct, frozen=True):
     """What became of attempts since the process began."""
 
     delivered: int = 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 import orjson
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
 from owlclaw_ray.domain.governance import Governance
@@ -55,8 +55,7 @@ _Face: TypeAlias = tuple[str, str, str, tuple[str, ...], bytes]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(Struct, frozen=True):
     """The call may be executed, with these arguments."""
 
     arguments: str
@@ -67,23 +66,20 @@ class Cleared:
     """What was approved for the call to act on, unless a person changed its arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unclear:
+class Unclear(Struct, frozen=True):
     """Whether the call may be executed depends on what it would do exactly: it is to be checked first."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The call must not be executed."""
 
     message: str
     hooks: tuple[JsonObject, ...] = ()
 
 
-@dataclass(slots=True)
-class SessionGrants:
+class SessionGrants(Struct):
     """What people allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
 
     _granted: dict[tuple[_Face, str], ApprovalId] = field(default_factory=dict)
@@ -150,8 +146,7 @@ def _by_default(tool: ToolDefinition) -> tuple[Verdict, str]:
     return Verdict.ALLOW, "readonly tools are allowed"
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionGate:
+class PermissionGate(Struct, frozen=True):
     """Decides about the calls of one run."""
 
     run: Run

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.engine.reply_box import FarEnd
@@ -26,8 +27,7 @@ _PAUSE_AFTER_FAILURE = 30.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCall:
+class ClientCall(Struct, frozen=True):
     """One attempt at one model, as it travels to a helper."""
 
     request: ModelRequest
@@ -54,8 +54,7 @@ class HelperSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PoolGrowth:
+class PoolGrowth(Struct, frozen=True):
     """When a pool gets one more process, and when one less. Times in seconds, CPU in cores."""
 
     busy: float = 0.75
@@ -74,8 +73,7 @@ class PoolGrowth:
         return sum(used) < self.busy / 2 * (len(used) - 1)
 
 
-@dataclass(eq=False, slots=True)
-class _Seat:
+class _Seat(Struct, eq=False):
     """One process of the pool."""
 
     complete: Callable[[ModelRequest, str], Awaitable[ModelReply]]

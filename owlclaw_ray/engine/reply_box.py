@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, NewType, Protocol, TypeVar
 
+from msgspec import Struct
+
 from owlclaw_ray.domain.model import ModelReply
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.errors import ModelRefusedError, OwlClawError
 from owlclaw_ray.ids import IdSource
 from owlclaw_ray.ports.clock import Clock
@@ -32,17 +32,14 @@ Call_contra = TypeVar("Call_contra", contravariant=True)
 logger = logging.getLogger(__name__)
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What became of a call."""
 
     call_id: CallId
     outcome: ModelReply | OwlClawError
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """The answers that were ready, and which box had them."""
 
     box: BoxId

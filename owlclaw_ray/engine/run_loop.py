@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits
 from owlclaw_ray.domain.approval import ApprovalRequest
@@ -62,8 +63,7 @@ async def at_once(wanted: Collection[str]) -> None:
     del wanted
 
 
-@dataclass(frozen=True, slots=True)
-class RunServices:
+class RunServices(Struct, frozen=True):
     """What every run of a host uses."""
 
     models: Models
@@ -83,8 +83,7 @@ class RunServices:
     """Without it, what runs that started others learn of these comes from elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Approvals:
+class Approvals(Struct, frozen=True):
     """What a run needs before it can go on."""
 
     requests: tuple[ApprovalRequest, ...]
@@ -92,8 +91,7 @@ class Approvals:
     """Runs that it started in the same group of calls, and that are not over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """The runs that have to be over before the one that started them can go on, by the calls that did."""
 
     runs: tuple[StartedRun, ...]

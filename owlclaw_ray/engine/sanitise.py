@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonValue
 
@@ -124,8 +124,7 @@ class Attempt(Enum):
     INSTRUCTIONS = "an attempt to change instructions"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One attempt in a text."""
 
     line: int

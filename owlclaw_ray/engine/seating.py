@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.engine.host import HostStatus
 from owlclaw_ray.engine.host_pool import Host
 
 
-@dataclass(slots=True, eq=False)
-class Seat:
+class Seat(Struct, eq=False):
     """A host and what the Directory believes of it."""
 
     host: Host

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.permission import Approver
@@ -28,8 +28,7 @@ _SAYS_NOTHING = frozenset(
 _KNOWN_INDEXES = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
+class Withheld(Struct, frozen=True):
     """Why a run must not read a skill."""
 
     by: str
@@ -94,8 +93,7 @@ def _fitting(ranked: Iterable[Skill], limit: int, withheld: Container[str]) -> l
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
+class _Index(Struct, frozen=True):
     """What is known of some skills before there is a trigger, so that a run costs the same however many there are."""
 
     skills: tuple[Skill, ...]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.engine.sanitise import neutralise, sanitise
@@ -13,8 +14,7 @@ SKILL_FILE, REFERENCES = "SKILL.md", "references"
 _FENCE = "---"
 
 
-@dataclass(frozen=True, slots=True)
-class SkillText:
+class SkillText(Struct, frozen=True):
     """The two parts of a SKILL.md."""
 
     frontmatter: str | None

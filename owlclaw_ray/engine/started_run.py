@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.ids import RunId, ToolCallId
 
 
-@dataclass(frozen=True, slots=True)
-class StartedRun:
+class StartedRun(Struct, frozen=True):
     """A call started a run that is not over."""
 
     call_id: ToolCallId

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.callback import CallbackRules
@@ -49,8 +51,7 @@ class Dispatcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """A trigger that is ready for the store."""
 
     command: SubmitRun

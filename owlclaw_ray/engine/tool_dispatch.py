@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from zlib import crc32
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, CHILD_FAILED, STARTING
@@ -46,8 +48,7 @@ _SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
 Answer: TypeAlias = ToolResult | ApprovalRequest | StartedRun
 
 
-@dataclass(frozen=True, slots=True)
-class ToolDispatch:
+class ToolDispatch(Struct, frozen=True):
     """Executes the calls of one run's turns."""
 
     run: Run

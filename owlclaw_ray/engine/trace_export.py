@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.ids import RunId
@@ -27,8 +29,7 @@ _RETRY = RetryPolicy(base=1.0, cap=30.0)
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ExportCounts:
+class ExportCounts(Struct, frozen=True):
     """What became of traces since the process began."""
 
     exported: int = 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject, JsonValue, texts_in
@@ -27,8 +27,7 @@ class UnmappableError(ValueError):
     """The content has not what the mapping asks for. The message says what."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """What a webhook brought."""
 
     body: JsonValue
@@ -36,16 +35,14 @@ class Content:
     """By their names in small letters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(Struct, frozen=True):
     """What a webhook becomes."""
 
     agent: AgentRef
     trigger: Trigger
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(Struct, frozen=True):
     """The webhook does not matter: `why`."""
 
     why: str

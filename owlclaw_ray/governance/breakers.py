@@ -7,8 +7,9 @@ its present run say, so that an activation which takes a run over knows the same
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.governance import Breaker, BreakerRule, CallOutcome
 from owlclaw_ray.domain.tool import ToolError

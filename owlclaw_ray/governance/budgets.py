@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit, BudgetUse, BudgetWindow
@@ -44,8 +46,7 @@ _NO_LIMIT = 2**62
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(Struct, frozen=True):
     """What a call under way reserved, and of which budgets."""
 
     reservation_id: ReservationId

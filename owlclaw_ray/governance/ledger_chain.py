@@ -16,10 +16,10 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerRecord
@@ -36,8 +36,7 @@ _COMPARED = 10_000
 """How many pairs of an inserted record and a missing position are compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChainHead:
+class ChainHead(Struct, frozen=True):
     """The end of a chain: the position and hash of its last record."""
 
     tenant: TenantId

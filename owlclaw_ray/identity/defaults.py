@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.budget import Budget
@@ -10,8 +10,7 @@ from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.permission import PermissionPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Struct, frozen=True):
     """Settings that definitions inherit."""
 
     chain: tuple[str, ...] = ("scripted:echo",)

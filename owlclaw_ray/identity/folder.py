@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.errors import DefinitionError, UnknownAgentError
@@ -25,8 +26,7 @@ def find_definitions(agents_dir: Path) -> tuple[str, ...]:
     return tuple(sorted(each.name for each in agents_dir.iterdir() if _NAME.fullmatch(each.name) and each.is_dir()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Cached:
+class _Cached(Struct, frozen=True):
     fingerprint: _Fingerprint
     result: AgentDefinition | DefinitionError
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from owlclaw_ray.configuration.problems import model_problems
@@ -93,7 +94,9 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
 def _governance(settings: AgentFile, defaults: Defaults, skills: Iterable[Skill]) -> Governance:
     """Return the definition's rules, with the budgets that all definitions have, and what skills say of their capabilities."""
     own = settings.governance.governance(settings.tools.limits)
-    return replace(own, budgets=(*own.budgets, *defaults.budgets), skills=tuple(filter(_says_something, skills)))
+    return dataclasses.replace(
+        own, budgets=(*own.budgets, *defaults.budgets), skills=tuple(filter(_says_something, skills))
+    )
 
 
 def _says_something(skill: Skill) -> bool:

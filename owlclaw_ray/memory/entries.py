@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
+
+from msgspec import Struct
 
 from owlclaw_ray.memory import durable
 from owlclaw_ray.memory.markdown import Block, Document, begins_entry, parse
@@ -23,8 +24,7 @@ class FileChangedError(Exception):
     """Somebody changed the file after it was loaded; what was to be written does not fit it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
+class _Version(Struct, frozen=True):
     """What changes when somebody changes the file."""
 
     inode: int

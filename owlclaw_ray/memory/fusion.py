@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from heapq import nlargest, nsmallest
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
@@ -37,8 +39,7 @@ AS_RELEVANT = 0.7
 """How near the newer of two memories of one matter must come to the older one's score to go before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hits:
+class Hits(Struct, frozen=True):
     """What a search found: scores by words, and cosines by meaning. An empty one leaves the whole weight to the other."""
 
     bm25: Mapping[MemoryId, float]

@@ -7,7 +7,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
@@ -93,8 +94,7 @@ def _is_punctuation(word: str) -> bool:
     return len(word) == 1 and unicodedata.category(word).startswith("P")
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
+class _Match(Struct, frozen=True):
     """How often a memory has each word that is wanted, of those that it has."""
 
     memory_id: MemoryId

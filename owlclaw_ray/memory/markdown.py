@@ -17,8 +17,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId, derived_id
@@ -42,8 +44,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\r\n]*)")
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A stretch of the file as it stands there, and the memory that it is, if it is one."""
 
     text: str
@@ -57,8 +58,7 @@ class Block:
         return self.memory.memory_id if self.memory is not None else self.copy_of
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Something that could not be read as it was meant. `line` counts from 1."""
 
     line: int
@@ -66,8 +66,7 @@ class Fault:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
+class _Draft(Struct, frozen=True):
     """A block before ids and times that it lacks are filled in."""
 
     text: str
@@ -85,8 +84,7 @@ class _Draft:
     faults: tuple[Fault, ...] = ()
 
 
-@dataclass(slots=True)
-class Document:
+class Document(Struct):
     """A parsed MEMORY.md. The texts of its blocks and `torn`, joined, are the file."""
 
     blocks: list[Block] = field(default_factory=list)
@@ -434,8 +432,7 @@ def _read_heading(heading: str) -> tuple[str, datetime | None, str]:
     return "", created_at, "" if created_at else heading
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
+class _Fields(Struct, frozen=True):
     """The lines between an entry's heading and its content."""
 
     written: dict[str, str]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory, Recall
 from owlclaw_ray.domain.run import Usage
@@ -21,8 +23,7 @@ _LASTS = timedelta(minutes=10).total_seconds()
 """An hour changes what age takes off by less than a ten-thousandth."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     recall: Recall
     at: float
 

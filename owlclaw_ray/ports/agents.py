@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.journal import JournalEntry
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import OwlClawError
@@ -25,9 +25,7 @@ from owlclaw_ray.ports.store import (
 )
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class DefinitionView:
+class DefinitionView(Struct, frozen=True):
     """An agent definition as other agents see it."""
 
     name: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.ids import ScheduleId
 
 
-@dataclass(frozen=True, slots=True)
-class EngineAlarm:
+class EngineAlarm(Struct, frozen=True):
     """An alarm that an engine keeps."""
 
     alarm_id: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
@@ -20,8 +21,7 @@ class Patience(Enum):
     """Nobody does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
+class Embedded(Struct, frozen=True):
     """Vectors, one a text, and what they cost."""
 
     vectors: Sequence[Sequence[float]]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -24,8 +25,7 @@ class McpState(Enum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """A tool of a server that agents cannot be given."""
 
     tool: str
@@ -33,8 +33,7 @@ class LeftOut:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class McpServerView:
+class McpServerView(Struct, frozen=True):
     """A server as people see it. It has no secrets."""
 
     name: str
@@ -55,8 +54,7 @@ class McpServerView:
     left_out: tuple[LeftOut, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class McpCatalog:
+class McpCatalog(Struct, frozen=True):
     """The tools of all servers, as far as they were ever listed."""
 
     version: str
@@ -84,8 +82,7 @@ class McpTrouble(Enum):
     """The server did not take the arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class McpProblem:
+class McpProblem(Struct, frozen=True):
     """What went wrong."""
 
     trouble: McpTrouble
@@ -93,8 +90,7 @@ class McpProblem:
     details: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class McpCall:
+class McpCall(Struct, frozen=True):
     """One call of a tool."""
 
     server: str

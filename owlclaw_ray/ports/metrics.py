@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from owlclaw_ray.domain.pickling import fast_pickle
+from msgspec import Struct
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One number."""
 
     name: str
@@ -19,9 +16,7 @@ class Sample:
     value: float
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class MetricFamily:
+class MetricFamily(Struct, frozen=True):
     """All samples of one metric, whose names begin with its own."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision
@@ -32,8 +33,7 @@ from owlclaw_ray.ports.store import (
 from owlclaw_ray.ports.webhooks import Inbox, Outbox
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Struct, frozen=True):
     """What a watch saw."""
 
     entries: tuple[JournalEntry, ...]
@@ -41,8 +41,7 @@ class Watched:
     """If it is final, the entries are the last ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentView:
+class AgentView(Struct, frozen=True):
     """An agent as its users see it."""
 
     agent: AgentRef
@@ -56,16 +55,14 @@ class AgentView:
     """Why the definition cannot be used, if it cannot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """Whether triggers are accepted, and the state of each part by name (`ok` or what is wrong)."""
 
     ready: bool
     parts: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerVerification:
+class LedgerVerification(Struct, frozen=True):
     """What came of following all chains of a ledger."""
 
     chains: tuple[LedgerChain, ...]
@@ -73,8 +70,7 @@ class LedgerVerification:
     breaks: tuple[ChainBreak, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerRequest:
+class TriggerRequest(Struct, frozen=True):
     """One of several triggers that are submitted together; see Runtime.submit."""
 
     agent: AgentRef

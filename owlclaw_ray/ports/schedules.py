@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Backfill, Schedule, ScheduleFilter, ScheduleRequest, Tick
@@ -75,8 +76,7 @@ class Timetable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Struct, frozen=True):
     """When a schedule wants to be rung for next; None: never again, as far as is known."""
 
     schedule_id: ScheduleId

@@ -10,10 +10,11 @@ single writer certain (fencing).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
@@ -21,7 +22,6 @@ from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleFilter, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
@@ -41,9 +41,7 @@ from owlclaw_ray.ids import (
 )
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class IdempotencyClaim:
+class IdempotencyClaim(Struct, frozen=True):
     """A client's Idempotency-Key and the hash of the body that came with it."""
 
     key: str
@@ -51,9 +49,7 @@ class IdempotencyClaim:
     expires_at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class SubmitRun:
+class SubmitRun(Struct, frozen=True):
     """Queue a run, as its `busy` policy says. Outcome: RunAccepted, IdempotencyConflict, AgentBusy or QueueFull.
 
     - REJECT: AgentBusy while the agent has a running or queued run.
@@ -80,9 +76,7 @@ class SubmitRun:
     """Who is told of the end of the run that the trigger becomes, or joins."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ActivateAgent:
+class ActivateAgent(Struct, frozen=True):
     """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated.
 
     Registers the agent when it is new. With the same activation_id twice the epoch grows once. With `claim` the agent's next
@@ -95,9 +89,7 @@ class ActivateAgent:
     claim: bool = False
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ClaimRun:
+class ClaimRun(Struct, frozen=True):
     """Take the agent's next run: the one that its last owner left (status running), else the first of the queue.
 
     The run becomes `running` and its journal gets run_started or run_resumed (run_continued, if it has just ceased to wait for
@@ -110,9 +102,7 @@ class ClaimRun:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AppendJournal:
+class AppendJournal(Struct, frozen=True):
     """Append facts to a running run. Outcome: Appended or StaleEpoch.
 
     `entries` start at the run's next seq; entries whose seq is there already are the same facts, sent again.
@@ -127,9 +117,7 @@ class AppendJournal:
     """Texts by the hash of their content; known ones are ignored."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class FinishRun:
+class FinishRun(Struct, frozen=True):
     """Append the last facts, set the result, save the agent's state, give back what the run reserved of budgets, all in one;
     then claim the next run if asked. What is to be told of the run's end is to be sent from then on.
 
@@ -154,9 +142,7 @@ class FinishRun:
     """
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AwaitApprovals:
+class AwaitApprovals(Struct, frozen=True):
     """Append the last facts of a running run, store what it asks, and have it wait, all in one. Its activation has it no more.
 
     Outcome: RunWaiting; Appended if the run was asked to end: then nothing is asked, and it is still the activation's; StaleEpoch.
@@ -171,9 +157,7 @@ class AwaitApprovals:
     blobs: Mapping[str, str] = field(default_factory=dict)
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AwaitRuns:
+class AwaitRuns(Struct, frozen=True):
     """Append the last facts of a running run, at least one, and have it wait for the ends of other runs, all in one.
 
     Whether these runs are over already is not looked at: whoever has a run wait tells the store of them (RunEnded).
@@ -189,9 +173,7 @@ class AwaitRuns:
     blobs: Mapping[str, str] = field(default_factory=dict)
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunEnded:
+class RunEnded(Struct, frozen=True):
     """Have a run wait for these others no more, because they are over. With the last one it is `running` again, for whoever claims it.
 
     Changes nothing if it waits for none of them. Outcome: RunReleased.
@@ -203,9 +185,7 @@ class RunEnded:
     ended: tuple[RunId, ...]
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class PutTask:
+class PutTask(Struct, frozen=True):
     """Store a task, if the version that is stored is the `expected` one (0: none is). Outcome: TaskStored or TaskChanged."""
 
     task: Task
@@ -213,9 +193,7 @@ class PutTask:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class DecideApproval:
+class DecideApproval(Struct, frozen=True):
     """Settle a pending approval. With the last one of its run the run is `running` again, for whoever claims it first.
 
     The run's journal and the ledger get the decision in the same commit. Outcome: ApprovalSettled, for the same decision again
@@ -228,9 +206,7 @@ class DecideApproval:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ExpireApproval:
+class ExpireApproval(Struct, frozen=True):
     """Deny a pending approval whose time is over, as DecideApproval does. Outcome: ApprovalSettled, ApprovalClosed or NoSuchApproval."""
 
     tenant: TenantId
@@ -238,9 +214,7 @@ class ExpireApproval:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ReleaseAgent:
+class ReleaseAgent(Struct, frozen=True):
     """End an activation on purpose: the agent has no owner until the next one. Outcome: Released or StaleEpoch."""
 
     agent: AgentRef
@@ -249,9 +223,7 @@ class ReleaseAgent:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CancelRun:
+class CancelRun(Struct, frozen=True):
     """Ask for the end of a run. A queued run is cancelled at once; a running one gets `cancel_requested`. Outcome: CancelOutcome.
 
     One that waits for approvals gets it too, they are withdrawn, and it is running again for its agent to end it.
@@ -262,9 +234,7 @@ class CancelRun:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ReceiveDelivery:
+class ReceiveDelivery(Struct, frozen=True):
     """Store what came in, and with it the run that it triggers. Outcome: DeliveryStored.
 
     One that waits for a heartbeat registers its agent when that is new.
@@ -277,9 +247,7 @@ class ReceiveDelivery:
     run: SubmitRun | None = None
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ChangeCallback:
+class ChangeCallback(Struct, frozen=True):
     """Put this in the place of a callback, if the version that is stored is the one before. Outcome: CallbackStored or CallbackChanged.
 
     Callbacks are made with the run that they tell of (SubmitRun), or with its end (FinishRun).
@@ -288,18 +256,14 @@ class ChangeCallback:
     callback: Callback
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ForgetWebhooks:
+class ForgetWebhooks(Struct, frozen=True):
     """Remove these deliveries, unless they wait, and these callbacks, if they are delivered or dead. Outcome: WebhooksForgotten."""
 
     deliveries: tuple[DeliveryId, ...]
     callbacks: tuple[CallbackId, ...]
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CreateSchedule:
+class CreateSchedule(Struct, frozen=True):
     """Store a schedule. Outcome: ScheduleCreated (the first one, if the id is there already) or TooManySchedules.
 
     Paused schedules count to the limit as active ones do.
@@ -309,9 +273,7 @@ class CreateSchedule:
     limit: int
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CancelSchedule:
+class CancelSchedule(Struct, frozen=True):
     """Cancel an agent's own schedule, and ask the runs of its firings that are not over to end, but for `caller_run`.
 
     Outcome: ScheduleCancelled.
@@ -325,9 +287,7 @@ class CancelSchedule:
     """DONE, if nobody called it off and it has nothing more to do."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class PauseSchedule:
+class PauseSchedule(Struct, frozen=True):
     """Keep an agent's own schedule from firing. Outcome: ScheduleChanged, ScheduleClosed or NoSuchSchedule."""
 
     agent: AgentRef
@@ -335,9 +295,7 @@ class PauseSchedule:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ResumeSchedule:
+class ResumeSchedule(Struct, frozen=True):
     """Have a paused schedule go on; one that is not paused stays as it is. Outcome as of PauseSchedule.
 
     Its next_fire_at stays, so that whoever fires schedules accounts for the due times that passed.
@@ -348,9 +306,7 @@ class ResumeSchedule:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class FireSchedule:
+class FireSchedule(Struct, frozen=True):
     """Account for due times of a schedule and move it on: all of it, or, if a tick's firing_id is there already, nothing.
 
     Applies only while the schedule is active and its next_fire_at is `expected_due`. Outcome: ScheduleFired or AlreadyFired.
@@ -366,9 +322,7 @@ class FireSchedule:
     overlap: OverlapPolicy = OverlapPolicy.ENQUEUE
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class BackfillTick:
+class BackfillTick(Struct, frozen=True):
     """Queue a run for a past due time of an agent's own schedule, which stays where it is, and store the tick.
 
     Changes nothing if the run's id, or the tick's, is there already. Outcome: ScheduleFired, AlreadyFired, QueueFull, ScheduleClosed if the
@@ -380,17 +334,13 @@ class BackfillTick:
     run: SubmitRun
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AppendLedger:
+class AppendLedger(Struct, frozen=True):
     """Append records that belong to no journal entry. Outcome: LedgerAppended. Records whose id is there already are ignored."""
 
     records: tuple[LedgerRecord, ...]
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class BudgetClaim:
+class BudgetClaim(Struct, frozen=True):
     """What a call asks of one account: the use of one budget in one of its windows."""
 
     account: str
@@ -401,9 +351,7 @@ class BudgetClaim:
     """When nobody claims of this account any more; None: never."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ReserveBudget:
+class ReserveBudget(Struct, frozen=True):
     """Set aside what a call of a running run may use, in all these accounts or in none. Outcome: BudgetReserved, BudgetSpent or
     StaleEpoch.
 
@@ -420,18 +368,14 @@ class ReserveBudget:
     at: datetime
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class BudgetAlert:
+class BudgetAlert(Struct, frozen=True):
     """What the ledger is told, once, when an account's use reaches an amount."""
 
     amount: int
     record: LedgerRecord
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class BudgetCharge:
+class BudgetCharge(Struct, frozen=True):
     """What a call used of one account."""
 
     account: str
@@ -439,9 +383,7 @@ class BudgetCharge:
     alerts: tuple[BudgetAlert, ...] = ()
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class SettleBudget:
+class SettleBudget(Struct, frozen=True):
     """Put what a call used in the place of its reservation. Outcome: BudgetSettled or StaleEpoch.
 
     Settling what is settled, or was never reserved, changes nothing. An account of the reservation without a charge gets all
@@ -484,9 +426,7 @@ Command: TypeAlias = (
 )
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunAccepted:
+class RunAccepted(Struct, frozen=True):
     """The trigger is in the store. `duplicate`: the Idempotency-Key named an earlier run, which run_id and status are of."""
 
     run_id: RunId
@@ -506,33 +446,25 @@ class RunAccepted:
     """Whether a script and no model answers this agent. The Runtime knows and says it; stores leave it as it is."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class IdempotencyConflict:
+class IdempotencyConflict(Struct, frozen=True):
     """The key was used for another body."""
 
     key: str
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AgentBusy:
+class AgentBusy(Struct, frozen=True):
     """The trigger is refused: the agent executes this run, or, while it executes none, will execute it next."""
 
     run_id: RunId
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class QueueFull:
+class QueueFull(Struct, frozen=True):
     """The trigger is refused: the agent has `limit` queued runs or more."""
 
     limit: int
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AgentActivated:
+class AgentActivated(Struct, frozen=True):
     """The agent is owned under this epoch."""
 
     epoch: int
@@ -541,9 +473,7 @@ class AgentActivated:
     """The run to execute now, if one was asked for and there is one."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunClaimed:
+class RunClaimed(Struct, frozen=True):
     """The run to execute now, with its journal so far: the entry of this claim included, trigger_merged entries left out."""
 
     run: Run
@@ -552,100 +482,74 @@ class RunClaimed:
     """The texts that a resumed run's prompt_built entry names; empty for a fresh run."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class NothingQueued:
+class NothingQueued(Struct, frozen=True):
     """The agent has no run to execute."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class StaleEpoch:
+class StaleEpoch(Struct, frozen=True):
     """Another activation owns the agent, under `current`."""
 
     agent: AgentRef
     current: int
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """The facts are durable."""
 
     cancel_requested: bool = False
     interrupted_by: RunId | None = None
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Struct, frozen=True):
     """The end is durable."""
 
     next: RunClaimed | None = None
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunWaiting:
+class RunWaiting(Struct, frozen=True):
     """The requests are durable, and the run waits: it must not be executed before it is claimed again."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunReleased:
+class RunReleased(Struct, frozen=True):
     """What is known is stored. `resumes`: the run goes on because of it, so its agent should be woken."""
 
     resumes: bool
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class TaskStored:
+class TaskStored(Struct, frozen=True):
     """The task is durable, or was before."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class TaskChanged:
+class TaskChanged(Struct, frozen=True):
     """Somebody else changed it; `task` is what is stored. None: it does not exist."""
 
     task: Task | None
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ApprovalSettled:
+class ApprovalSettled(Struct, frozen=True):
     """The decision stands. `resumes`: the run goes on because of it, so its agent should be woken."""
 
     approval: Approval
     resumes: bool
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ApprovalClosed:
+class ApprovalClosed(Struct, frozen=True):
     """The approval is not pending; it was settled like this, and stays so."""
 
     approval: Approval
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class NoSuchApproval:
+class NoSuchApproval(Struct, frozen=True):
     """The tenant has none of that id."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(Struct, frozen=True):
     """The agent has no owner now. `pending`: it still has queued runs, so it should be activated again."""
 
     pending: bool = False
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CancelOutcome:
+class CancelOutcome(Struct, frozen=True):
     """What the cancel found. `run` is None when there is no such run for the tenant; a final run is left as it is."""
 
     run: Run | None
@@ -653,25 +557,19 @@ class CancelOutcome:
     """The run waited for approvals until now: its agent should be woken, to end it."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ScheduleCreated:
+class ScheduleCreated(Struct, frozen=True):
     """It is stored; `schedule` is what the store has."""
 
     schedule: Schedule
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class TooManySchedules:
+class TooManySchedules(Struct, frozen=True):
     """The agent has `limit` schedules already that are active or paused."""
 
     limit: int
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ScheduleCancelled:
+class ScheduleCancelled(Struct, frozen=True):
     """`cancelled` is False, with the reason in `message`, when it does not exist for this agent, is done, or was cancelled before."""
 
     cancelled: bool
@@ -683,31 +581,23 @@ class ScheduleCancelled:
     """Runs that waited in the queue, and are over by that."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ScheduleChanged:
+class ScheduleChanged(Struct, frozen=True):
     """The schedule stands like this."""
 
     schedule: Schedule
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ScheduleClosed:
+class ScheduleClosed(Struct, frozen=True):
     """The schedule never fires again, and stays so."""
 
     schedule: Schedule
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class NoSuchSchedule:
+class NoSuchSchedule(Struct, frozen=True):
     """The agent has none of that id."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ScheduleFired:
+class ScheduleFired(Struct, frozen=True):
     """The due times are accounted for; `run` is what was queued, if anything."""
 
     run: RunAccepted | None
@@ -717,45 +607,33 @@ class ScheduleFired:
     """Those of earlier firings that are over by that."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AlreadyFired:
+class AlreadyFired(Struct, frozen=True):
     """Somebody else accounted for this due time, or the schedule is no longer active."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class LedgerAppended:
+class LedgerAppended(Struct, frozen=True):
     """The records are durable."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class BudgetReserved:
+class BudgetReserved(Struct, frozen=True):
     """The amounts are set aside. `uses`: each account after that, in the order of the claims."""
 
     uses: tuple[BudgetUse, ...]
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class BudgetSpent:
+class BudgetSpent(Struct, frozen=True):
     """Nothing is set aside: this account has nothing left."""
 
     use: BudgetUse
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class BudgetSettled:
+class BudgetSettled(Struct, frozen=True):
     """The use is written down. `alerts`: what the ledger was told."""
 
     alerts: tuple[LedgerRecord, ...] = ()
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class DeliveryStored:
+class DeliveryStored(Struct, frozen=True):
     """The delivery is durable, like this. `duplicate`: it came before, and changed nothing now."""
 
     delivery: Delivery
@@ -764,29 +642,21 @@ class DeliveryStored:
     """What became of the run that came with it, unless it is a duplicate."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CallbackStored:
+class CallbackStored(Struct, frozen=True):
     """The callback is durable, or was before."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CallbackChanged:
+class CallbackChanged(Struct, frozen=True):
     """Somebody else changed it; `callback` is what is stored. None: it does not exist."""
 
     callback: Callback | None
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class WebhooksForgotten:
+class WebhooksForgotten(Struct, frozen=True):
     """What could be removed is not there any more."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CommandFailed:
+class CommandFailed(Struct, frozen=True):
     """The command could not be applied though the others of its transaction were. `message` says why."""
 
     message: str
@@ -832,9 +702,7 @@ Outcome: TypeAlias = (
 )
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class AgentRecord:
+class AgentRecord(Struct, frozen=True):
     """An agent as the store knows it."""
 
     agent: AgentRef
@@ -848,9 +716,7 @@ class AgentRecord:
     """The run that it has begun, be it that this waits for an approval."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True):
     """Which runs; newest first. Absent fields do not filter."""
 
     tenant: TenantId
@@ -860,9 +726,7 @@ class RunFilter:
     limit: int = 50
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True, order=True)
-class LedgerPlace:
+class LedgerPlace(Struct, frozen=True, order=True):
     """A record's place in the order in which the ledger is read: by time, then by chain."""
 
     at: datetime
@@ -875,9 +739,7 @@ class LedgerPlace:
         return cls(record.record.at, record.writer, record.position)
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ApprovalFilter:
+class ApprovalFilter(Struct, frozen=True):
     """Which approvals; newest first. Absent fields do not filter."""
 
     tenant: TenantId
@@ -887,9 +749,7 @@ class ApprovalFilter:
     limit: int = 100
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class DeliveryFilter:
+class DeliveryFilter(Struct, frozen=True):
     """Which deliveries; newest first, without their bodies. Absent fields do not filter."""
 
     tenant: TenantId
@@ -898,9 +758,7 @@ class DeliveryFilter:
     limit: int = 100
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CallbackFilter:
+class CallbackFilter(Struct, frozen=True):
     """Which callbacks; newest first. Absent fields do not filter."""
 
     tenant: TenantId
@@ -910,9 +768,7 @@ class CallbackFilter:
     limit: int = 100
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class LedgerFilter:
+class LedgerFilter(Struct, frozen=True):
     """Which ledger records; oldest first. Absent fields do not filter."""
 
     tenant: TenantId
@@ -938,9 +794,7 @@ class BreakKind(Enum):
     MOVED = "moved"
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ChainBreak:
+class ChainBreak(Struct, frozen=True):
     """Where a ledger chain does not hold."""
 
     tenant: TenantId
@@ -954,9 +808,7 @@ class ChainBreak:
     """None for what is not there any more."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class LedgerChain:
+class LedgerChain(Struct, frozen=True):
     """A chain's recorded end: how many records it has had, and the hash of the last."""
 
     writer: str

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.lineage import Lineage
-from owlclaw_ray.domain.pickling import fast_pickle
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
@@ -37,9 +37,7 @@ class Stage(Enum):
         return self in {Stage.APPROVED, Stage.EDITED}
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ToolInvocation:
+class ToolInvocation(Struct, frozen=True):
     """All that a worker needs to execute one call, wherever it runs."""
 
     call_id: ToolCallId
@@ -73,9 +71,7 @@ class ToolInvocation:
     """Skills that the run must not read, each with the reason; only for the call that reads skills."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class CheckedCall:
+class CheckedCall(Struct, frozen=True):
     """A call that may be put before a person."""
 
     arguments: str
@@ -87,9 +83,7 @@ class CheckedCall:
     """Why the tool itself wants it approved; empty if it was asked to check."""
 
 
-@fast_pickle
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolOutcome(Struct, frozen=True):
     """What one call gave, and what is to be committed with it."""
 
     result: ToolResult

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
@@ -21,16 +22,14 @@ class RefusedTracesError(Exception):
     """The receiver of traces will never take this batch."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Chain:
+class Chain(Struct, frozen=True, order=True):
     """A ledger chain: what one Keeper wrote of one tenant, in the order of its commits and without gaps."""
 
     tenant: TenantId
     writer: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndedRuns:
+class EndedRuns(Struct, frozen=True):
     """Runs that ended in a stretch of a chain."""
 
     runs: tuple[tuple[int, RunId], ...]
@@ -39,8 +38,7 @@ class EndedRuns:
     """The last position of the stretch: behind it nothing was looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunFacts(Struct, frozen=True):
     """Everything that is known of a run that ended."""
 
     run: Run

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.budget import BudgetUse
@@ -13,8 +14,7 @@ from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.ports.store import BudgetClaim
 
 
-@dataclass(frozen=True, slots=True)
-class VisibilityFacts:
+class VisibilityFacts(Struct, frozen=True):
     """What evaluators judge by."""
 
     agent: AgentRef

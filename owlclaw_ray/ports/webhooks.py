@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
@@ -57,8 +58,7 @@ class Outbox(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The receiver answered, with this status."""
 
     status: int
@@ -66,8 +66,7 @@ class Answered:
     """When it wants to be asked again, in seconds, if it said so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
+class Unanswered(Struct, frozen=True):
     """Nothing useful came back, or nothing was sent: `why`."""
 
     why: str

@@ -6,9 +6,10 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from owlclaw_ray.configuration.problems import model_problems
@@ -31,8 +32,7 @@ _LINK = re.compile(rf"(?:\]\(|[`\"' ])((?:\./)?{REFERENCES}/[^\s)`\"'#]+)")
 _NO_HOURS: tuple[Hours, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What a skill is judged by that is not written in it."""
 
     machine: Machine = field(default_factory=Machine)
@@ -40,8 +40,7 @@ class Surroundings:
     """What `trading_hours_only` means; without it a skill that says so is broken."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSkill:
+class LoadedSkill(Struct, frozen=True):
     """A skill, with what is odd about it but not wrong."""
 
     skill: Skill

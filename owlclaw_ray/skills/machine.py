@@ -5,16 +5,16 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from importlib.util import find_spec
+
+from msgspec import Struct, field
 
 from owlclaw_ray.skills.frontmatter import Extension
 
 _SYSTEMS = {"win32": "windows", "cygwin": "windows"}
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """What is there: variables, programs, Python modules, the operating system."""
 
     environ: Mapping[str, str] = field(default_factory=dict)

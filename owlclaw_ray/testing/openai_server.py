@@ -7,17 +7,17 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self, TypeAlias
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.json import JsonObject
 
 _START_LIMIT = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
+class FunctionCall(Struct, frozen=True):
     """A tool call in an answer. `arguments` is text, so that it can be malformed; `id=""` leaves the id out."""
 
     name: str
@@ -25,8 +25,7 @@ class FunctionCall:
     id: str = "call_1"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A completion: JSON, or server-sent events with deltas and a usage chunk when the request says `stream`."""
 
     text: str = ""
@@ -36,16 +35,14 @@ class Answer:
     cached_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
+class Vectors(Struct, frozen=True):
     """Embeddings, the last one first: these, or, without any, one of two numbers for each text."""
 
     vectors: Sequence[Sequence[float]] = ()
     tokens_each: int = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """An error status with a body in OpenAI's form."""
 
     status: int
@@ -53,20 +50,17 @@ class Failure:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
+class Raw(Struct, frozen=True):
     """A 200 with this body, whatever it is."""
 
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Struct, frozen=True):
     """No answer until the client goes away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Struct, frozen=True):
     """The connection is closed after the request, or in the middle of a streamed text."""
 
     after_text: str = ""
@@ -75,8 +69,7 @@ class Drop:
 Behaviour: TypeAlias = Answer | Vectors | Failure | Raw | Hang | Drop
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRequest:
+class RecordedRequest(Struct, frozen=True):
     """What a client sent. Header names are in lower case."""
 
     path: str

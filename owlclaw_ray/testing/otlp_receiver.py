@@ -10,22 +10,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec import Struct
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 _OK = 200
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedEvent:
+class ReceivedEvent(Struct, frozen=True):
     """An event of a span."""
 
     name: str
     attributes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedSpan:
+class ReceivedSpan(Struct, frozen=True):
     """A span as it came over the wire. Ids are in hexadecimal, times in nanoseconds since 1970."""
 
     name: str
@@ -42,8 +41,7 @@ class ReceivedSpan:
     service: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedBatch:
+class ReceivedBatch(Struct, frozen=True):
     """One request. Header names are in lower case."""
 
     path: str

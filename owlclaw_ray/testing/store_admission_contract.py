@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
@@ -296,7 +297,7 @@ class MergingContract:
         soon, late = NOW + timedelta(seconds=1), NOW + timedelta(seconds=2)
 
         def merging(run_id: str, priority: int, **more: object) -> SubmitRun:
-            return replace(with_policy(COALESCE, run_id), priority=priority, **more)  # type: ignore[arg-type]
+            return replace(with_policy(COALESCE, run_id), priority=priority, **more)
 
         await store.apply([activation("act_1"), with_priority(4, "run_0"), merging("run_1", 3, deadline=late)])
         await one(store, merging("run_2", 5, deadline=soon))

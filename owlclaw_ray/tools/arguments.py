@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from jsonschema import ValidationError
 from jsonschema.protocols import Validator
+from msgspec import Struct
 from pydantic import BaseModel
 from pydantic import ValidationError as ModelError
 
@@ -23,8 +24,7 @@ _DEEPEST = 100
 _TOO_DEEP = "nested too deeply"
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """What a handler is called with."""
 
     positional: tuple[object, ...] = ()

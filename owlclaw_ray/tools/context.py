@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TenantId, ToolCallId
 from owlclaw_ray.ports.tools import ToolInvocation
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """Given to a handler that has a parameter annotated with this type; models never see that parameter."""
 
     agent_id: AgentId

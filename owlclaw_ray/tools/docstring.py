@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _SPHINX = re.compile(r":param(?: [^:]+)? (\w+):\s*(.*)")
 _GOOGLE_START = re.compile(r"(Args|Arguments|Parameters|参数)[::]\s*")
 _GOOGLE_ENTRY = re.compile(r"(\w+)(?:\s*\([^)]*\))?\s*[::]\s*(.*)")
 
 
-@dataclass(slots=True)
-class Docstring:
+class Docstring(Struct):
     """The parts that models read."""
 
     summary: str = ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import orjson
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError, ToolResult

@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Permission, ToolClass, ToolDefinition, ToolError, ToolResult
@@ -36,8 +38,7 @@ class Moment(Enum):
     AFTER = "after"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """A call as a hook sees it."""
 
     tool: str
@@ -49,15 +50,13 @@ class ToolUse:
     context: ToolContext
 
 
-@dataclass(frozen=True, slots=True)
-class Deny:
+class Deny(Struct, frozen=True):
     """The call must not run, or its result must not be seen. The model is told why."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Other arguments for the call, from a hook before it; or another content of its result, from one after it."""
 
     arguments: JsonObject | None = None
@@ -71,8 +70,7 @@ class HookDeniedError(Exception):
     """A hook denied, or could not be heard, which is the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(Struct, frozen=True):
     """A function of the application, and the calls that it sees."""
 
     name: str
@@ -108,8 +106,7 @@ class Hook:
         raise HookDeniedError(f"the hook {self.name} returned {type(answer).__name__}, not Deny, Change or None")
 
 
-@dataclass(slots=True)
-class Facts:
+class Facts(Struct):
     """What hooks did to one call: for its journal entry and ledger record."""
 
     about: JsonObject = field(default_factory=dict)

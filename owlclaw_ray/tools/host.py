@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.agents.options import AgentOptions
@@ -12,8 +13,7 @@ from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 
 
-@dataclass(frozen=True, slots=True)
-class HostTools:
+class HostTools(Struct, frozen=True):
     """Plain facts: they travel to every worker."""
 
     code: CodeOptions | None = None

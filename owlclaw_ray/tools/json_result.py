@@ -8,6 +8,8 @@ from pathlib import PurePath
 from typing import Any
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -21,7 +23,7 @@ class NotJsonError(TypeError):
 
 
 def to_json(value: Any) -> JsonValue:
-    """Return the value as JSON: beside JSON itself pydantic models, dataclasses, named tuples, dates, UUIDs, enums, paths,
+    """Return the value as JSON: beside JSON itself pydantic models, dataclasses, msgspec structs, named tuples, dates, UUIDs, enums, paths,
     sets (sorted) and decimals (as text). Raises NotJsonError for anything else.
     """
     if isinstance(value, str) and value.isascii():
@@ -47,10 +49,10 @@ def within_limit(content: JsonValue, limit: int = MAX_RESULT_BYTES) -> tuple[Jso
 def _default(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return value._asdict()
+    if isinstance(value, Struct):
+        return asdict(value)
     if isinstance(value, tuple):
-        return list(value)
+        return value._asdict() if hasattr(value, "_asdict") else list(value)
     if isinstance(value, set | frozenset):
         return sorted(value, key=repr)
     if isinstance(value, PurePath | Decimal):

@@ -16,9 +16,10 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from owlclaw_ray.tools.bounded_text import BoundedText
 
@@ -31,8 +32,7 @@ _GUARD = 'exec 3<&0; (read -r _ <&3 || kill -s KILL -- "-$1") &'
 """It is no child of the worker: Ray kills a worker's children before the worker, and would leave theirs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramLimits:
+class ProgramLimits(Struct, frozen=True):
     """What a program may take."""
 
     seconds: float
@@ -40,8 +40,7 @@ class ProgramLimits:
     stderr_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """What is started."""
 
     argv: Sequence[str]
@@ -50,8 +49,7 @@ class Program:
     stdin: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramEnd:
+class ProgramEnd(Struct, frozen=True):
     """What became of a program."""
 
     exit_code: int | None

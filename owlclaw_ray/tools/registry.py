@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -27,8 +27,7 @@ from owlclaw_ray.tools.states import StateProviders
 from owlclaw_ray.tools.target import CallTarget, Target, check_target, target_of
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredTool:
+class RegisteredTool(Struct, frozen=True):
     """A tool with what it takes to execute it."""
 
     definition: ToolDefinition
@@ -46,8 +45,7 @@ class RegisteredTool:
         return self.function(*given.positional, **by_name)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOptions:
+class ToolOptions(Struct, frozen=True):
     """What a decorator says of a tool beside its function."""
 
     permission: str | Permission

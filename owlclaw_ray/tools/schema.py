@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
@@ -42,8 +42,7 @@ def plain_schema(schema: JsonObject, where: str) -> JsonObject:
     return inlined
 
 
-@dataclass(frozen=True, slots=True)
-class _Inliner:
+class _Inliner(Struct, frozen=True):
     """Puts definitions in the place of references to them."""
 
     definitions: JsonObject

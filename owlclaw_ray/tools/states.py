@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonValue
@@ -31,8 +32,7 @@ class UnknownStateError(NotFoundError):
         return (type(self), (self.id, self.known))
 
 
-@dataclass(frozen=True, slots=True)
-class StateProvider:
+class StateProvider(Struct, frozen=True):
     """A function that says what is."""
 
     name: str

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import ConfigurationError, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class CallTarget:
+class CallTarget(Struct, frozen=True):
     """What one call acts on, and where it works, if that says more."""
 
     scope: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from owlclaw_ray.errors import ConfigurationError, OwlClawError
 
@@ -18,8 +19,7 @@ class Level(Enum):
     """`owlclaw up` or a run will fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One line of the report."""
 
     level: Level

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray import wire
 from serve.cli.connection import connect, environment
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from owlclaw_ray.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerQuery:
+class LedgerQuery(Struct, frozen=True):
     """Which records."""
 
     agent: str | None = None

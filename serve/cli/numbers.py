@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from owlclaw_ray.ports.metrics import MetricFamily
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     """The metrics of one moment."""
 
     families: Sequence[MetricFamily]
@@ -30,8 +30,7 @@ class Numbers:
         return sums
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """The counts between two moments; without an earlier one, since the processes began."""
 
     now: Numbers

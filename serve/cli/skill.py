@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from owlclaw_ray.errors import ConfigurationError, NotFoundError, Problem
 from serve.cli.connection import HERE, FolderOption, JsonOption, environment
@@ -30,8 +30,7 @@ def register(cli: typer.Typer) -> None:
     cli.add_typer(skill, name="skill")
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
+class _Checked(Struct, frozen=True):
     """What was found of one SKILL.md: it is broken, or odd."""
 
     path: Path

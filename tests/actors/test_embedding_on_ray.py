@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 import ray
+from msgspec.structs import replace
 
 from actors.gateway_link import GatewayTokens
 from actors.keeper import KeeperActor

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from actors import fleet_metrics
 from actors.fleet_metrics import FleetMetrics

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from actors.keeper import KeeperActor
 from actors.packing import pack

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from actors.gateway_link import GatewayLink
 from actors.model_gateway import ModelGatewayActor

@@ -1,7 +1,7 @@
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks import ticks
 from benchmarks.ticks import START, Findings, compare, made

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.tracing import destinations
 from owlclaw_ray.adapters.tracing.destinations import check_installed

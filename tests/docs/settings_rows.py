@@ -1,9 +1,9 @@
 """What docs/configuration.md must say of each setting, as the code has it."""
 
-from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 
+from msgspec.structs import asdict
 from pydantic import BaseModel
 
 from owlclaw_ray.configuration.environment import PREFIX

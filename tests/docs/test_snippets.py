@@ -1,9 +1,9 @@
 """Every example in README.md and docs/ runs, or is read by what reads it in earnest."""
 
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.scripted.library import ScriptLibrary
 from owlclaw_ray.app import OwlClaw

@@ -1,10 +1,11 @@
 """Tasks against a small model of them, and each refusal by its name."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.task import Claim, Step, StepStatus, Task, TaskRefusedError, TaskStatus, checked_steps

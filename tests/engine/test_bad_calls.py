@@ -6,10 +6,10 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from dataclasses import replace
 from typing import Annotated
 
 import pytest
+from msgspec.structs import replace
 from pydantic import Field
 
 from owlclaw_ray import OwlClaw

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent_tools import CREATE_SUB_AGENT
 from owlclaw_ray.domain.journal import EntryKind

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.permission import PermissionPolicy, PermissionRules, Verdict
 from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition, ToolOrigin

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from msgspec.structs import replace
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import StaticPool
 

@@ -1,7 +1,8 @@
 """A definition and its rules, without an engine around them."""
 
 from collections import Counter
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, ModelChoice
 from owlclaw_ray.domain.budget import BudgetUse

@@ -1,8 +1,9 @@
 """What the design takes a real engine to do, which the double imitates."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.adapters.system_clock import SystemClock

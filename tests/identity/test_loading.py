@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import Isolation, Limits, ModelChoice, ToolChoice
 from owlclaw_ray.domain.permission import PermissionPolicy, PermissionRules

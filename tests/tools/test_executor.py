@@ -3,11 +3,12 @@ import json
 import logging
 import sys
 import threading
-from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from owlclaw_ray import AgentRef, OwlClaw, ToolContext, ToolError, ToolResult
 from owlclaw_ray.domain.tool import Effect, ToolClass
@@ -232,7 +233,7 @@ def test_property_21_whatever_a_tool_raises_becomes_an_error_with_its_type_and_m
     assert error.type == "execution_failed"
     assert error.message.startswith(kind.__name__)
     assert "Traceback" not in error.message
-    assert json.loads(json.dumps(asdict(error)))["message"] == error.message
+    assert json.loads(json.dumps(to_builtins(error)))["message"] == error.message
 
 
 class UntellableError(Exception):
@@ -351,7 +352,7 @@ def test_no_part_of_a_result_is_without_a_limit(app, executor, answer):
 
     outcome = executor.run_one(call("demo.wordy"))
 
-    assert len(json.dumps(asdict(outcome.result))) < 17_000
+    assert len(json.dumps(to_builtins(outcome.result))) < 17_000
 
 
 @pytest.mark.parametrize(
@@ -370,7 +371,7 @@ def test_an_error_that_is_none_is_an_error_nevertheless(app, executor, answer):
     odd, fine = executor.run_all([call("demo.odd"), call("demo.fine")])
 
     assert odd.result.error.type in {"execution_failed", "oops"}
-    json.dumps(asdict(odd.result), ensure_ascii=False).encode()
+    json.dumps(to_builtins(odd.result), ensure_ascii=False).encode()
     assert fine.result.content == "fine"
 
 

@@ -6,10 +6,10 @@ import asyncio
 import json
 import sys
 import threading
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray import ApprovalNeededError, CallTarget, Change, ConfigurationError, Deny, OwlClaw, ToolContext
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder

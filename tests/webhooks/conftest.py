@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import hmac
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import httpx
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.webhook import Mapping, SignatureForm, WebhookSource
@@ -26,7 +27,7 @@ START = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECRET = "s3cret"
 KEY = base64.b64encode(bytes(range(32))).decode()
 OPTIONS = CallbackOptions((KEY,), RetryPolicy(attempts=3, base=10.0, cap=60.0))
-IMPATIENT = replace(OPTIONS, seconds=1.0)
+IMPATIENT = dataclasses.replace(OPTIONS, seconds=1.0)
 SHOP = WebhookSource(
     "shop",
     (SECRET,),
@@ -135,4 +136,4 @@ async def receiver():
 
 def mapped(**fields):
     """The shop with another mapping."""
-    return replace(SHOP, mapping=replace(SHOP.mapping, **fields))
+    return dataclasses.replace(SHOP, mapping=replace(SHOP.mapping, **fields))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import dataclasses
 from datetime import timedelta
 
 import pytest
@@ -108,7 +108,7 @@ async def test_of_the_same_delivery_many_times_at_once_one_triggers(installation
 
 
 async def test_of_a_source_whose_secret_is_not_there_nothing_is_taken_and_it_is_told_to_come_again(install):
-    async with install(replace(SHOP, secrets=())) as installed:
+    async with install(dataclasses.replace(SHOP, secrets=())) as installed:
         answer = await installed.send()
         unsigned = await installed.send(**{"X-Signature": signature(b"", "")})
 
@@ -265,7 +265,7 @@ async def test_what_does_not_matter_is_ignored(install):
     ],
 )
 async def test_bodies_may_be_text_or_fields_of_a_form(install, form, body, payload):
-    source = replace(mapped(agent="assistant", payload="{body}", focus=""), body=form)
+    source = dataclasses.replace(mapped(agent="assistant", payload="{body}", focus=""), body=form)
     async with install(source) as installation:
         assert (await installation.send(body)).status_code == 202
         assert (await installation.runs())[0]["trigger"]["payload"] == payload

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.client import verify_callback
 from owlclaw_ray.domain.agent import AgentRef
@@ -168,7 +169,7 @@ async def test_a_receiver_that_does_not_listen_is_tried_again(installation):
 async def test_an_attempt_that_was_interrupted_is_made_again_after_a_restart(install, receiver):
     """The process dies between the commit of the run's end and the answer of the receiver."""
     receiver.behaviours.append(Hang())
-    async with install(options=replace(OPTIONS, seconds=30.0)) as before:
+    async with install(options=dataclasses.replace(OPTIONS, seconds=30.0)) as before:
         await before.trigger(callback_url=receiver.url)
         await before.runtime.callbacks.tick()
         while not receiver.received:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
+import dataclasses
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_a_source_says_how_it_signs_and_what_it_becomes(tmp_path):
 def test_a_machine_that_lacks_the_secret_of_a_source_serves_the_others(tmp_path):
     settings = load(tmp_path, SOURCE)
     (shop,) = settings.webhook_sources
-    other = replace(shop, name="other", secrets=("${OTHER}",))
+    other = dataclasses.replace(shop, name="other", secrets=("${OTHER}",))
 
     (lacking, whole), (problem,) = filled_sources((shop, other), {"OTHER": "s3cret"})
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.webhook import Mapping, SecretForm, SignatureForm, WebhookSource
 from owlclaw_ray.engine.webhook_signature import refusal

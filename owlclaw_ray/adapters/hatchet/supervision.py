@@ -11,10 +11,10 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 
 import httpx
+from msgspec import Struct
 
 from owlclaw_ray.adapters.hatchet.line import Ring, answer_rings
 from owlclaw_ray.adapters.hatchet.options import HatchetOptions
@@ -37,8 +37,7 @@ class Sign(Enum):
     """It does not answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """How long a worker is borne with."""
 
     look: float = 5.0

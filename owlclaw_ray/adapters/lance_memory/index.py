@@ -7,10 +7,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from owlclaw_ray.adapters.lance_memory.damage import IndexUnusableError, index_errors
 from owlclaw_ray.adapters.lance_memory.naming import plain
@@ -44,8 +45,7 @@ _WAITED_SECONDS = {Patience.SHORT: 2.0, Patience.LONG: 0.0}
 _NO_VECTORS: Mapping[MemoryId, Vector] = {}
 
 
-@dataclass(slots=True)
-class _Contents:
+class _Contents(Struct):
     """What the table holds, as of one version of it, and how far that agrees with MEMORY.md."""
 
     version: Version = ()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.embedders.accounted import AccountedEmbedder
 from owlclaw_ray.adapters.lance_memory.background import BackgroundIndexing
@@ -35,8 +37,7 @@ _CATCHING_UP_SECONDS = 2.0
 """How long one recall may go on embedding what was never embedded: entries that people wrote, all after a new model."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """What this process keeps for one agent."""
 
     document: Callable[[], Snapshot]
@@ -47,8 +48,7 @@ class _Place:
     """One recall at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(Struct, frozen=True):
     """What an index found, what is wrong with it (nothing: empty), and what the query's vector cost."""
 
     hits: Hits

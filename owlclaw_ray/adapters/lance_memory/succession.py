@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from owlclaw_ray.adapters.lance_memory.damage import index_errors
 from owlclaw_ray.adapters.lance_memory.index import MemoryIndex
@@ -15,8 +16,7 @@ from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.ports.embedding import Embedder, Embedders
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """An index, and the embedder whose vectors it takes."""
 
     index: MemoryIndex

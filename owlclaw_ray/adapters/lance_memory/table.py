@@ -6,11 +6,12 @@ import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from owlclaw_ray.adapters.lance_memory.checksums import Checksums
 from owlclaw_ray.adapters.lance_memory.naming import WORDS, decode, encode
@@ -192,8 +193,7 @@ def table_name(embedder: Embedder | None) -> str:
     return encode(embedder.id, embedder.dimension) if embedder else WORDS
 
 
-@dataclass(frozen=True, slots=True)
-class TableWithVectors:
+class TableWithVectors(Struct, frozen=True):
     """Where it is, whose vectors it has, and how long they are."""
 
     path: Path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
@@ -22,6 +21,7 @@ from mcp_types import (
     RequestParamsMeta,
     ToolListChangedNotification,
 )
+from msgspec import Struct
 
 from owlclaw_ray.adapters.mcp.screening import ToolScreen
 from owlclaw_ray.adapters.mcp.secrets import Secrets
@@ -57,8 +57,7 @@ class _UnusedError(Exception):
     """Nobody has used the server for a while."""
 
 
-@dataclass(slots=True)
-class Traffic:
+class Traffic(Struct):
     """What goes on between here and a server."""
 
     starts: int = 0

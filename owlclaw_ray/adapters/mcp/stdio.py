@@ -13,13 +13,13 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import IO, TypeAlias
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
+from msgspec import Struct, field
 
 from owlclaw_ray.tools.process import Guard, has_ended, kill_group
 
@@ -38,8 +38,7 @@ Streams: TypeAlias = tuple[
 ]
 
 
-@dataclass(slots=True)
-class ServerProcess:
+class ServerProcess(Struct):
     """A server's process, from the moment it is started."""
 
     argv: Sequence[str]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from owlclaw_ray.adapters.scripted.python_script import load_python
 from owlclaw_ray.adapters.scripted.script import Script
@@ -15,8 +16,7 @@ _PACKAGED = Path(__file__).parent / "scripts"
 _SUFFIXES = (".yaml", ".yml", ".py")
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Loaded(Struct, frozen=True):
     stamp: tuple[int, int]
     script: Script
 

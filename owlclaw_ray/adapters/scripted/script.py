@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.model import Message, ModelRequest, Role
@@ -16,8 +17,7 @@ from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.engine.sanitise import data_in
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedResult:
+class ScriptedResult(Struct, frozen=True):
     """The result of one tool call of this run."""
 
     name: str
@@ -85,16 +85,14 @@ class ScriptedRequest:
         return tuple(results)
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedCall:
+class ScriptedCall(Struct, frozen=True):
     """A tool call. A text as `arguments` goes to the runtime as it is, so that it can be malformed."""
 
     name: str
-    arguments: JsonObject | str = field(default_factory=dict)
+    arguments: JsonObject | str = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedError:
+class ScriptedError(Struct, frozen=True):
     """A provider's failure, acted out."""
 
     message: str = "the script says so"
@@ -103,14 +101,13 @@ class ScriptedError:
     retry_after: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedReply:
+class ScriptedReply(Struct, frozen=True):
     """What the model answers, `latency` seconds after it was asked. With an `error` it answers nothing else."""
 
     text: str = ""
     tool_calls: Sequence[ScriptedCall] = ()
     latency: float = 0.0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     error: ScriptedError | None = None
 
 

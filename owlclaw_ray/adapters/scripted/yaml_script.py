@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import yaml
+from msgspec import Struct
 from pydantic import ValidationError
 
 from owlclaw_ray.adapters.scripted.script import (
@@ -67,8 +67,7 @@ class YamlScript:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     where: str
     conditions: tuple[Callable[[ScriptedRequest], bool], ...]
     turns: tuple[Answer, ...]

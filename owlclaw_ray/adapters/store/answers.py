@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -13,8 +15,7 @@ from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ports.store import AgentActivated, CancelOutcome, Outcome, RunClaimed, RunFinished
 
 
-@dataclass(slots=True)
-class Texts:
+class Texts(Struct):
     """What was read for the answers of a batch, after its changes were written."""
 
     triggers: Mapping[str, Trigger] = field(default_factory=dict)
@@ -28,8 +29,7 @@ def named_blobs(entries: Sequence[JournalEntry]) -> tuple[str, ...]:
     return tuple(data[key] for data in built for key in ("system", "tools") if data.get(key))
 
 
-@dataclass(frozen=True, slots=True)
-class CancelAnswer:
+class CancelAnswer(Struct, frozen=True):
     """A cancel's outcome."""
 
     run: Run
@@ -40,8 +40,7 @@ class CancelAnswer:
         return CancelOutcome(replace(self.run, trigger=texts.triggers[self.run.run_id]), self.waited)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAnswer:
+class ClaimAnswer(Struct, frozen=True):
     """The claim of a run that has a past: its journal up to and with the entry `upto`."""
 
     run: Run
@@ -54,8 +53,7 @@ class ClaimAnswer:
         return RunClaimed(replace(self.run, trigger=texts.triggers[self.run.run_id]), journal, blobs)
 
 
-@dataclass(frozen=True, slots=True)
-class FinishAnswer:
+class FinishAnswer(Struct, frozen=True):
     """The end of a run, and the claim of one that has a past."""
 
     claim: ClaimAnswer
@@ -70,8 +68,7 @@ class FinishAnswer:
         return RunFinished(self.claim.complete(texts))
 
 
-@dataclass(frozen=True, slots=True)
-class ActivateAnswer:
+class ActivateAnswer(Struct, frozen=True):
     """An activation, and the claim of a run that has a past."""
 
     epoch: int

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.codec import from_micros, to_micros
 from owlclaw_ray.adapters.store.running import appended, check_claimed, owned, run_of, write_down

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import orjson
+from msgspec.structs import asdict
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.governance import Breaker, Pace
@@ -42,8 +43,11 @@ def optional_time(micros: int | None) -> datetime | None:
 
 
 def dump(value: Any) -> str:
-    """Return JSON text. NUL characters are escaped in it, so every database takes it; raises TypeError for what is no JSON."""
-    return orjson.dumps(value).decode()
+    """Return JSON text, facts as objects with their fields.
+
+    NUL characters are escaped in it, so every database takes it; raises TypeError for what is no JSON.
+    """
+    return orjson.dumps(value, default=asdict).decode()
 
 
 def load(text: str) -> Any:

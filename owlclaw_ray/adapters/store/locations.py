@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -16,8 +16,7 @@ _POSTGRESQL = {"postgresql", "postgres", "postgresql+asyncpg"}
 _SQLITE = {"sqlite", "sqlite+aiosqlite"}
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """A store's place. `shown` is its name in messages, without any password."""
 
     url: URL

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from owlclaw_ray.adapters.store.codec import agent_key, optional_micros, tenant_key, to_micros
 from owlclaw_ray.domain.agent import AgentRef
@@ -47,8 +48,7 @@ _ANY_EPOCH = -1
 """Of an activation that claims a run: it will be another than the one that claimed the run before."""
 
 
-@dataclass(slots=True)
-class Needs:
+class Needs(Struct):
     """Keys of the rows to load. Agents are named by their keys."""
 
     agents: set[str] = field(default_factory=set)

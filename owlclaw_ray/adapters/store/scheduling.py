@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.cancelling import ask_to_end
 from owlclaw_ray.adapters.store.codec import agent_key, to_micros

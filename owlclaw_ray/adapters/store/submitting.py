@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.approving import withdraw
 from owlclaw_ray.adapters.store.codec import (

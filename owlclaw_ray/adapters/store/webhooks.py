@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.codec import from_micros, to_micros
 from owlclaw_ray.adapters.store.submitting import submit_run

@@ -10,9 +10,11 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.codec import (
     agent_key,
@@ -44,8 +46,7 @@ UNREAD_TRIGGER = Trigger(TriggerKind.API)
 """Stands in a run whose trigger was not loaded; it is replaced before the outcome leaves the store."""
 
 
-@dataclass(slots=True, eq=False)
-class RunRow:
+class RunRow(Struct, eq=False):
     """A run. `trigger` is None where it was not loaded; `recorded_calls` counts tool results, None where not counted."""
 
     seq: int
@@ -103,8 +104,7 @@ class RunRow:
         )
 
 
-@dataclass(slots=True, eq=False)
-class AgentRow:
+class AgentRow(Struct, eq=False):
     """An agent, with the front of its queue as far as the batch may need it. `queued` is None where it was not counted."""
 
     agent: str
@@ -137,8 +137,7 @@ class AgentRow:
             self.queued -= 1
 
 
-@dataclass(slots=True)
-class KeyRow:
+class KeyRow(Struct):
     """An Idempotency-Key and the run that it stands for."""
 
     body_hash: str
@@ -148,8 +147,7 @@ class KeyRow:
     agent: str
 
 
-@dataclass(slots=True, eq=False)
-class AccountRow:
+class AccountRow(Struct, eq=False):
     """The use of a budget. `alerted`: the amount up to which people were told."""
 
     account: str
@@ -158,8 +156,7 @@ class AccountRow:
     alerted: int
 
 
-@dataclass(slots=True, eq=False)
-class ReservationRow:
+class ReservationRow(Struct, eq=False):
     """What a call reserved of one account."""
 
     reservation_id: str
@@ -168,8 +165,7 @@ class ReservationRow:
     amount: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutRow:
+class PutRow(Struct, frozen=True):
     """A task, with the times of its making and of its last change."""
 
     task: Task
@@ -177,8 +173,7 @@ class PutRow:
     at: datetime
 
 
-@dataclass(slots=True)
-class Changes:
+class Changes(Struct):
     """What is to be written, as rows in the column order of `writing`."""
 
     new_runs: list[RunRow] = field(default_factory=list)
@@ -216,8 +211,7 @@ class Changes:
     """Runs that are over, with the time: what waited to be told of them is to be sent."""
 
 
-@dataclass(slots=True)
-class WorkingSet:
+class WorkingSet(Struct):
     """Everything that the commands of a batch may ask for."""
 
     agents: dict[str, AgentRow] = field(default_factory=dict)

@@ -8,11 +8,11 @@ that a trace that is exported again is the same one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.adapters.tracing import attributes as name
 from owlclaw_ray.adapters.tracing.content import Content
@@ -29,8 +29,7 @@ Value: TypeAlias = str | bool | int | float | list[str]
 _ENDED_WELL = frozenset({RunStatus.COMPLETED, RunStatus.SKIPPED, RunStatus.CANCELLED})
 
 
-@dataclass(frozen=True, slots=True)
-class SpanEvent:
+class SpanEvent(Struct, frozen=True):
     """Something that happened during a span."""
 
     name: str
@@ -38,8 +37,7 @@ class SpanEvent:
     attributes: Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """One observation, as every receiver gets it."""
 
     name: str

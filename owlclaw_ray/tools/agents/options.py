@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
+
+class AgentOptions(Struct, frozen=True):
     """Patterns are of names, with `*` and `?`."""
 
     definitions: tuple[str, ...] = ("*",)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import JournalEntry
@@ -30,8 +31,7 @@ from owlclaw_ray.ports.store import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeAgents:
+class RuntimeAgents(Struct, frozen=True):
     """Implements Agents and Tasks."""
 
     apply: Callable[[Command], Outcome]

@@ -8,10 +8,10 @@ the run of the first time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
 from owlclaw_ray.domain.agent_tools import CHILD_FAILED
@@ -35,8 +35,7 @@ _QUEUED = 100
 _FOCUS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """What is to be started."""
 
     agent: AgentRef

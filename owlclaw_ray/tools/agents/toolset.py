@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from owlclaw_ray.domain import agent_tools as names
 from owlclaw_ray.domain.tool import AGENT, Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
@@ -20,8 +21,7 @@ from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.builtin.arguments import Arguments, input_schema, parse
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """What is known of an agent tool without running it."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
@@ -41,8 +42,7 @@ class Caller(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(Struct, frozen=True):
     """A caller outside the runtime's own dispatch: scripts and tests."""
 
     agent: AgentRef
@@ -51,8 +51,7 @@ class CallContext:
     active_schedules: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a call gave, and what the host is to commit with it."""
 
     content: JsonObject
@@ -65,8 +64,7 @@ class LimitReachedError(UserError):
     """The agent has used up what it may have of something. The message says what would make room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """What is known of a built-in tool without running it."""
 
     name: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from owlclaw_ray.tools.code.query import Query
 from owlclaw_ray.tools.failure import ToolFailureError
@@ -48,8 +49,7 @@ class PythonMatcher:
                 yield path, numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Ripgrep:
+class Ripgrep(Struct, frozen=True):
     """Implements Matcher with the program `rg`. The files are given to it one by one: it decides nothing but which lines match."""
 
     program: str

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 SENSITIVE_PATHS = ("~/.ssh", "~/.gnupg", "~/.aws", "~/.config/gcloud", "*.pem", "*.key", ".env", ".env.*")
 COMMAND_SECONDS = 120.0
 MOST_COMMAND_SECONDS = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class CodeOptions:
+class CodeOptions(Struct, frozen=True):
     """All paths are absolute."""
 
     project: str

@@ -12,10 +12,11 @@ import pwd
 import unicodedata
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+from msgspec import Struct
 
 from owlclaw_ray.errors import ApprovalNeededError
 from owlclaw_ray.tools.code.options import CodeOptions
@@ -48,8 +49,7 @@ _ALLOWED_BY_PERSONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A path, followed to where it leads."""
 
     path: Path

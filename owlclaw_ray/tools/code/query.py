@@ -7,7 +7,8 @@ whether a line matches does not depend on how an engine searches. Everything els
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from owlclaw_ray.errors import ToolArgumentsError
 
@@ -24,8 +25,7 @@ _TOKEN = re.compile(
 _IN_CLASS = re.compile(r"\\[dDwWsSt]|\\[^\w\s]|[^\\]", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """What to look for in a line."""
 
     expression: str

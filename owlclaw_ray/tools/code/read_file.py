@@ -6,11 +6,11 @@ import codecs
 import mimetypes
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import orjson
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.tools.code.arguments import ReadFile
@@ -25,8 +25,7 @@ _SNIFFED_BYTES = 8 * 1024
 _CHUNK = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     number: int
     data: bytes
     """Its first LINE_BYTES, without the newline."""

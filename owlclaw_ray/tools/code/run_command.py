@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import ToolArgumentsError
@@ -14,8 +15,7 @@ from owlclaw_ray.tools.process import Program, ProgramLimits, run_program
 from owlclaw_ray.tools.programs import check_end, said_by
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
+class Commands(Struct, frozen=True):
     """Runs commands with this environment, within these limits."""
 
     environment: Mapping[str, str]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject
@@ -34,8 +34,7 @@ from owlclaw_ray.tools.target import CallTarget
 _READ_RESULT_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _CodeTool:
+class _CodeTool(Struct, frozen=True):
     definition: ToolDefinition
     arguments: Arguments
     perform: Callable[[Any, PathPolicy, ToolInvocation], JsonObject]

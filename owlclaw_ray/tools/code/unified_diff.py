@@ -8,7 +8,8 @@ added end as the file's lines do.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from owlclaw_ray.tools.failure import ToolFailureError
 
@@ -24,8 +25,7 @@ _KEPT, _ADDED, _REMOVED = " +-"
 _SEVERAL = "it changes several files: call the tool once for each"
 
 
-@dataclass(slots=True)
-class _Hunk:
+class _Hunk(Struct):
     line: int
     """Where it begins in the old file, counted from 1."""
     old_count: int

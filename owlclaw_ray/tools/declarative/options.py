@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 OUTPUT_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class DeclarativeOptions:
+class DeclarativeOptions(Struct, frozen=True):
     """All paths are absolute."""
 
     folder: str

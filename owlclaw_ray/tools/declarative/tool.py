@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from owlclaw_ray.domain.json import JsonObject

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.artifact import BINARY, ENDINGS, Artifact
 from owlclaw_ray.domain.json import JsonObject
@@ -36,8 +37,7 @@ _TYPES = {
 _PASSING = frozenset({McpTrouble.NOT_SENT, McpTrouble.LOST, McpTrouble.LATE})
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """What the worker knows of the servers' tools."""
 
     version: str = ""

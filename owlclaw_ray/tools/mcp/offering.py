@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
@@ -28,8 +29,7 @@ _ANY = ToolRule("*")
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Offering:
+class Offering(Struct, frozen=True):
     """What agents can be given of a server."""
 
     definitions: tuple[ToolDefinition, ...] = ()

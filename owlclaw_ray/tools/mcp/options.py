@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 CONNECT_SECONDS = 20.0
 HEALTH_SECONDS = 30.0
@@ -22,8 +23,7 @@ class Annotations(Enum):
     """All of it is believed: a tool that says that it only reads is not asked about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A server that is a program, spoken to over its stdin and stdout."""
 
     argv: tuple[str, ...]
@@ -32,8 +32,7 @@ class Command:
     folder: str = "/"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """A server that is reached over streamable HTTP."""
 
     url: str
@@ -52,8 +51,7 @@ def shown_target(endpoint: Endpoint) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRule:
+class ToolRule(Struct, frozen=True):
     """What the configuration says of a server's tools, whatever the server says. None: it says nothing."""
 
     tools: str
@@ -65,8 +63,7 @@ class ToolRule:
     timeout: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
+class McpServer(Struct, frozen=True):
     """One server."""
 
     name: str
@@ -77,8 +74,7 @@ class McpServer:
     rules: tuple[ToolRule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class McpOptions:
+class McpOptions(Struct, frozen=True):
     """All servers, and how connections to them are kept. Times in seconds."""
 
     servers: tuple[McpServer, ...]

@@ -1,10 +1,10 @@
 """The alarm clock with Hatchet's engine, over its double, by the unmodified SDK."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.engine.alarm_sync import AlarmCounts, SyncPace
 from owlclaw_ray.ids import ScheduleId

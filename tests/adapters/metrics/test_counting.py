@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.metrics import counting, exposition
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.engine.group_commit import GroupCommit

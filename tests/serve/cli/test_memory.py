@@ -3,10 +3,10 @@ from __future__ import annotations
 import getpass
 import json
 import stat
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory

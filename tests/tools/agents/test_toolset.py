@@ -1,9 +1,10 @@
 """Agent tools by themselves: their definitions, and what a repeated call does."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain import agent_tools as names
 from owlclaw_ray.domain.agent import AgentRef

@@ -1,9 +1,9 @@
 """A project with files in it, and the code tools that work on it."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass

@@ -1,8 +1,7 @@
 """code.run_command."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.testing.clock import ManualClock

@@ -2,11 +2,11 @@
 
 import json
 import logging
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.testing.clock import ManualClock
