@@ -6,6 +6,8 @@ JSON in UTF-8 knows no half characters, no numbers beyond 64 bits, and nothing t
 from __future__ import annotations
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 
@@ -17,7 +19,7 @@ _LEFT_OUT = "…"
 def storable(data: JsonObject) -> JsonObject:
     """Return the data as it is if it can be stored, else a copy of which everything can be.
 
-    In it half characters are U+FFFD, huge numbers and what is no JSON are text, what holds itself or lies deeper than a
+    In it facts are objects with their fields, half characters are U+FFFD, huge numbers and what is no JSON are text, what holds itself or lies deeper than a
     hundred levels is an ellipsis.
     """
     try:
@@ -39,6 +41,8 @@ def _repaired(value: JsonValue, inside: tuple[int, ...]) -> JsonValue:
             return str(value)
         case bool() | int() | float() | None:
             return value
+        case Struct():
+            return _copy(asdict(value), inside)
         case _:
             return repr(value)
 

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import Any
 
 import orjson
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import UNSET, Struct
+from msgspec.structs import astuple
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -48,9 +48,9 @@ def within_limit(content: JsonValue, limit: int = MAX_RESULT_BYTES) -> tuple[Jso
 
 def _default(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", fallback=_default)
     if isinstance(value, Struct):
-        return asdict(value)
+        return _object_of(value)
     if isinstance(value, tuple):
         return value._asdict() if hasattr(value, "_asdict") else list(value)
     if isinstance(value, set | frozenset):
@@ -60,3 +60,9 @@ def _default(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise NotJsonError(f"{type(value).__qualname__} has no JSON form")
+
+
+def _object_of(struct: Struct) -> dict[str, Any]:
+    """Return the fields under the names that they have when msgspec encodes them, without those that are not set."""
+    values = zip(struct.__struct_encode_fields__, astuple(struct), strict=True)
+    return {name: value for name, value in values if value is not UNSET}

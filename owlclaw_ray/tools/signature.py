@@ -77,7 +77,9 @@ def arguments_of_function(function: Callable[..., Any], parameters: Parameters, 
     try:
         model = create_model("Arguments", __config__=config, **fields)
     except PydanticUserError as error:
-        raise ConfigurationError([Problem(where, str(error).split("\n", 1)[0], _PLAIN_TYPES)]) from error
+        raise ConfigurationError(
+            [Problem(where, str(error).partition(". Set ")[0].split("\n", 1)[0], _PLAIN_TYPES)]
+        ) from error
     return Arguments(schema_of_model(model, where), lambda arguments: _by_name(model, arguments))
 
 
@@ -99,7 +101,7 @@ def schema_of_model(model: type[BaseModel], where: str) -> JsonObject:
     return {"properties": {}, **plain_schema(schema, where)}
 
 
-_PLAIN_TYPES = "use str, int, float, bool, list, dict, Literal, Enum or pydantic models"
+_PLAIN_TYPES = "use str, int, float, bool, list, dict, Literal, Enum, dataclasses or pydantic models"
 
 
 def _field(name: str, parameter: inspect.Parameter, hint: Any, description: str | None) -> tuple[Any, Any]:

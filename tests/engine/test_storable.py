@@ -4,6 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.storable import storable
 
 anything = st.recursive(
@@ -35,6 +36,12 @@ def test_what_holds_itself_in_many_places_is_cut_where_it_begins_again():
     data["a"], data["b"], data["c"] = data, [data, data], 1
 
     assert storable(data) == {"a": "…", "b": ["…", "…"], "c": 1}
+
+
+def test_facts_are_stored_with_their_fields():
+    trader = AgentRef("default", "trader")
+
+    assert storable({"agents": [trader]}) == {"agents": [{"tenant": "default", "agent_id": "trader"}]}
 
 
 def test_half_characters_and_huge_numbers_become_text():

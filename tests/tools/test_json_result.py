@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from msgspec import UNSET, Struct, UnsetType
+from pydantic import BaseModel, ConfigDict
 
 from owlclaw_ray.tools.json_result import NotJsonError, to_json, within_limit
 
@@ -26,6 +27,17 @@ class Model(BaseModel):
 class Data:
     x: int
     inner: tuple[int, ...]
+
+
+class Named(Struct, rename={"first_part": "firstPart"}):
+    first_part: object
+    second: int | UnsetType = UNSET
+    _own: object = None
+
+
+class Holder(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    inner: Named
 
 
 class Colour(Enum):
@@ -46,6 +58,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         ((1, 2), [1, 2]),
         (Pair(1, Pair(2, 3)), {"left": 1, "right": {"left": 2, "right": 3}}),
         (Data(1, (2,)), {"x": 1, "inner": [2]}),
+        (Named(Data(1, ()), _own=Pair(1, 2)), {"firstPart": {"x": 1, "inner": []}, "_own": {"left": 1, "right": 2}}),
+        ([Named({Colour.RED}, 3)], [{"firstPart": ["red"], "second": 3, "_own": None}]),
+        (Holder(inner=Named(1)), {"inner": {"firstPart": 1, "_own": None}}),
         (Model(at=NOON, path=Path("a")), {"at": "2026-01-01T12:00:00Z", "path": "a"}),
         ({"at": NOON, "on": date(2026, 1, 1)}, {"at": "2026-01-01T12:00:00+00:00", "on": "2026-01-01"}),
         ({1: Colour.RED, "id": UUID(int=1)}, {"1": "red", "id": "00000000-0000-0000-0000-000000000001"}),
