@@ -19,8 +19,8 @@ _LEFT_OUT = "…"
 def storable(data: JsonObject) -> JsonObject:
     """Return the data as it is if it can be stored, else a copy of which everything can be.
 
-    In it facts are objects with their fields, half characters are U+FFFD, huge numbers and what is no JSON are text, what holds itself or lies deeper than a
-    hundred levels is an ellipsis.
+    In it facts are objects with their fields, half characters are U+FFFD, huge numbers and what is no JSON are text, what holds
+    itself or lies deeper than a hundred levels is an ellipsis.
     """
     try:
         orjson.dumps(data)
