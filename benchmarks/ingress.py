@@ -17,7 +17,7 @@ from benchmarks import load
 from benchmarks.child import running
 from benchmarks.distribution import percentile
 from benchmarks.load import post_for
-from benchmarks.measuring import BODY, CONNECTIONS, UnfinishedRuns, agent_paths, drain, joined, some
+from benchmarks.measuring import BODY, CONNECTIONS, agent_paths, drain, joined, some, unfinished_runs
 from benchmarks.meter import Meter, disturbance
 from benchmarks.processes import ProcessTree
 from benchmarks.question import Answer, Figure, Say, Size
@@ -130,7 +130,7 @@ def _owlclaw(seconds: float, say: Say) -> tuple[Accepted, Accepted]:
     }
     with running_system(agents, files={"agents/patient/hour.yaml": _HOUR}) as system:
         system.settle()
-        unfinished = UnfinishedRuns(system.store)
+        unfinished = unfinished_runs(system.store)
         _accept(system.url, system.tree, agent_paths(AGENTS), _WARM_SECONDS)
         drain(unfinished)
         competing = _accept(system.url, system.tree, agent_paths(AGENTS), seconds)

@@ -15,6 +15,7 @@ from benchmarks.load import LoadResult, post_for
 from benchmarks.meter import Meter, disturbance
 from benchmarks.processes import ProcessTree
 from benchmarks.system import RunningSystem
+from owlclaw_ray.domain.run import RunStatus
 
 BODY = b'{"payload": {"price": 7}}'
 MOST_UNFINISHED = 256
@@ -58,32 +59,29 @@ class Measured:
         return 1_000 * sum(self.cpu_seconds.values()) / max(self.runs, 1)
 
 
-class UnfinishedRuns:
-    """How many runs are queued or running, read from the SQLite store without asking the system."""
+class CountedRuns:
+    """How many runs have one of these statuses, read from the SQLite store without asking the system."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, statuses: Iterable[RunStatus]) -> None:
         self._database = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+        self._statuses = [status.value for status in statuses]
+        places = ", ".join("?" * len(self._statuses))
+        self._query = f"SELECT count(*) FROM runs WHERE tenant = 'default' AND status IN ({places})"  # noqa: S608 - marks only
 
     def __call__(self) -> int:
         """Return the number as of now."""
-        (count,) = self._database.execute(
-            "SELECT count(*) FROM runs WHERE tenant = 'default' AND status IN ('queued', 'running')"
-        ).fetchone()
+        (count,) = self._database.execute(self._query, self._statuses).fetchone()
         return int(count)
 
 
-class FailedRuns:
-    """How many runs ended otherwise than completed, read as above."""
+def unfinished_runs(store: Path) -> CountedRuns:
+    """Return what counts the runs that are queued or running."""
+    return CountedRuns(store, (RunStatus.QUEUED, RunStatus.RUNNING))
 
-    def __init__(self, store: Path) -> None:
-        self._database = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
 
-    def __call__(self) -> int:
-        """Return the number as of now."""
-        (count,) = self._database.execute(
-            "SELECT count(*) FROM runs WHERE tenant = 'default' AND status NOT IN ('queued', 'running', 'completed')"
-        ).fetchone()
-        return int(count)
+def failed_runs(store: Path) -> CountedRuns:
+    """Return what counts the runs that ended otherwise than completed."""
+    return CountedRuns(store, (each for each in RunStatus if each.final and each is not RunStatus.COMPLETED))
 
 
 def _none_fails() -> int:
@@ -153,7 +151,7 @@ def some(result: LoadResult) -> LoadResult:
 def measure_definition(system: RunningSystem, definition: str, agents: int, seconds: float) -> Measured:
     """Measure OwlClaw with so many agents of a definition."""
     paths = agent_paths(agents, definition)
-    unfinished, failed = UnfinishedRuns(system.store), FailedRuns(system.store)
+    unfinished, failed = unfinished_runs(system.store), failed_runs(system.store)
     return measure_runs(system.url, system.tree, unfinished, paths, seconds, failed=failed)
 
 

@@ -8,15 +8,15 @@ from benchmarks import measuring, skeleton
 from benchmarks.load import LoadResult
 from benchmarks.measuring import (
     Backlog,
-    FailedRuns,
     Measured,
     NothingAcceptedError,
-    UnfinishedRuns,
     agent_paths,
     drain,
+    failed_runs,
     measure_runs,
     remarks,
     said,
+    unfinished_runs,
 )
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef
@@ -116,7 +116,7 @@ def test_a_load_of_which_nothing_is_accepted_is_no_measurement(load_of):
 
 async def test_runs_that_end_badly_are_counted_in_the_store(tmp_path):
     store = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="test")
-    failed, now = FailedRuns(tmp_path / "owlclaw.db"), ManualClock().now()
+    failed, now = failed_runs(tmp_path / "owlclaw.db"), ManualClock().now()
     submitted = [
         SubmitRun(RunId(name), AgentRef.parse("bench:1"), Trigger(TriggerKind.API), now) for name in ("a", "b")
     ]
@@ -131,7 +131,7 @@ async def test_runs_that_end_badly_are_counted_in_the_store(tmp_path):
 
 async def test_unfinished_runs_are_counted_in_the_store(tmp_path):
     store = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="test")
-    unfinished = UnfinishedRuns(tmp_path / "owlclaw.db")
+    unfinished = unfinished_runs(tmp_path / "owlclaw.db")
     assert unfinished() == 0
 
     trigger = Trigger(TriggerKind.API)

@@ -1,6 +1,5 @@
 import asyncio
 import itertools
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from benchmarks.child import Child, running
 from benchmarks.peers.in_process import keep_in_flight
 from benchmarks.peers.job import LAST_WORD, TOOL, ask_model, log_decision
 from benchmarks.peers.measuring import in_process, over_http
-from benchmarks.peers.ours import completed_runs
 from benchmarks.peers.sample import Done, take
 from benchmarks.processes import ProcessTree
 from tests.benchmarks.test_load import Server, answer
@@ -134,11 +132,3 @@ def test_a_sample_holds_what_the_load_got_done_and_what_the_processes_used(stand
 
 def test_nothing_done_costs_nothing_a_run():
     assert take(ProcessTree(psutil.Process()), 1, lambda: Done(0, 1.0)).runs_per_second == 0
-
-
-def test_our_runs_count_once_they_completed(tmp_path):
-    with sqlite3.connect(tmp_path / "owlclaw.db") as database:
-        database.execute("CREATE TABLE runs (status TEXT)")
-        database.executemany("INSERT INTO runs VALUES (?)", [("completed",), ("failed",), ("queued",), ("completed",)])
-
-    assert completed_runs(tmp_path / "owlclaw.db")() == 2

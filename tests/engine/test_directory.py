@@ -188,6 +188,18 @@ def hosts_of(pool, agent):
     return [host.host_id for host in pool.hosts.values() if agent in host.agents]
 
 
+@asynccontextmanager
+async def agent_on_its_way():
+    """A Directory, a host that does not answer yet when it is to adopt, and the agent that it is to adopt."""
+    host, [agent] = SteeredHost("host-1"), refs(1)
+    pool = SteeredPool(host)
+    async with directory_over(pool) as directory:
+        host.adopts.clear()
+        await directory.wake([agent])
+        await directory._clock.settle()
+        yield directory, pool, host, agent
+
+
 async def test_shared_agents_fill_a_host_before_another_is_made():
     pool = SteeredPool()
     async with directory_over(pool, isolation=Isolation.SHARED, agents_per_actor=10) as directory:
@@ -654,12 +666,7 @@ async def test_an_agent_that_left_before_its_wake_arrived_is_not_brought_back_be
 
 
 async def test_an_agent_is_not_released_while_it_is_on_its_way_again():
-    host, [agent] = SteeredHost("host-1"), refs(1)
-    pool = SteeredPool(host)
-    async with directory_over(pool) as directory:
-        host.adopts.clear()
-        await directory.wake([agent])
-        await directory._clock.settle()
+    async with agent_on_its_way() as (directory, _, host, agent):
         host.agents, host.idle = {agent: None}, {agent: 99.0}
 
         await beats(directory)
@@ -673,12 +680,7 @@ async def test_an_agent_is_not_released_while_it_is_on_its_way_again():
 
 
 async def test_an_agent_that_is_woken_again_on_its_way_is_on_its_way_until_it_has_arrived():
-    host, [agent] = SteeredHost("host-1"), refs(1)
-    pool = SteeredPool(host)
-    async with directory_over(pool) as directory:
-        host.adopts.clear()
-        await directory.wake([agent])
-        await directory._clock.settle()
+    async with agent_on_its_way() as (directory, pool, host, agent):
         host.answers_at_once = {agent}
 
         await directory.wake([agent])
