@@ -189,6 +189,9 @@ class ModelSettings(_Section):
     """Processes that make calls, the gateway included; None: from the number of cores."""
     limits: tuple[ProviderLimitsFile, ...] = ()
     """What models take as tools, before what is known of them; the first entry that names a model holds."""
+    context_windows: dict[NonEmpty, Annotated[int, Field(ge=1_024)]] = Field(default_factory=dict)
+    """Tokens that models take as prompt and reply, by patterns of their names, before what is known of them; the first that fits
+    holds."""
 
 
 class MemorySettings(_Section):

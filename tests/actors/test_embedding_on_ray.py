@@ -19,6 +19,7 @@ from actors.remote import GATEWAY, KEEPER, Named, full_name, kill, make
 from actors.tool_task import run_tools
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.model import ContextWindow
 from owlclaw_ray.domain.tool import Effect, ToolClass
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.engine.retry import RetryPolicy
@@ -111,6 +112,8 @@ async def test_tokens_are_counted_where_the_tokenizers_are(worker, server):
 
     assert counted[0] == 4
     assert counted[1] > 5_000
+    window = await GatewayTokens(NAMESPACE, ManualClock(), seconds=100).context_window("openai/gpt-4o")
+    assert window == ContextWindow(128_000, 16_384)
     assert not server.requests
 
 
