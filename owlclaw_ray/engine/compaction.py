@@ -42,7 +42,8 @@ _USABLE = 0.9
 """Of a window: tokenizers differ, and providers add to a prompt what belongs to its form."""
 _MESSAGE_TOKENS, _CALL_TOKENS = 8, 32
 """What a message, and a call with its id and name, take beside their texts."""
-_TURNS_AHEAD = 21
+_TURNS_AHEAD = 22
+"""One is there already: the newest."""
 _SHARE = 28
 """A result may take the 28th part: twenty turns of one such result fit beside what a step leaves."""
 _LEAST_KEPT, _MOST_KEPT = 8, 4 / 3
@@ -140,7 +141,7 @@ class Compaction:
         self, conversation: Conversation, turns: Sequence[Turn], space: int, share: int, *, is_known: bool
     ) -> _Kept:
         older, newest = turns[:-1], list(turns[-1:])
-        ahead = space - self._sum(newest) - _TURNS_AHEAD * self._usual(turns, share)
+        ahead = space - _TURNS_AHEAD * self._usual(turns, share)
         limit = int(min(max(ahead, space / _LEAST_KEPT), space / _MOST_KEPT))
         kept = await self._fitting(older, limit)
         earlier, records, dropped = conversation.earlier, conversation.records, 0

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray import OwlClaw
+from owlclaw_ray.adapters.litellm_client import LiteLLMClient
 from owlclaw_ray.domain.agent import AgentRef, ModelChoice
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, Role
@@ -27,6 +28,7 @@ from owlclaw_ray.errors import ContextWindowExceededError, RuntimeUnavailableErr
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ports.tools import ToolOutcome
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.testing.openai_server import Answer, Failure, FunctionCall, OpenAIServer
 from tests.engine.conftest import Model, asks, says
 
 WATCH = AgentRef.parse("watch")
@@ -72,15 +74,15 @@ def reader(turns, then=None):
     return Model(decide)
 
 
-async def run_of(agents, folder, model, *, app=None, windows=None, tokens=None, crash_at=(), **options):
-    """Return the run, its journal, and what else is asked of the runtime."""
-    agents.define(**{"model": "test", "limits": LONG, **options})
+async def run_of(agents, folder, model, *, name="test", app=None, windows=None, tokens=None, crash_at=(), **options):
+    """Return the run and its journal."""
+    agents.define(model=name, limits=LONG, **options)
     async with in_process_runtime(
         agents_dir=agents.folder,
         data_dir=folder,
         app=app or reading(),
         models=[model],
-        context_windows={"test": WINDOW} if windows is None else windows,
+        context_windows={name: WINDOW} if windows is None else windows,
         tokens=tokens,
     ) as runtime:
         accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API, focus="read all pages"))
@@ -410,3 +412,31 @@ async def test_property_05_what_is_too_long_is_compressed_and_the_newest_stays_l
                 else:
                     assert text[:100] == given_text[:100]
         number += 1
+
+
+async def test_over_http_no_prompt_is_longer_than_the_provider_takes_by_its_own_count(agents, tmp_path, monkeypatch):
+    """The provider counts with tiktoken, and refuses as OpenAI's does."""
+    import litellm
+
+    takes, lengths = WINDOW, []
+
+    def respond(request):
+        tokens = litellm.token_counter(model="gpt-4o", messages=request.body["messages"], tools=request.body["tools"])
+        lengths.append(tokens)
+        if tokens > takes:
+            return Failure(400, f"This model's maximum context length is {takes} tokens; you sent {tokens}")
+        turn = len(lengths) - 1
+        call = FunctionCall("app__read", f'{{"number":{turn}}}', f"call-{turn}")
+        return Answer("", [call]) if turn < 25 else Answer("done")
+
+    with OpenAIServer(respond) as server:
+        monkeypatch.setenv("OPENAI_API_BASE", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        client = LiteLLMClient()
+        run, _ = await run_of(agents, tmp_path, client, name="openai/local", tokens=client)
+        await client.close()
+
+    assert run.status is RunStatus.COMPLETED, run.result
+    assert max(lengths) <= takes - 4_096
+    assert max(lengths) > takes // 2
+    assert len(lengths) == 26
