@@ -66,6 +66,8 @@ class HttpSettings(_Section):
     host: NonEmpty = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_535)] = 8700
     body_limit_bytes: Count = 1024 * 1024
+    allowed_hosts: tuple[NonEmpty, ...] = ()
+    """By which names requests may call the server beside localhost and loopback addresses: those of a proxy in front of it."""
 
     @property
     def url(self) -> str:
