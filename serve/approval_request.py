@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from owlclaw_ray.domain.approval import ApprovalDecision, Decision
 from owlclaw_ray.errors import Problem
-from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.errors import InvalidRequestError
+from serve.json_body import read_json
 
 MAX_REASON, MAX_BY = 1_000, 200
 _FIELDS = ("decision", "reason", "by", "arguments")
@@ -17,10 +16,7 @@ _DECISIONS = {each.value: each for each in Decision}
 
 def parse_decision(body: bytes) -> ApprovalDecision:
     """Return what a body decides; raises MalformedJsonError, or InvalidRequestError with every field that is wrong."""
-    try:
-        parsed = orjson.loads(body or b"{}")
-    except orjson.JSONDecodeError as error:
-        raise MalformedJsonError.at(error) from None
+    parsed = read_json(body or b"{}")
     if not isinstance(parsed, dict):
         raise InvalidRequestError([Problem("body", "must be a JSON object", 'such as {"decision": "allow_once"}')])
     problems = [*_unknown(parsed), *_decision_problems(parsed), *_text_problems(parsed), *_argument_problems(parsed)]

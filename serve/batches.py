@@ -16,10 +16,11 @@ from owlclaw_ray.ports.runtime import Runtime, TriggerRequest
 from owlclaw_ray.ports.store import RunAccepted
 from serve import openapi
 from serve.errors import InvalidRequestError
+from serve.json_body import read_json
 from serve.problems import problem_of
 from serve.representations import accepted_body, json_response
 from serve.tenancy import agent_of, tenant_of
-from serve.trigger_request import MAX_BATCH, body_hash, caused_by, checked_key, json_type, read_json, trigger_of
+from serve.trigger_request import MAX_BATCH, body_hash, caused_by, checked_key, json_type, trigger_of
 
 PATH = "/v1/triggers:batch"
 DESCRIPTION = f"""Commit up to {MAX_BATCH} triggers together. Each is answered for itself, in order: `status` is what it would have been

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
-from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.errors import InvalidRequestError
+from serve.json_body import read_json
 
 MAX_CONTENT, MAX_TAGS, MAX_TAG = 2_000, 10, 64
 MAX_ARCHIVED = 1_000
@@ -71,10 +71,7 @@ def parse_archiving(body: bytes) -> tuple[MemoryId, ...]:
 
 
 def _object(body: bytes, fields: Collection[str], example: str) -> dict[str, Any]:
-    try:
-        parsed = orjson.loads(body or b"{}")
-    except orjson.JSONDecodeError as error:
-        raise MalformedJsonError.at(error) from None
+    parsed = read_json(body or b"{}")
     if not isinstance(parsed, dict):
         raise InvalidRequestError([Problem("body", "must be a JSON object", f"such as {example}")])
     known = f"known fields: {', '.join(fields)}"

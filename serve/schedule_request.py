@@ -12,7 +12,8 @@ import orjson
 
 from owlclaw_ray.domain.schedule import OverlapPolicy, ScheduleRequest
 from owlclaw_ray.errors import Problem
-from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.errors import InvalidRequestError
+from serve.json_body import read_json
 
 _OVERLAPS = {each.value: each for each in OverlapPolicy}
 _A_TIME = "a time with its zone, such as 2026-11-03T09:30:00Z"
@@ -78,10 +79,7 @@ def parse_backfill(body: bytes) -> tuple[datetime, datetime]:
 
 
 def _read(body: bytes, fields: dict[str, _Read], required: Sequence[str]) -> dict[str, Any]:
-    try:
-        parsed = orjson.loads(body or b"{}")
-    except orjson.JSONDecodeError as error:
-        raise MalformedJsonError.at(error) from None
+    parsed = read_json(body or b"{}")
     if not isinstance(parsed, dict):
         raise InvalidRequestError([Problem("body", "must be a JSON object", f"with {', '.join(fields)}")])
     problems = [_unknown(name, fields) for name in parsed if name not in fields]

@@ -24,7 +24,8 @@ from owlclaw_ray.domain.trigger import (
     TriggerKind,
 )
 from owlclaw_ray.errors import Problem
-from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.errors import InvalidRequestError
+from serve.json_body import read_json
 
 MAX_FOCUS = 500
 MAX_WAIT_SECONDS = 300
@@ -50,14 +51,6 @@ def parse_trigger(body: bytes) -> tuple[Trigger, Admission]:
         fix = 'put it into a field: {"payload": …}'
         raise InvalidRequestError([Problem("body", f"must be a JSON object, not {json_type(parsed)}", fix)])
     return trigger_of(parsed)
-
-
-def read_json(body: bytes) -> Any:
-    """Return the JSON of a body; raises MalformedJsonError."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise MalformedJsonError.at(error) from None
 
 
 def trigger_of(parsed: dict[str, Any]) -> tuple[Trigger, Admission]:

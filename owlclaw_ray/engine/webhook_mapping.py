@@ -18,6 +18,7 @@ from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject, JsonValue, texts_in
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import PLACE, BodyForm, WebhookSource
+from owlclaw_ray.engine.json_limits import JsonLimitError, read_json
 from owlclaw_ray.ids import TenantId
 
 LONGEST_FOCUS = 500
@@ -62,7 +63,9 @@ def read_body(form: BodyForm, body: bytes) -> JsonValue:
             return {name: value for name, value in reversed(fields)}  # noqa: C416 - of several the first
         case BodyForm.JSON:
             try:
-                parsed: JsonValue = orjson.loads(text)
+                parsed: JsonValue = read_json(body)
+            except JsonLimitError as error:
+                raise UnmappableError(f"the body cannot be kept: {error}") from None
             except orjson.JSONDecodeError as error:
                 where = f"line {error.lineno}, column {error.colno}"
                 raise UnmappableError(f"the body is not JSON: {error.msg} at {where}") from None

@@ -13,6 +13,7 @@ from msgspec.structs import astuple
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.engine.json_limits import read_json
 
 MAX_RESULT_BYTES = 64 * 1024
 """How much of one result a model is given."""
@@ -24,12 +25,12 @@ class NotJsonError(TypeError):
 
 def to_json(value: Any) -> JsonValue:
     """Return the value as JSON: beside JSON itself pydantic models, dataclasses, msgspec structs, named tuples, dates, UUIDs, enums, paths,
-    sets (sorted) and decimals (as text). Raises NotJsonError for anything else.
+    sets (sorted) and decimals (as text). Raises NotJsonError for anything else, and for more than a hundred levels.
     """
     if isinstance(value, str) and value.isascii():
         return str(value)
     try:
-        return orjson.loads(orjson.dumps(value, default=_default, option=orjson.OPT_NON_STR_KEYS))
+        return read_json(orjson.dumps(value, default=_default, option=orjson.OPT_NON_STR_KEYS))
     except (TypeError, ValueError, RecursionError) as error:
         cause = error.__cause__ if isinstance(error.__cause__, NotJsonError) else error
         raise NotJsonError(f"the value of type {type(value).__qualname__} is not JSON: {cause}") from error

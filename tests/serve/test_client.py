@@ -285,7 +285,9 @@ async def test_nothing_listening_is_said_with_the_address(api: FastAPI, pauses: 
     faults = [httpx.ConnectError("refused") for _ in range(4)]
     client, _ = flaky(api, pauses, *faults)
     async with client:
-        with pytest.raises(ServerUnreachableError, match="no server answers at http://localhost:8700: refused") as caught:
+        with pytest.raises(
+            ServerUnreachableError, match="no server answers at http://localhost:8700: refused"
+        ) as caught:
             await client.agents()
         with pytest.raises(ServerUnreachableError):
             await client.health()

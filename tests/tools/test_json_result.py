@@ -86,6 +86,16 @@ def test_a_value_that_contains_itself_is_not_json():
         to_json(loop)
 
 
+def test_a_value_deeper_than_a_hundred_levels_is_not_json():
+    value: list = []
+    for _ in range(100):
+        value = [value]
+
+    with pytest.raises(NotJsonError, match="deeper than 100 levels"):
+        to_json(value)
+    assert to_json(value[0]) == value[0]
+
+
 def test_content_within_the_limit_is_kept_as_it_is():
     content = {"a": "文" * 10}
     assert within_limit(content, 100) == (content, {})

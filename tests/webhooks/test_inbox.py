@@ -169,6 +169,8 @@ async def test_a_replay_is_a_duplicate_within_the_window_and_refused_after_it(in
     [
         (b"{", "the body is not JSON: "),
         (b"", "the body is not JSON: "),
+        (b"[" * 101 + b"]" * 101, "the body cannot be kept: "),
+        (b'{"number": 18446744073709551616}', "the body cannot be kept: number is an integer beyond 64 bits"),
         (b"\xff\xfe", "the body is not UTF-8"),
         (b"[]", "the body has nothing at 'customer'"),
         (b'{"customer": "ada"}', "the body has nothing at 'order.id'"),

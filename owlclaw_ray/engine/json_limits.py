@@ -1,0 +1,81 @@
+"""What JSON may hold that comes from outside: what every part of the runtime can write again.
+
+orjson reads 1,024 levels and writes 254, reads integers beyond 64 bits as floats; pickle fails near 500 levels; a store in UTF-8
+takes no lone surrogates. So all of it is refused where it enters, with its place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import orjson
+
+from owlclaw_ray.domain.json import JsonValue
+
+DEEPEST = 100
+"""Levels of lists and objects."""
+_LEAST, _MOST = -(2**63), 2**64 - 1
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
+class JsonLimitError(ValueError):
+    """A document is JSON, or nearly, and holds what cannot be kept: `place` (`.payload[2].name`, empty for the whole) and `what`."""
+
+    def __init__(self, place: str, what: str) -> None:
+        self.place, self.what = place, what
+        super().__init__(f"{place.removeprefix('.') or 'the document'} {what}")
+
+
+def read_json(document: bytes) -> JsonValue:
+    """Return the value of a JSON document; raises orjson.JSONDecodeError if it is none, or JsonLimitError."""
+    try:
+        value: JsonValue = orjson.loads(document)
+    except orjson.JSONDecodeError:
+        check_limits(_read_leniently(document))
+        raise
+    if document.count(b"[") + document.count(b"{") > DEEPEST:
+        check_limits(value)
+    if _LONG_NUMBER.search(document):
+        check_limits(_read_leniently(document))
+    return value
+
+
+def check_limits(value: JsonValue) -> None:
+    """Raise JsonLimitError if the value, of lists and dicts, is deeper or holds others than JSON that is kept may."""
+    waiting = [("", value, 1)]
+    while waiting:
+        place, each, level = waiting.pop()
+        if isinstance(each, dict | list) and level > DEEPEST:
+            raise JsonLimitError(place, f"lies deeper than {DEEPEST} levels")
+        if isinstance(each, dict):
+            for name, inner in each.items():
+                _check_text(place, name)
+                waiting.append((f"{place}.{name}", inner, level + 1))
+        elif isinstance(each, list):
+            waiting += [(f"{place}[{at}]", inner, level + 1) for at, inner in enumerate(each)]
+        elif isinstance(each, str):
+            _check_text(place, each)
+        elif isinstance(each, float) and not math.isfinite(each):
+            raise JsonLimitError(place, f"is {each}, which is no number in JSON")
+        elif isinstance(each, int) and not _LEAST <= each <= _MOST:
+            raise JsonLimitError(place, "is an integer beyond 64 bits: send it as a text")
+
+
+def _check_text(place: str, text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise JsonLimitError(place, f"has half a character (a lone surrogate) at {error.start}") from None
+
+
+def _read_leniently(document: bytes) -> JsonValue:
+    """Return what Python reads of a document: NaN, half characters and long integers too; None if it is no JSON for Python either."""
+    try:
+        return json.loads(document)
+    except RecursionError:
+        raise JsonLimitError("", f"is deeper than {DEEPEST} levels") from None
+    except ValueError:
+        return None
