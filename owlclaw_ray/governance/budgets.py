@@ -123,11 +123,14 @@ class RunBudgets:
     ) -> None:
         kept = tuple(budgets)
         self._of_models = tuple(each for each in kept if not each.tools)
+        self._of_run = tuple(each for each in self._of_models if each.scope is BudgetScope.RUN)
         self._of_tools = tuple(each for each in kept if each.tools)
         self._run, self._outcomes, self._till = run, outcomes, till
         self._accounts = Accounts(run.agent, run.run_id, clock)
         self._asked: Reserved | None = None
         self._calls: dict[ToolCallId, Reserved] = {}
+        self._embedding: dict[ToolCallId, int] = {}
+        """Tokens that tool calls under way may have made into vectors."""
         self._counted: dict[Budget, set[str]] = {
             each: set() for each in self._of_tools if each.scope is BudgetScope.RUN
         }
@@ -138,15 +141,18 @@ class RunBudgets:
         """Return the request as it may be made, given what the run's calls used so far; raises BudgetExhaustedError."""
         if not self._of_models:
             return request
-        if why := self.refusal(used, calls):
-            raise BudgetExhaustedError(why)
-        uses = [(each, amount_used(each, used, calls)) for each in self._of_models if each.scope is BudgetScope.RUN]
+        uses = [(each, amount_used(each, used, calls)) for each in self._of_run]
+        for budget, amount in uses:
+            if amount >= budget.limit:
+                raise BudgetExhaustedError(_spent(budget, amount, None))
         request = _bounded(request, self._of_models)
         windows = self._accounts.windows(self._of_models)
         self._asked = None
         if windows:
             tokens = _tokens(request) if any(each.unit is BudgetUnit.TOKENS for each, _ in windows) else 0
-            amounts = [_expected(budget, tokens, request.model.max_tokens or budget.reserve) for budget, _ in windows]
+            amounts = [
+                amount_expected(budget, tokens, request.model.max_tokens or budget.reserve) for budget, _ in windows
+            ]
             self._asked, answer = await self._reserve(request.request_id, windows, amounts)
             if isinstance(answer, BudgetSpent):
                 raise BudgetExhaustedError(self._accounts.refusal(windows, answer.use))
@@ -161,22 +167,32 @@ class RunBudgets:
             amounts = [amount_used(budget, reply, 1) for budget, _ in self._asked.windows]
             self._settle(self._asked, amounts)
             self._asked = None
-        self.note(reply, 1, used, calls)
+        self._note(reply, 1, used, calls)
 
-    def refusal(self, used: Usage, calls: int) -> str:
-        """Return why the run's own budgets allow no call of a model now, given what its calls used so far; empty if they do."""
-        for budget in self._of_models:
+    def before_embedding(self, call_id: ToolCallId, text: str, used: Usage, calls: int) -> str:
+        """Return why the run's own budgets allow no vector of a text for a tool call, given what its calls used so far.
+
+        Empty if they do: then it counts as under way until `after_embedding`. The other budgets are reserved of where it is asked for.
+        """
+        tokens = estimate_tokens(text) if self._of_run else 0
+        for budget in self._of_run:
             amount = amount_used(budget, used, calls)
-            if budget.scope is BudgetScope.RUN and amount >= budget.limit:
-                return _spent(budget, amount, None)
+            reserved = sum(amount_expected(budget, each, 0) for each in self._embedding.values())
+            if amount + reserved >= budget.limit:
+                return _spent(budget, amount, None, reserved)
+        self._embedding[call_id] = tokens
         return ""
 
-    def note(self, spent: Usage, made: int, used: Usage, calls: int) -> None:
-        """Tell the ledger what of the run's own budgets so many calls reached: `used` and `calls` are all, theirs included."""
-        for budget in self._of_models:
-            if budget.scope is BudgetScope.RUN:
-                after = amount_used(budget, used, calls)
-                self._tell(budget, after - amount_used(budget, spent, made), after)
+    def after_embedding(self, call_id: ToolCallId, spent: Usage, made: int, used: Usage, calls: int) -> None:
+        """Write down which calls for vectors a tool call made; `used` and `calls` are what the run used with them."""
+        self._embedding.pop(call_id, None)
+        if made:
+            self._note(spent, made, used, calls)
+
+    def _note(self, spent: Usage, made: int, used: Usage, calls: int) -> None:
+        for budget in self._of_run:
+            after = amount_used(budget, used, calls)
+            self._tell(budget, after - amount_used(budget, spent, made), after)
 
     async def before_call(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         """Return why a call of a tool must not be made, or None."""
@@ -286,6 +302,7 @@ def _account(budget: Budget, agent: AgentRef, window: BudgetWindow) -> str:
 
 
 def amount_used(budget: Budget, usage: Usage, calls: int) -> int:
+    """Return what a budget counts of this."""
     match budget.unit:
         case BudgetUnit.TOKENS:
             return usage.prompt_tokens + usage.completion_tokens
@@ -295,7 +312,8 @@ def amount_used(budget: Budget, usage: Usage, calls: int) -> int:
             return calls
 
 
-def _expected(budget: Budget, prompt: int, reply: int) -> int:
+def amount_expected(budget: Budget, prompt: int, reply: int) -> int:
+    """Return what a budget counts of a model call that is to have so many tokens, before it is made."""
     match budget.unit:
         case BudgetUnit.TOKENS:
             return prompt + reply
