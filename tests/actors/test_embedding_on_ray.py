@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
@@ -15,15 +16,17 @@ from actors.keeper import KeeperActor
 from actors.model_gateway import ModelGatewayActor
 from actors.packing import pack, unpack
 from actors.plan import WorkerPlan
-from actors.remote import GATEWAY, KEEPER, Named, full_name, kill, make
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, Named, full_name, kill, make
 from actors.tool_task import run_tools
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
+from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.tool import Effect, ToolClass
-from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ToolCallId
-from owlclaw_ray.ports.store import LedgerFilter
+from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId, ToolCallId
+from owlclaw_ray.ports.store import ActivateAgent, LedgerFilter, SubmitRun
 from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.openai_server import Failure, OpenAIServer, Vectors
@@ -39,9 +42,19 @@ def server():
         yield server
 
 
+class Definitions:
+    """A Directory that knows one definition, whose budget is spent with the third call of a day."""
+
+    async def definition(self, name, known_version):
+        budget = Budget("few", BudgetScope.TENANT, BudgetUnit.CALLS, 3)
+        rules = Governance(budgets=(budget,))
+        made = AgentDefinition(name, "1", "", "Be calm.", "- trade", "", ModelChoice(("m",)), governance=rules)
+        return None if known_version == made.version else made
+
+
 @pytest.fixture
 def worker(trial, server, tmp_path):
-    """The plan of a worker whose gateway and Keeper are there."""
+    """The plan of a worker whose gateway, Keeper and Directory are there."""
     plan = WorkerPlan("", "", str(tmp_path), "litellm:openai/own-embeddings", NAMESPACE)
     whole = replace(
         trial.plan,
@@ -53,6 +66,7 @@ def worker(trial, server, tmp_path):
     parts = [
         make(ModelGatewayActor, whole, name=full_name(GATEWAY), namespace=NAMESPACE, runtime_env=environment),
         make(KeeperActor, whole, name=full_name(KEEPER), namespace=NAMESPACE),
+        make(Definitions, name=full_name(DIRECTORY), namespace=NAMESPACE),
     ]
     yield plan
     for part in parts:
@@ -78,6 +92,17 @@ def call(worker, tool, number, **arguments):
     return outcome
 
 
+def begin_the_run():
+    """Have the store execute the run whose tool calls these are."""
+    agent, at = AgentRef.parse("trader"), datetime(2026, 11, 23, tzinfo=UTC)
+    trigger = Trigger(TriggerKind.API)
+    commands = [
+        SubmitRun(RunId("run_1"), agent, trigger, at),
+        ActivateAgent(agent, ActivationId("act_1"), at, claim=True),
+    ]
+    Named(KEEPER, NAMESPACE).ask_packed_now("apply", commands)
+
+
 def spent_on(purpose):
     page = Named(KEEPER, NAMESPACE).ask_now("query", "ledger", (LedgerFilter(DEFAULT_TENANT, limit=50),))
     records = [each.record for each in page if each.record.kind is LedgerKind.MODEL_CALL]
@@ -85,6 +110,7 @@ def spent_on(purpose):
 
 
 def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_recorded(worker, server):
+    begin_the_run()
     server.enqueue(Failure(503, "warming up"))
     call(worker, "remember", 1, content="likes green tea")
 
@@ -102,6 +128,15 @@ def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_record
     assert indexed
     assert {(each.agent_id, each.data["model"]) for each in indexed} == {("trader", "openai/own-embeddings")}
     assert list(Path(worker.data_dir).rglob("memories-*own-embeddings-2.lance"))
+    asked = len(server.requests)
+
+    spent = call(worker, "recall", 3, query="tea")
+
+    assert spent.result.content["degraded"] is True
+    assert [each["content"] for each in spent.result.content["memories"]] == ["likes green tea"]
+    (warning,) = spent.records
+    assert "the budget few (3 calls for the tenant) is spent: 3 calls used" in warning.data["why"]
+    assert len(server.requests) == asked
 
 
 async def test_tokens_are_counted_where_the_tokenizers_are(worker, server):
