@@ -414,7 +414,6 @@ class RunLoop:
         if not limit or not tokens or not query or not self._services.has_memories(run.agent):
             return [], ()
         call_id, conversation = ToolCallId(derived_id("call", run.run_id, "preload")), self._conversation
-        refused = self.rules.before_embedding(call_id, query, conversation.usage, conversation.model_calls)
         invocation = ToolInvocation(
             call_id=call_id,
             tool=RECALL,
@@ -426,7 +425,6 @@ class RunLoop:
             tool_class=ToolClass.ALONE,
             timeout=self._limits.tool_timeout,
             idempotency_key=call_id,
-            no_embedding=refused,
         )
         outcome = await contained(self._services.tools.run(invocation))
         used, calls = conversation.usage + outcome.usage, conversation.model_calls + len(outcome.embeddings)

@@ -43,13 +43,20 @@ def server():
 
 
 class Definitions:
-    """A Directory that knows one definition, whose budget is spent with the third call of a day."""
+    """A Directory that knows one definition, whose tenant may make this many calls of models."""
+
+    def __init__(self):
+        self._limit = 100
+
+    async def allow(self, limit):
+        self._limit = limit
 
     async def definition(self, name, known_version):
-        budget = Budget("few", BudgetScope.TENANT, BudgetUnit.CALLS, 3)
-        rules = Governance(budgets=(budget,))
-        made = AgentDefinition(name, "1", "", "Be calm.", "- trade", "", ModelChoice(("m",)), governance=rules)
-        return None if known_version == made.version else made
+        if known_version == str(self._limit):
+            return None
+        rules = Governance(budgets=(Budget("few", BudgetScope.TENANT, BudgetUnit.CALLS, self._limit),))
+        choice = ModelChoice(("m",))
+        return AgentDefinition(name, str(self._limit), "", "Be calm.", "- trade", "", choice, governance=rules)
 
 
 @pytest.fixture
@@ -129,13 +136,14 @@ def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_record
     assert {(each.agent_id, each.data["model"]) for each in indexed} == {("trader", "openai/own-embeddings")}
     assert list(Path(worker.data_dir).rglob("memories-*own-embeddings-2.lance"))
     asked = len(server.requests)
+    Named(DIRECTORY, NAMESPACE).ask_now("allow", 2)
 
     spent = call(worker, "recall", 3, query="tea")
 
     assert spent.result.content["degraded"] is True
     assert [each["content"] for each in spent.result.content["memories"]] == ["likes green tea"]
     (warning,) = spent.records
-    assert "the budget few (3 calls for the tenant) is spent: 3 calls used" in warning.data["why"]
+    assert "the budget few (2 calls for the tenant) is spent" in warning.data["why"]
     assert len(server.requests) == asked
 
 
