@@ -17,6 +17,7 @@ from owlclaw_ray.domain.budget import NANO
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.errors import BudgetExhaustedError
 from owlclaw_ray.ids import DEFAULT_TENANT, ReservationId, RunId
 from owlclaw_ray.ports.embedding import Embedded, Patience
 from owlclaw_ray.ports.store import BudgetClaim, LedgerFilter, ReserveBudget
@@ -320,6 +321,19 @@ async def test_indexing_stops_when_a_budget_is_spent_and_goes_on_when_it_is_rene
     else:
         assert renewed == [["the door is shut"], ["the pump is loud", "the lift is slow"]]
     assert used == (3 * CENT, 0)
+
+
+async def test_an_index_that_a_budget_keeps_from_being_made_anew_stays_as_it_is(trial, server):
+    watch = AgentRef.parse("watch")
+    await trial.know("watch")
+    async with trial.start(one_by_one(), house(0.01)) as runtime:
+        await runtime.memory.search(watch, "when", 5)
+        with pytest.raises(BudgetExhaustedError, match="the budget house"):
+            await runtime.memory.reindex(watch)
+        again = await runtime.memory.search(watch, "when", 5)
+
+    assert (again.degraded, [each.parts.cosine is not None for each in again.memories]) == (False, [True])
+    assert asked(server) == [["when"]]
 
 
 async def test_an_embedder_in_this_process_asks_no_budget(agents, tmp_path):

@@ -29,8 +29,8 @@ QUARTER = 250 * 10**6
 class SlowProvider(Provider):
     """Takes a quarter of a second for an answer."""
 
-    def __init__(self, clock):
-        super().__init__(failing=1)
+    def __init__(self, clock, failing):
+        super().__init__(failing)
         self._clock = clock
 
     async def embed(self, request):
@@ -67,14 +67,14 @@ def runtime_of(tmp_path):
     (folder / "agent.yaml").write_text(yaml.safe_dump({"model": "openai/chat"}))
     clock = ManualClock()
 
-    def start(*replies):
+    def start(*replies, failing=0):
         return in_process_runtime(
             agents_dir=folder.parent,
             data_dir=tmp_path / "data",
             models=[Model(*replies)],
             clock=clock,
             embedder="litellm:openai/x",
-            embedding=SlowProvider(clock),
+            embedding=SlowProvider(clock, failing),
         )
 
     return start
@@ -100,7 +100,10 @@ def assert_adds_up(root, parts):
 async def test_a_question_s_vector_is_a_span_of_its_tool_call_and_that_of_the_start_one_of_the_run(
     runtime_of, receiver, exporting
 ):
-    async with runtime_of([("recall", {"query": "when"})], []) as runtime, exporting(runtime.store) as export:
+    async with (
+        runtime_of([("recall", {"query": "when"})], [], failing=1) as runtime,
+        exporting(runtime.store) as export,
+    ):
         await runtime.memory.remember(WATCH, FRIDAYS)
         await asyncio.to_thread(runtime.indexed_memory.settle)
         run = await runtime.trigger("watch", {"question": "why does the disk fill"})
