@@ -198,6 +198,8 @@ class BudgetContract:
 
         assert [*first, other] == [granted("a", 0, 6), granted("a", 0, 6), granted("a", 0, 12)]
         assert third == granted("a", 0, 12), "what is left beside its own"
+        await one(store, settlement("r2", ("a", 10), run=NOBODY, epoch=None))
+        assert await one(store, mine) == BudgetSpent(BudgetUse("a", 10, 0)), "beside it nothing is left"
 
     async def test_nobodys_calls_are_charged_whether_their_reservation_stands_or_not(self, store: Store) -> None:
         await one(store, reservation("r1", ("a", 10, 6), run=NOBODY, epoch=None))
