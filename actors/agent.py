@@ -28,6 +28,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.engine.catalog import ToolCatalog
+from owlclaw_ray.engine.compaction import ContextWindows
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.host import AgentHost, HostStatus
@@ -105,6 +106,7 @@ class AgentActor:
         governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS)
         live = LiveTools(McpLink(plan.namespace), clock, lambda offered: governor.know(catalog.offer(offered)))
         self._following = asyncio.create_task(live.follow()) if plan.mcp is not None else None
+        tokens = GatewayTokens(plan.namespace, clock)
         keeper, directory = KeeperClient(plan.namespace), Named(DIRECTORY, plan.namespace)
         services = RunServices(
             models=GatewayLink(host_id, plan.namespace),
@@ -113,7 +115,8 @@ class AgentActor:
             governor=governor,
             clock=clock,
             has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),
-            tokens=GatewayTokens(plan.namespace, clock),
+            tokens=tokens,
+            windows=ContextWindows(tokens, plan.context_windows),
             settled=live.settled if plan.mcp is not None else at_once,
             family=Family(
                 store=keeper,

@@ -9,7 +9,7 @@ from typing import cast
 
 from actors.remote import GATEWAY, Named
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest
 from owlclaw_ray.engine.reply_box import BoxId, CallId, Received
 from owlclaw_ray.engine.reply_link import LinkLostError, ReplyLink
 from owlclaw_ray.engine.tokens import EstimatedTokens
@@ -67,6 +67,11 @@ class GatewayTokens:
                 message = "tokens for %s, and whatever else is counted in %g s, are estimated: no answer within %g s"
                 logger.warning(message, model, _UNCOUNTED_SECONDS, self._seconds)
         return await EstimatedTokens().count_tokens(model, texts)
+
+    async def context_window(self, model: str) -> ContextWindow | None:
+        """See TokenCounter.context_window."""
+        async with asyncio.timeout(self._seconds):
+            return cast("ContextWindow | None", await self._gateway.ask_packed("context_window", model))
 
 
 class GatewayEmbeddings:

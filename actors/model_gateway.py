@@ -15,7 +15,7 @@ from actors.packing import packed
 from actors.plan import RuntimePlan
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import ModelRequest
+from owlclaw_ray.domain.model import ContextWindow, ModelRequest
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.pooled_client import PooledClient
@@ -72,6 +72,11 @@ class ModelGatewayActor:
     async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
         """See TokenCounter.count_tokens."""
         return await self._litellm.count_tokens(model, texts)
+
+    @packed
+    async def context_window(self, model: str) -> ContextWindow | None:
+        """See TokenCounter.context_window."""
+        return await self._litellm.context_window(model)
 
     async def warm(self, models: Sequence[str]) -> dict[str, str]:
         """Import litellm now, beside everything else, instead of with the first call.

@@ -81,6 +81,8 @@ class RuntimePlan(Struct, frozen=True):
     """How long deliveries and callbacks are kept when they are over; 0: for ever."""
     model_limits: tuple[ProviderLimits, ...] = ()
     """What models take as tools, before what is known of them."""
+    context_windows: tuple[tuple[str, int], ...] = ()
+    """What models take as prompt and reply, in tokens, before what is known of them: patterns of names, the first that fits holds."""
     tracing: TracingOptions | None = None
     """None: traces are not exported, and there is no exporter."""
 

@@ -51,6 +51,7 @@ from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.internal.events import EventTools
+from owlclaw_ray.tools.internal.results import ResultTools
 from owlclaw_ray.tools.mcp.adapter import McpTools
 
 logger = logging.getLogger(__name__)
@@ -213,6 +214,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     artifacts = ArtifactFolder(Path(plan.data_dir))
     live = McpTools(McpWorkerLink(plan.namespace), artifacts, clock.monotonic) if plan.has_mcp else None
+    reach = Reach(plan.namespace)
     events = EventTools(
         sources=app.registry.event_sources,
         query=reach.query,
@@ -220,7 +222,12 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         environ=os.environ,  # noqa: TID251 - the variable that a definition names holds the URL of its database
         clock=clock,
     )
-    sources: tuple[ToolAdapter, ...] = (events, *_agent_tools(plan, reach, clock), *app.sources())
+    sources: tuple[ToolAdapter, ...] = (
+        events,
+        ResultTools(reach.query),
+        *_agent_tools(plan, reach, clock),
+        *app.sources(),
+    )
     environ, agents_dir = os.environ, Path(plan.agents_dir)  # noqa: TID251 - programs get what is allowed of it
     tools = tools_of(builtins, sources, plan.host_tools, environ, artifacts, agents_dir=agents_dir, live=live)
     executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)

@@ -27,6 +27,7 @@ OwlClawError
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
 └── TerminalError             it was tried, it failed, repeating it is pointless or unsafe
     ├── ModelRefusedError     bad key, unknown model, invalid request
+    │   └── ContextWindowExceededError  the prompt is longer than the model takes
     ├── StaleEpochError       another activation owns the agent now
     ├── BudgetExhaustedError  a budget has nothing left for a model call
     ├── MissingDependencyError  an optional package is not installed; names the command that installs it
@@ -287,6 +288,10 @@ class TerminalError(OwlClawError):
 
 class ModelRefusedError(TerminalError):
     """The provider, or our call of it, is wrong in a way that a retry does not mend."""
+
+
+class ContextWindowExceededError(ModelRefusedError):
+    """A prompt does not fit into the context window of its model. The message says how long which parts are."""
 
 
 class StaleEpochError(TerminalError):

@@ -66,6 +66,8 @@ class HttpSettings(_Section):
     host: NonEmpty = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_535)] = 8700
     body_limit_bytes: Count = 1024 * 1024
+    allowed_hosts: tuple[NonEmpty, ...] = ()
+    """By which names requests may call the server beside localhost and loopback addresses: those of a proxy in front of it."""
 
     @property
     def url(self) -> str:
@@ -189,6 +191,9 @@ class ModelSettings(_Section):
     """Processes that make calls, the gateway included; None: from the number of cores."""
     limits: tuple[ProviderLimitsFile, ...] = ()
     """What models take as tools, before what is known of them; the first entry that names a model holds."""
+    context_windows: dict[NonEmpty, Annotated[int, Field(ge=1_024)]] = Field(default_factory=dict)
+    """Tokens that models take as prompt and reply, by patterns of their names, before what is known of them; the first that fits
+    holds."""
 
 
 class MemorySettings(_Section):

@@ -26,6 +26,7 @@ EventKind: TypeAlias = Literal[
     "run_continued",
     "heartbeat_woken",
     "prompt_built",
+    "context_compacted",
     "model_replied",
     "tool_started",
     "tool_finished",

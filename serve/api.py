@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -29,6 +30,7 @@ from serve.ledger import Ledger
 from serve.mcp import Mcp
 from serve.memories import Memories
 from serve.metrics import Metrics
+from serve.origin_check import OriginCheck
 from serve.problems import http_problem, parameter_problem, problem_of
 from serve.runs import Runs
 from serve.schedules import Schedules
@@ -39,7 +41,8 @@ KEEP_ALIVE_SECONDS = 15.0
 CLIENT_CLOSED_REQUEST = 499
 DESCRIPTION = """Trigger agents, follow their runs, see what they remember, plan and did.
 
-Errors are `application/problem+json` (RFC 9457). This page loads its scripts from a CDN; without a network, read `/openapi.json`."""
+Errors are `application/problem+json` (RFC 9457). A request that calls the server by a name that is not its own is answered 421, one of
+another origin's web page 403. This page loads its scripts from a CDN; without a network, read `/openapi.json`."""
 
 
 class Api(FastAPI):
@@ -58,9 +61,18 @@ class Api(FastAPI):
 
 
 def build_api(
-    runtime: Runtime, *, clock: Clock, body_limit_bytes: int, keep_alive_seconds: float = KEEP_ALIVE_SECONDS
+    runtime: Runtime,
+    *,
+    clock: Clock,
+    body_limit_bytes: int,
+    hosts: Collection[str] = (),
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> FastAPI:
-    """Return the API. `clock` bounds `?wait=`; event streams send a comment after `keep_alive_seconds` of silence."""
+    """Return the API.
+
+    `clock` bounds `?wait=`; event streams send a comment after `keep_alive_seconds` of silence. `hosts` are names by which requests
+    may call the server beside those of the loopback.
+    """
     api = Api(title="OwlClaw", version=version("owlclaw-ray"), description=DESCRIPTION, redoc_url=None)
     triggers = Triggers(runtime, clock)
     api.router.routes.insert(0, triggers.fast_route())
@@ -86,6 +98,7 @@ def build_api(
     api.add_exception_handler(RequestValidationError, _on_parameter_error)
     api.add_exception_handler(ClientDisconnect, _on_disconnect)
     api.add_middleware(BodyLimit, limit=body_limit_bytes)
+    api.add_middleware(OriginCheck, hosts=hosts)
     api.add_middleware(LastResort)
     return api
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fastapi import FastAPI
 from ray import serve as ray_serve
 from ray.serve import Application
@@ -18,9 +20,12 @@ _SHUTDOWN_SECONDS = 2.0
 _REQUESTS_AT_ONCE = 2_000
 
 
-def ingress(plan: RuntimePlan, body_limit_bytes: int, *, alone: bool, replicas: int = 1) -> Application:
+def ingress(
+    plan: RuntimePlan, body_limit_bytes: int, hosts: Collection[str] = (), *, alone: bool, replicas: int = 1
+) -> Application:
     """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
 
+    `hosts`: names by which requests may call the server beside those of the loopback.
     `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
     """
 
@@ -29,7 +34,7 @@ def ingress(plan: RuntimePlan, body_limit_bytes: int, *, alone: bool, replicas: 
         collect_rarely()
         if alone:
             keep_replica_on_loopback()
-        return build_api(ray_runtime(plan), clock=SystemClock(), body_limit_bytes=body_limit_bytes)
+        return build_api(ray_runtime(plan), clock=SystemClock(), body_limit_bytes=body_limit_bytes, hosts=hosts)
 
     deployment = ray_serve.deployment(
         name="ingress",

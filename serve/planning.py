@@ -61,6 +61,7 @@ def plan_of(
         callbacks=settings.callback_options,
         webhook_days=settings.webhooks.retention_days,
         model_limits=tuple(each.limits() for each in models.limits),
+        context_windows=tuple(models.context_windows.items()),
         tracing=tracing,
     )
 

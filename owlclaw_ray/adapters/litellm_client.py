@@ -9,7 +9,7 @@ import logging
 import os
 import warnings
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from owlclaw_ray.adapters.litellm_errors import missing_key_error, translate
@@ -17,7 +17,7 @@ from owlclaw_ray.adapters.litellm_stream import ReplyParts, collect
 from owlclaw_ray.adapters.openai_form import decode_tools, messages, unique_calls
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.engine.tokens import estimate_tokens
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
@@ -102,6 +102,14 @@ class LiteLLMClient:
         except Exception as error:  # noqa: BLE001 - a tokenizer that fails is none; a run goes on without
             logger.warning("tokens for %s are estimated: its tokenizer failed: %s", model, error)
             return [estimate_tokens(text) for text in texts]
+
+    async def context_window(self, model: str) -> ContextWindow | None:
+        """See TokenCounter: what litellm's table says. No network is used."""
+        await self.load()
+        table: Mapping[str, JsonObject] = self._litellm.model_cost
+        found = table.get(model) or table.get(model.partition("/")[2]) or {}
+        tokens = found.get("max_input_tokens")
+        return ContextWindow(int(tokens), found.get("max_output_tokens")) if tokens else None
 
     async def close(self) -> None:
         """Close the connections that litellm keeps open, those of other clients in this process too."""

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 
 import orjson
 
-from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
 
 _CLASS_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)\s*(?::|-)\s*)+")
 _NO_KEY = ("Missing credentials", "api_key client option", "api_key must be set")
+_TOO_LONG = "ContextWindowExceededError"
+_TOO_LONG_SIGNS = ("maximum context length", "exceeds the available context size", "prompt is too long")
+"""What OpenAI and vLLM, llama.cpp, and Anthropic say where litellm makes another error of it."""
 _RETRYABLE_REQUEST_STATUSES = frozenset({408, 409, 425, 429})
 _DETAIL_LIMIT = 500
 _KEY_NAMES = {
@@ -37,6 +40,8 @@ def translate(error: Exception, *, provider: str, timeout: float) -> ModelUnavai
         return missing_key_error(_key_name(provider))
     if not provider:
         return ModelRefusedError("litellm knows no provider for it; write provider/model, such as openai/gpt-4o")
+    if type(error).__name__ == _TOO_LONG or any(sign in detail for sign in _TOO_LONG_SIGNS):
+        return ContextWindowExceededError(f"the prompt is longer than the model takes: {detail}")
     if isinstance(status, int) and 400 <= status < 500 and status not in _RETRYABLE_REQUEST_STATUSES:
         return _refused(status, detail, provider)
     return ModelUnavailableError(_unavailable(error, status, detail, timeout), _retry_after(error))

@@ -24,7 +24,6 @@ class LimitOverrides(BaseModel):
     run_timeout: Seconds | None = None
     tool_timeout: Seconds | None = None
     short_term_tokens: Count | None = None
-    short_term_records: Count | None = None
     memory_tokens: Annotated[int, Field(ge=0)] | None = None
     skill_tokens: Annotated[int, Field(ge=0)] | None = None
     schedules_per_run: Annotated[int, Field(ge=0)] | None = None

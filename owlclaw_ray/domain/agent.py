@@ -106,7 +106,7 @@ class Limits(Struct, frozen=True):
     run_timeout: float = 300.0
     tool_timeout: float = 30.0
     short_term_tokens: int = 2_000
-    short_term_records: int = 20
+    """Of the trigger's text in the prompt; and of what records of turns may take that do not fit into it any more."""
     memory_tokens: int = 2_000
     """Of memories in the prompt."""
     skill_tokens: int = 4_000

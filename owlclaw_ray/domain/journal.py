@@ -33,6 +33,10 @@ class EntryKind(Enum):
     """events: what is pending, by source; pulse: what the agent remembers of its heartbeats if it deals with that"""
     PROMPT_BUILT = "prompt_built"
     """system, tools (hashes of blobs), user (the first user message), model, scripted, visible (tool names), memories (count preloaded)"""
+    CONTEXT_COMPACTED = "context_compacted"
+    """shortened (results as the model gets them from now on, by call_id), dropped (how many of the oldest turns it gets no more),
+    records (of the last turns that were dropped), earlier (how they are shown), window (the tokens that the model was found to take,
+    if less than was known)"""
     MODEL_REPLIED = "model_replied"
     """text, tool_calls [{id, name, arguments}], model, scripted, usage {…}, duration_ms"""
     TOOL_STARTED = "tool_started"

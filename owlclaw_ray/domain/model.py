@@ -50,6 +50,15 @@ class ModelRequest(Struct, frozen=True):
     """The definition's folder: a scripted model's relative path starts there."""
 
 
+class ContextWindow(Struct, frozen=True):
+    """How much a model takes, in tokens."""
+
+    tokens: int
+    """Of prompt and reply together; of the prompt alone where its provider counts so."""
+    reply: int | None = None
+    """The longest reply; None if nobody says."""
+
+
 class FailedAttempt(Struct, frozen=True):
     """One attempt that gave no reply."""
 

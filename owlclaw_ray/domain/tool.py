@@ -11,6 +11,7 @@ from owlclaw_ray.ids import ToolCallId
 
 REMEMBER = "remember"
 RECALL = "recall"
+READ_RESULT = "internal.read_result"
 
 
 class Permission(Enum):

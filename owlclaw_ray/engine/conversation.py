@@ -6,9 +6,11 @@ the conversation on. What a crash leaves behind is therefore exactly what the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.approval import ApprovalDecision
 from owlclaw_ray.domain.governance import CallOutcome
@@ -27,6 +29,10 @@ NOT_EXECUTED = "not_executed"
 """The error type of calls that were never begun."""
 
 
+Turn: TypeAlias = Sequence[Message]
+"""A reply, and the results of its calls."""
+
+
 class Conversation(Struct):
     """Everything that the journal says about a run so far."""
 
@@ -41,7 +47,22 @@ class Conversation(Struct):
     environment: tuple[tuple[str, str], ...] = ()
     """Variables for the programs of its tools."""
     messages: list[Message] = field(default_factory=list)
-    """Complete turns only: the results of a turn join together, in the model's order, when the last of them is there."""
+    """As the model gets them. Complete turns only: the results of a turn join together, in the model's order, when the last of
+    them is there."""
+    bytes: int = 0
+    """Of system message, tools and messages, in UTF-8."""
+    opening: str = ""
+    """The first message as it was built; `earlier` follows it in `messages`."""
+    compacted: bool = False
+    """Whether the conversation outgrew the model's context window."""
+    window: int | None = None
+    """How many tokens the model was found to take, if less than was known."""
+    dropped: int = 0
+    """How many of the oldest turns the model gets no more."""
+    records: tuple[JsonObject, ...] = ()
+    """Of the last turns that were dropped."""
+    earlier: str = ""
+    """How these are shown."""
     calls: dict[ToolCallId, ToolCall] = field(default_factory=dict)
     """The calls of the last reply, in the model's order."""
     calls_before: int = 0
@@ -103,15 +124,19 @@ class Conversation(Struct):
                 self.visible = tuple(data["visible"])
                 self.withheld_skills = tuple(data.get("withheld", {}).items())
                 self.environment = tuple(data.get("environment", {}).items())
-                self.messages.append(Message(Role.USER, data["user"]))
+                self.opening = data["user"]
+                self.bytes = len(self.system.encode()) + len(self.tools)
+                self._join(Message(Role.USER, self.opening))
                 self._embedded(data)
+            case EntryKind.CONTEXT_COMPACTED:
+                self._compact(data)
             case EntryKind.MODEL_REPLIED:
                 self.turns += 1
                 self.usage += used(data)
                 self.model, self.scripted = data["model"], self.scripted or data["scripted"]
                 self.final_text = data["text"]
                 calls = replied_calls(data)
-                self.messages.append(Message(Role.ASSISTANT, data["text"], calls))
+                self._join(Message(Role.ASSISTANT, data["text"], calls))
                 self.calls, self.results = {call.call_id: call for call in calls}, {}
                 self.asked, self.decided, self.awaited = {}, {}, {}
                 self.calls_before = self.tool_calls
@@ -147,11 +172,45 @@ class Conversation(Struct):
             self.tools_called.append(tool)
             self.tool_calls += 1
         if len(self.results) == len(self.calls):
-            self.messages += [
-                Message(Role.TOOL, content_for_model(self.results[call_id]), call_id=call_id) for call_id in self.calls
-            ]
+            for call_id in self.calls:
+                self._join(Message(Role.TOOL, content_for_model(self.results[call_id]), call_id=call_id))
+
+    def _join(self, message: Message) -> None:
+        self.messages.append(message)
+        self.bytes += _bytes(message)
+
+    def _compact(self, data: JsonObject) -> None:
+        self.compacted, self.window = True, data.get("window", self.window)
+        first, turns = self.messages[0], turns_of(self.messages)
+        if dropped := data.get("dropped", 0):
+            self.dropped += dropped
+            self.records, self.earlier = tuple(data["records"]), data["earlier"]
+            first = replace(first, content=f"{self.opening}\n\n{self.earlier}")
+        shortened = data.get("shortened", {})
+        kept = (each for turn in turns[dropped:] for each in turn)
+        before = sum(map(_bytes, self.messages))
+        self.messages = [
+            first,
+            *(replace(each, content=shortened[each.call_id]) if each.call_id in shortened else each for each in kept),
+        ]
+        self.bytes += sum(map(_bytes, self.messages)) - before
 
 
 def content_for_model(result: ToolResult) -> str:
     """Return the text that the model gets for a result: a text as it is, everything else as JSON, either marked if it is suspicious."""
     return as_reply(result.content if result.error is None else {"error": error_data(result.error)})
+
+
+def turns_of(messages: Sequence[Message]) -> list[Turn]:
+    """Return the turns of a conversation, oldest first: everything after its first message."""
+    turns: list[list[Message]] = []
+    for message in messages[1:]:
+        if message.role is Role.ASSISTANT:
+            turns.append([])
+        turns[-1].append(message)
+    return list(turns)
+
+
+def _bytes(message: Message) -> int:
+    arguments = sum(len(call.arguments.encode()) + len(call.name) for call in message.tool_calls)
+    return len(message.content.encode()) + arguments

@@ -11,7 +11,7 @@ from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.models import ModelClient
@@ -44,7 +44,7 @@ class ModelGateway:
         """Return the first reply of the chain, with its own duration and the attempts that failed before it.
 
         When the chain is exhausted and no attempt of it might have been mended by a retry, raises ModelRefusedError,
-        else ModelUnavailableError.
+        else ModelUnavailableError. It is a ContextWindowExceededError if a model of the chain refused the prompt for its length.
         """
         with about(RunId(request.run_id), AgentId(request.agent_id)):
             return await self._complete(request)
@@ -52,14 +52,15 @@ class ModelGateway:
     async def _complete(self, request: ModelRequest) -> ModelReply:
         failed: list[FailedAttempt] = []
         last: ModelUnavailableError | ModelRefusedError | None = None
+        too_long = False
         for model in request.model.chain:
             try:
                 reply = await self._ask(request, model, failed)
             except (ModelUnavailableError, ModelRefusedError) as error:
-                last = error
+                last, too_long = error, too_long or isinstance(error, ContextWindowExceededError)
             else:
                 return replace(reply, failed_attempts=tuple(failed)) if failed else reply
-        raise _exhausted(failed, last) from last
+        raise _exhausted(failed, last, too_long=too_long) from last
 
     async def _ask(self, request: ModelRequest, model: str, failed: list[FailedAttempt]) -> ModelReply:
         client = self._client(model, failed)
@@ -98,11 +99,13 @@ class ModelGateway:
 
 
 def _exhausted(
-    failed: Sequence[FailedAttempt], last: ModelUnavailableError | ModelRefusedError | None
+    failed: Sequence[FailedAttempt], last: ModelUnavailableError | ModelRefusedError | None, *, too_long: bool
 ) -> ModelUnavailableError | ModelRefusedError:
     if not failed:
         return ModelRefusedError("the definition names no model; set `model:` in its agent.yaml")
     message = f"no model answered: {'; '.join(_stories(failed))}"
+    if too_long:
+        return ContextWindowExceededError(message)
     if any(attempt.retryable for attempt in failed):
         return ModelUnavailableError(message, last.retry_after if isinstance(last, ModelUnavailableError) else None)
     return ModelRefusedError(message)

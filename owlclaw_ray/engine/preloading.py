@@ -7,9 +7,9 @@ from itertools import islice
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.trigger import Trigger
+from owlclaw_ray.engine.cutting import cut_text
 from owlclaw_ray.engine.fitting import CountTokens, first_that_fit, fit
 from owlclaw_ray.engine.sanitise import as_data
-from owlclaw_ray.engine.short_term import cut_text
 from owlclaw_ray.engine.tokens import longest
 
 LONGEST_QUERY = 1_000

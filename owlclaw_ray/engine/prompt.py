@@ -15,8 +15,8 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.skill import LOAD_SKILL
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.cutting import cut_text, cut_values
 from owlclaw_ray.engine.sanitise import CLOSING, OPENING, as_data
-from owlclaw_ray.engine.short_term import cut_text, cut_values
 from owlclaw_ray.engine.tokens import MOST_CHARACTERS_PER_TOKEN, estimate_tokens, longest
 
 TOOL_RULES = f"""\

@@ -20,8 +20,9 @@ from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
-from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolClass
+from owlclaw_ray.domain.tool import RECALL, Effect, ToolClass
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
+from owlclaw_ray.engine.compaction import Compaction, ContextWindows, Room
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.entries import (
@@ -37,7 +38,6 @@ from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
 from owlclaw_ray.engine.preloading import memory_query, shown_memories
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
-from owlclaw_ray.engine.short_term import ShortTermMemory
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill
 from owlclaw_ray.engine.started_run import StartedRun
@@ -46,6 +46,7 @@ from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
 from owlclaw_ray.errors import (
     BudgetExhaustedError,
+    ContextWindowExceededError,
     ModelRefusedError,
     ModelUnavailableError,
     OwlClawError,
@@ -62,6 +63,8 @@ logger = logging.getLogger(__name__)
 
 _COUNTING_SECONDS = 20.0
 """What counting tokens may add to a run, all in all."""
+_SHORTENINGS = 3
+"""How often a prompt that its provider finds too long is made shorter, in one turn."""
 _SHOWN_OF_MEMORY = ("content", "created_at", "tags")
 
 
@@ -86,6 +89,8 @@ class RunServices(Struct, frozen=True):
     """Returns when the tools are known that come and go, above all those that a run was begun with; or after a moment."""
     tokens: TokenCounter = field(default_factory=EstimatedTokens)
     """Counts what goes into prompts, where it matters."""
+    windows: ContextWindows = field(default_factory=lambda: ContextWindows(EstimatedTokens()))
+    """What models take."""
     family: Family | None = None
     """Without it, what runs that started others learn of these comes from elsewhere."""
 
@@ -133,9 +138,7 @@ class RunLoop:
         self._task: asyncio.Task[RunResult | Approvals | Started] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking = False
-        self._short_term = ShortTermMemory(
-            lambda tokens: trigger_text(run.trigger, tokens), record_limit=self._limits.short_term_records
-        )
+        self._compaction = Compaction(self._count_tokens, self._limits.short_term_tokens)
 
     def cancel(self) -> None:
         """End the run as `cancelled`: the model call stops, tools are killed."""
@@ -180,6 +183,8 @@ class RunLoop:
             result = self._terminated(str(error), "budget_exhausted")
         except ToolsUnsupportedError as error:
             result = RunResult(RunStatus.FAILED, error=RunError("tools_unsupported", str(error)))
+        except ContextWindowExceededError as error:
+            result = RunResult(RunStatus.FAILED, error=RunError("context_window_exceeded", str(error)))
         except (ModelUnavailableError, ModelRefusedError) as error:
             retryable = isinstance(error, ModelUnavailableError)
             result = RunResult(RunStatus.FAILED, error=RunError("model_failed", str(error), retryable=retryable))
@@ -189,8 +194,6 @@ class RunLoop:
             logger.exception("run %s failed inside the runtime", self._run.run_id)
             message = f"internal error: {type(error).__name__}: {error}"
             result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
-        finally:
-            self._short_term.clear()
         return result
 
     def _stop(self) -> None:
@@ -277,7 +280,6 @@ class RunLoop:
                 return Approvals(asked, runs)
             if runs:
                 return Started(runs)
-            self._remember_calls(calls[:allowed])
         if len(calls) <= allowed:
             return None
         message = f"the run reached its limit of {self._limits.tool_calls} tool calls"
@@ -286,29 +288,55 @@ class RunLoop:
 
     async def _ask(self, visible: VisibleTools) -> None:
         conversation = self._conversation
-        request = ModelRequest(
-            request_id=RequestId(derived_id("req", self._run.run_id, str(conversation.turns))),
-            model=self._definition.model,
-            system=conversation.system,
-            messages=tuple(conversation.messages),
-            tools=visible.encoded,
-            timeout=self._limits.model_timeout,
-            agent_id=self._run.agent.agent_id,
-            run_id=self._run.run_id,
-            trigger=self._run.trigger,
-            base_dir=self._definition.folder,
-        )
-        request = await self.rules.before_model(request, conversation.usage, conversation.model_calls)
-        request = self._taken(request, visible)
-        self._asking = True
-        reply = self._with_new_call_ids(await contained(self._services.models.complete(request)))
+        for too_long in range(_SHORTENINGS + 1):
+            await self._compact()
+            request = ModelRequest(
+                request_id=RequestId(derived_id("req", self._run.run_id, str(conversation.turns))),
+                model=self._definition.model,
+                system=conversation.system,
+                messages=tuple(conversation.messages),
+                tools=visible.encoded,
+                timeout=self._limits.model_timeout,
+                agent_id=self._run.agent.agent_id,
+                run_id=self._run.run_id,
+                trigger=self._run.trigger,
+                base_dir=self._definition.folder,
+            )
+            request = await self.rules.before_model(request, conversation.usage, conversation.model_calls)
+            request = self._taken(request, visible)
+            self._asking = True
+            try:
+                reply = self._with_new_call_ids(await contained(self._services.models.complete(request)))
+            except ContextWindowExceededError as error:
+                if too_long == _SHORTENINGS:
+                    raise
+                await self._expect_less(error)
+            else:
+                break
         self._asking = False
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), model_call_record(reply))
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply))
         self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
-        self._short_term.add(f"you said: {reply.text}" if reply.text else f"you called {len(reply.tool_calls)} tools")
         if reply.tool_calls:
             await self._journal.commit()
+
+    async def _compact(self) -> None:
+        """Have the next prompt fit into the model's context window."""
+        found = self._conversation.window
+        room = await self._services.windows.room(self._definition.model) if found is None else Room(found)
+        changes = None if room is None else await self._compaction.step(self._conversation, room)
+        if changes is not None:
+            self._journal.record(EntryKind.CONTEXT_COMPACTED, changes)
+
+    async def _expect_less(self, error: ContextWindowExceededError) -> None:
+        """Take the model's context window for a smaller one from now on: its provider refused the prompt for its length."""
+        window = await self._compaction.fewer(self._conversation)
+        logger.warning(
+            "run %s of %s: prompts get shorter than %d tokens: %s", self._run.run_id, self._run.agent, window, error
+        )
+        what = {"what": "prompt longer than the model takes", "why": str(error), "window": window}
+        self._journal.audit(LedgerKind.WARNING, f"window-{window}", what)
+        self._journal.record(EntryKind.CONTEXT_COMPACTED, {"window": window})
 
     def _taken(self, request: ModelRequest, visible: VisibleTools) -> ModelRequest:
         """Return the request for those models of its chain that take the tools; raises ToolsUnsupportedError if the first does not."""
@@ -353,7 +381,9 @@ class RunLoop:
         skills = self._read(selected)
         others = [each.name for each in definition.skills if each.name not in skills and each.name not in withheld]
         system = system_prompt(definition, tuple(skills.items()), others if LOAD_SKILL in decided.visible else ())
-        shown = await fit(self._short_term.render, self._limits.short_term_tokens, self._count_tokens)
+        shown = await fit(
+            lambda tokens: trigger_text(run.trigger, tokens), self._limits.short_term_tokens, self._count_tokens
+        )
         memories, embedded = await self._preload()
         user = first_message(
             run.agent,
@@ -437,10 +467,6 @@ class RunLoop:
             return [], outcome.embeddings
         found = [{key: each[key] for key in _SHOWN_OF_MEMORY} for each in content["memories"]]
         return await shown_memories(found, tokens, self._count_tokens), outcome.embeddings
-
-    def _remember_calls(self, calls: tuple[ToolCall, ...]) -> None:
-        for call in calls:
-            self._short_term.add(f"{call.name}({call.arguments[:200]})")
 
     def _terminated(self, why: str, type_: str = "limit_reached") -> RunResult:
         logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)

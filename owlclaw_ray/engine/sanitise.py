@@ -201,6 +201,15 @@ def data_in(reply: str) -> str:
     return reply
 
 
+def text_of_reply(reply: str) -> str:
+    """Return the text that `as_reply` made the reply of, without its marks."""
+    document = data_in(reply)
+    if document is reply:
+        return reply
+    value = orjson.loads(document)
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
 def escape_json(document: str) -> str:
     """Return a JSON document that means the same, without framing and hidden characters."""
     text = _escape_framing(document)

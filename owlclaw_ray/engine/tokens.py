@@ -6,6 +6,7 @@ import re
 import string
 from collections.abc import Callable, Sequence
 
+from owlclaw_ray.domain.model import ContextWindow
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.models import TokenCounter
@@ -60,9 +61,14 @@ class EstimatedTokens:
         del model
         return [estimate_tokens(text) for text in texts]
 
+    async def context_window(self, model: str) -> ContextWindow | None:
+        """See TokenCounter.context_window: nothing is known here."""
+        del model
+        return None
+
 
 class BoundedTokens:
-    """Implements `TokenCounter` with one that may be slow: all of its counts together are waited for `seconds` at most."""
+    """Counts with a `TokenCounter` that may be slow: all of its counts together are waited for `seconds` at most."""
 
     def __init__(self, counter: TokenCounter, clock: Clock, seconds: float) -> None:
         self._counter, self._clock, self._left = counter, clock, seconds

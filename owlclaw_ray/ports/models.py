@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest
 
 
 class Models(Protocol):
@@ -60,8 +60,15 @@ class EmbeddingClient(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Knows how many tokens texts are for a model."""
+    """Knows how many tokens texts are for a model, and how many it takes."""
 
     async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
         """Return the number of tokens of each text: the tokenizer's, or an estimate where there is none. Never raises."""
+        ...
+
+    async def context_window(self, model: str) -> ContextWindow | None:
+        """Return what the model takes, or None if it is not known.
+
+        Raises OwlClawError or TimeoutError while whoever knows it cannot be asked.
+        """
         ...

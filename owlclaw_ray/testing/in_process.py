@@ -39,6 +39,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
 from owlclaw_ray.engine.catalog import ToolCatalog
+from owlclaw_ray.engine.compaction import ContextWindows
 from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
@@ -56,6 +57,7 @@ from owlclaw_ray.engine.permission import Approve
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices, at_once
 from owlclaw_ray.engine.timetable import StoreTimetable
+from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.governance.embeddings import BudgetedEmbeddings
@@ -71,7 +73,7 @@ from owlclaw_ray.ports.embedding import Embedders
 from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpNode, McpProblem
 from owlclaw_ray.ports.memory import MemoryFiles, MemoryStore
 from owlclaw_ray.ports.metrics import MetricFamily
-from owlclaw_ray.ports.models import EmbeddingClient, ModelClient
+from owlclaw_ray.ports.models import EmbeddingClient, ModelClient, TokenCounter
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import (
     CancelSchedule,
@@ -99,6 +101,7 @@ from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.internal.events import EventTools
+from owlclaw_ray.tools.internal.results import ResultTools
 from owlclaw_ray.tools.mcp.adapter import McpTools
 from owlclaw_ray.tools.mcp.options import McpOptions
 from owlclaw_ray.tools.naming import BUILT_IN_NAMES
@@ -109,6 +112,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
 _DRAIN_SECONDS = 5.0
+_NO_WINDOWS: Mapping[str, int] = {}
 
 
 def _no_jitter() -> float:
@@ -607,6 +611,8 @@ async def in_process_runtime(
     environ: Mapping[str, str] | None = None,
     approve: Approve | None = None,
     model_limits: Sequence[ProviderLimits] = (),
+    context_windows: Mapping[str, int] = _NO_WINDOWS,
+    tokens: TokenCounter | None = None,
     embedders: Embedders | None = None,
     embedder: str = "none",
     embedding: EmbeddingClient | None = None,
@@ -617,7 +623,8 @@ async def in_process_runtime(
 
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
     `ids` the system's. `host_tools` and `mcp`, the servers, are off unless given; `environ` is what their programs
-    and servers may get variables from. `model_limits` are those of the setting `models.limits`.
+    and servers may get variables from. `model_limits` and `context_windows` are those of the settings
+    `models.limits` and `models.context_windows`; without `tokens` tokens are estimated.
     Schedules fire when `runtime.bell.ring_all()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
     approvals expire at `runtime.expiry.tick()`, and runs that
     wait for others and were told nothing go on at `runtime.family.sweep()`.
@@ -646,6 +653,7 @@ async def in_process_runtime(
     agents, options = reach.agents(clock), host_tools.agents
     others = () if options is None else (AgentTools(agents, agents, options, clock),)
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
+    tokens = tokens or EstimatedTokens()
     tools = declared_tools(app.sources(), host_tools, app.registry.hooks)
     catalog = ToolCatalog(tools, model_limits)
     governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS)
@@ -657,7 +665,13 @@ async def in_process_runtime(
         sources=app.registry.event_sources, query=reach.query, rows=read_rows, environ=environ, clock=clock
     )
     sources = tools_of(
-        builtins, (events, *others, *app.sources()), host_tools, environ, artifacts, agents_dir=agents_dir, live=calls
+        builtins,
+        (events, ResultTools(reach.query), *others, *app.sources()),
+        host_tools,
+        environ,
+        artifacts,
+        agents_dir=agents_dir,
+        live=calls,
     )
     services = RunServices(
         models=gateway,
@@ -667,6 +681,8 @@ async def in_process_runtime(
         clock=clock,
         has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
         approve=approve,
+        tokens=tokens,
+        windows=ContextWindows(tokens, tuple(context_windows.items())),
         settled=at_once if servers is None else servers.live.settled,
     )
     runtime = assemble(

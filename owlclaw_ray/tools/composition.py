@@ -13,6 +13,7 @@ from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.host import Broken, HostTools, host_sources
 from owlclaw_ray.tools.internal.artifacts import ArtifactTools
+from owlclaw_ray.tools.internal.results import ResultTools
 from owlclaw_ray.tools.internal.skills import SkillTools
 from owlclaw_ray.tools.sources import ToolSources, definitions_of
 
@@ -56,6 +57,7 @@ def declared_tools(
     sources: tuple[ToolSource, ...] = (
         BuiltInTools,
         ArtifactTools,
+        ResultTools,
         SkillTools,
         *others,
         *application,

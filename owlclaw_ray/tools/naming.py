@@ -6,13 +6,14 @@ import re
 
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS
 from owlclaw_ray.domain.skill import LOAD_SKILL
+from owlclaw_ray.domain.tool import READ_RESULT
 from owlclaw_ray.errors import Problem
 
 BUILT_IN_NAMES = frozenset(
     {"schedule_once", "schedule_cron", "cancel_schedule", "remember", "recall", "query_state", "log_decision"}
 )
 """The only tools whose canonical name has no dot."""
-INTERNAL_NAMES = frozenset({"internal.read_artifact", LOAD_SKILL})
+INTERNAL_NAMES = frozenset({"internal.read_artifact", READ_RESULT, LOAD_SKILL})
 """The runtime's other tools. No other name begins as theirs: agents have them whatever their definition allows."""
 HIDDEN_NAMES = frozenset({PENDING_EVENTS})
 """What the runtime calls itself, and no model knows of."""

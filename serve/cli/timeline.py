@@ -67,6 +67,8 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             yield "woken", f"something is pending: {', '.join(each['source'] for each in data.get('events', ()))}", ""
         case "prompt_built":
             yield "prompt", _prompt(data), "yellow" if data.get("scripted") else ""
+        case "context_compacted":
+            yield "context", _compacted(data), ""
         case "model_replied":
             yield from _reply(data)
         case "tool_started":
@@ -105,6 +107,20 @@ def _prompt(data: JsonObject) -> str:
     if data.get("memories"):
         parts.append(f"memories: {data['memories']}")
     return " · ".join(parts)
+
+
+def _compacted(data: JsonObject) -> str:
+    if "window" in data:
+        return f"the model takes less than was known: prompts get shorter than {data['window']} tokens"
+    parts = [
+        f"{_count(number, what)} {done}"
+        for number, what, done in (
+            (len(data.get("shortened", ())), "result", "shortened"),
+            (data.get("dropped", 0), "turn", "not shown any more"),
+        )
+        if number
+    ]
+    return f"{', '.join(parts)}, to fit the model's context window"
 
 
 def _reply(data: JsonObject) -> Iterator[tuple[str, str, str]]:

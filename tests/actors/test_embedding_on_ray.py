@@ -22,6 +22,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.model import ContextWindow
 from owlclaw_ray.domain.tool import Effect, ToolClass
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.retry import RetryPolicy
@@ -154,6 +155,8 @@ async def test_tokens_are_counted_where_the_tokenizers_are(worker, server):
 
     assert counted[0] == 4
     assert counted[1] > 5_000
+    window = await GatewayTokens(NAMESPACE, ManualClock(), seconds=100).context_window("openai/gpt-4o")
+    assert window == ContextWindow(128_000, 16_384)
     assert not server.requests
 
 

@@ -105,6 +105,16 @@ def test_a_tool_that_sleeps_for_ever_is_stopped_and_the_run_goes_on(trial):
     assert finished["data"]["error"]["type"] == "timeout"
 
 
+def test_what_a_call_returned_earlier_in_the_run_is_read_again_from_its_journal(trial):
+    decide = calls(("log_decision", {"reasoning": "because", "decision_type": "other"}))
+    agent = trial.define("rereading", decide, calls(("internal.read_result", {})), {"text": "{{ last.content }}"})
+
+    run = finish(trial, trial.client.submit(agent)["run_id"])
+
+    assert run["status"] == "completed"
+    assert '"tool":"log_decision"' in run["result"]["final_text"].replace(" ", "")
+
+
 def test_a_handler_that_raises_is_information_for_the_model(trial):
     agent = trial.define("raising", calls(("trial.raises", {})), DONE)
 

@@ -6,10 +6,10 @@ import pytest
 
 from owlclaw_ray.adapters.litellm_client import LiteLLMClient
 from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import Message, ModelRequest, Role
+from owlclaw_ray.domain.model import ContextWindow, Message, ModelRequest, Role
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.ids import RequestId, ToolCallId
 from owlclaw_ray.testing.openai_server import Answer, Drop, Failure, FunctionCall, Hang, Raw
 
@@ -221,6 +221,29 @@ async def test_what_a_retry_cannot_mend_is_a_refusal(client, server, status, mes
 
     with pytest.raises(ModelRefusedError, match=message):
         await client.complete(question(stream=stream), MODEL)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+        "the request exceeds the available context size, try increasing it",
+        "prompt is too long: 213462 tokens > 200000 maximum",
+    ],
+)
+async def test_a_prompt_that_is_too_long_for_the_model_is_told_from_other_refusals(client, server, message, stream):
+    server.enqueue(Failure(400, message))
+
+    with pytest.raises(ContextWindowExceededError, match="longer than the model takes"):
+        await client.complete(question(stream=stream), MODEL)
+
+
+async def test_context_windows_are_those_of_the_table_that_comes_with_litellm(client, server):
+    assert await client.context_window("openai/gpt-4o") == ContextWindow(128_000, 16_384)
+    assert await client.context_window("anthropic/claude-sonnet-4-5") == ContextWindow(200_000, 64_000)
+    assert await client.context_window("openai/nobody-knows-it") is None
+    assert not server.requests
 
 
 async def test_a_name_without_a_provider_is_a_refusal_that_shows_the_form(client, server):

@@ -214,7 +214,7 @@ async def test_an_unknown_tool_among_many_is_answered_with_the_closest_ones(agen
         _, [ended] = await story_of(runtime, run)
 
     message = ended["error"]["message"]
-    assert message.startswith("there is no tool 'shop__article_12x' in this run; of its 309 tools the closest are: ")
+    assert message.startswith("there is no tool 'shop__article_12x' in this run; of its 310 tools the closest are: ")
     assert "shop__article_12," in message
     assert len(message) < 300
 

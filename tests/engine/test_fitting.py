@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from owlclaw_ray.engine.cutting import cut_text
 from owlclaw_ray.engine.fitting import first_that_fit, fit
-from owlclaw_ray.engine.short_term import cut_text
 from owlclaw_ray.engine.tokens import estimate_tokens, longest
 
 

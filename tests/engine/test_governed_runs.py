@@ -261,7 +261,7 @@ async def test_the_visibility_record_of_five_hundred_tools_is_short(agents, tmp_
     ) as runtime:
         seen = await visibility(runtime, await runtime.trigger("watch"))
 
-    assert seen["visible"] == 509 - 111
+    assert seen["visible"] == 510 - 111
     assert [len(each["tools"]) for each in seen["hidden"]] == [111]
     assert len(json.dumps({**seen, "hidden": []})) < 150
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.testing.clock import ManualClock
 from tests.model_requests import model_request
 
@@ -290,3 +290,14 @@ def test_backoff_doubles_is_spread_by_jitter_and_stops_at_the_cap():
 def test_a_policy_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(ValueError, match="at least"):
         RetryPolicy(**wrong)
+
+
+@pytest.mark.parametrize("others", [DOWN, REFUSED])
+async def test_a_chain_of_which_one_model_finds_the_prompt_too_long_says_that(others):
+    """A shorter prompt is what may help, whatever the other models said."""
+    clock = ManualClock()
+    provider = Provider(clock, first=[others], second=[ContextWindowExceededError("9000 tokens")], third=[others])
+    gateway = ModelGateway([provider], clock=clock, retry=RetryPolicy(1), jitter=lambda: 0.0)
+
+    with pytest.raises(ContextWindowExceededError, match="second: 9000 tokens"):
+        await gateway.complete(model_request("first", "second", "third"))

@@ -149,7 +149,7 @@ async def test_a_run_whose_model_cannot_take_its_tools_fails_before_the_model_is
 
     assert run.status is RunStatus.FAILED
     assert (run.result.error.type, run.result.error.retryable) == ("tools_unsupported", False)
-    assert run.result.error.message.startswith("openai/gpt-4o takes at most 128 tools, and the agent sees 139")
+    assert run.result.error.message.startswith("openai/gpt-4o takes at most 128 tools, and the agent sees 140")
     assert model.requests == []
     assert [each.record.kind for each in records] == [LedgerKind.VISIBILITY, LedgerKind.RUN]
 

@@ -44,6 +44,7 @@ from owlclaw_ray.domain.tool import (
 )
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.engine.catalog import ToolCatalog
+from owlclaw_ray.engine.compaction import ContextWindows
 from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.group_commit import GroupCommit
@@ -51,6 +52,7 @@ from owlclaw_ray.engine.host import AgentHost
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices
+from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.errors import (
     AgentBusyError,
     AlreadyDecidedError,
@@ -393,6 +395,7 @@ class Node:
             governor=DefinitionGovernor(TOOLS, world.clock),
             clock=world.clock,
             has_memories=lambda agent: agent.key == "a",
+            windows=ContextWindows(EstimatedTokens(), [("*", 10**9)]),
         )
         memory = LanceMemory(Path("/nonexistent"), None, world.clock)
         self.runtime: InProcessRuntime = assemble(

@@ -65,7 +65,7 @@ def api(runtime: Runtime) -> FastAPI:
 
 @pytest.fixture
 async def http(api: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://owlclaw") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost:8700") as client:
         yield client
 
 

@@ -65,7 +65,7 @@ def pauses() -> Pauses:
 
 @pytest.fixture
 async def client(api: FastAPI, pauses: Pauses) -> AsyncIterator[Client]:
-    async with Client("http://owlclaw", transport=httpx.ASGITransport(api), sleep=pauses) as client:
+    async with Client("http://localhost:8700", transport=httpx.ASGITransport(api), sleep=pauses) as client:
         yield client
 
 
@@ -77,7 +77,7 @@ def sync_client(server: str) -> Iterator[SyncClient]:
 
 def flaky(api: FastAPI, pauses: Pauses, *faults: Exception | httpx.Response) -> tuple[Client, Flaky]:
     transport = Flaky(httpx.ASGITransport(api), list(faults))
-    return Client("http://owlclaw", transport=transport, sleep=pauses, attempts=3), transport
+    return Client("http://localhost:8700", transport=transport, sleep=pauses, attempts=3), transport
 
 
 async def test_a_trigger_is_submitted_and_its_run_read(client: Client):
@@ -285,13 +285,15 @@ async def test_nothing_listening_is_said_with_the_address(api: FastAPI, pauses: 
     faults = [httpx.ConnectError("refused") for _ in range(4)]
     client, _ = flaky(api, pauses, *faults)
     async with client:
-        with pytest.raises(ServerUnreachableError, match="no server answers at http://owlclaw: refused") as caught:
+        with pytest.raises(
+            ServerUnreachableError, match="no server answers at http://localhost:8700: refused"
+        ) as caught:
             await client.agents()
         with pytest.raises(ServerUnreachableError):
             await client.health()
 
     assert isinstance(caught.value, RuntimeUnavailableError)
-    assert pickle.loads(pickle.dumps(caught.value)).url == "http://owlclaw"
+    assert pickle.loads(pickle.dumps(caught.value)).url == "http://localhost:8700"
 
 
 async def test_events_come_once_each_and_end_with_the_run(client: Client):

@@ -71,7 +71,7 @@ def test_an_adapter_that_an_application_adds_is_one_of_its_sources(app):
     """tool-registry: complex tools implement ToolAdapter."""
     app.tool("look")(lambda: None)
     app.add_tools(Adapter("weather.now"))
-    assert [each.name for each in declared_tools(app.sources())][9:] == ["shop.look", "weather.now"]
+    assert [each.name for each in declared_tools(app.sources())][10:] == ["shop.look", "weather.now"]
 
 
 def test_a_duplicate_is_an_error_at_registration_that_names_both_sources(app):
@@ -81,7 +81,7 @@ def test_a_duplicate_is_an_error_at_registration_that_names_both_sources(app):
     assert problem == (
         "tool 'weather.now': is registered twice, by the weather station and by the radio (give one of them another name)"
     )
-    assert [each.name for each in declared_tools(app.sources())][9:] == ["weather.now"]
+    assert [each.name for each in declared_tools(app.sources())][10:] == ["weather.now"]
 
 
 def test_a_tool_that_the_application_registers_after_an_adapter_of_that_name_is_found_when_they_come_together(app):

@@ -109,7 +109,7 @@ def install(tmp_path):
         async with in_process_runtime(**runtime_options) as runtime:
             api = build_api(runtime, clock=clock, body_limit_bytes=100_000)
             transport = httpx.ASGITransport(api)
-            async with httpx.AsyncClient(transport=transport, base_url="http://owlclaw") as http:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8700") as http:
                 yield Installation(runtime, http, clock)
 
     return start

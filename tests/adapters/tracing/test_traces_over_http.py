@@ -80,7 +80,7 @@ def trace(tmp_path, app, service, exporting):
             exporting(runtime.store, mask=app.trace_mask) as export,
         ):
             transport = httpx.ASGITransport(build_api(runtime, clock=SystemClock(), body_limit_bytes=10_000))
-            async with httpx.AsyncClient(transport=transport, base_url="http://owlclaw") as http:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8700") as http:
                 answer = (await http.post(path, json=body, headers=headers)).json()
                 accepted = answer["results"][0]["accepted"] if "results" in answer else answer
                 await runtime.outcome(RunAccepted(RunId(accepted["run_id"]), 1, AgentRef.parse("assistant")))

@@ -1,0 +1,103 @@
+"""ResultTools: an agent reads again what its calls returned earlier in the same run (R2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.tool import READ_RESULT, Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.tools.arguments import Arguments
+from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.large_output import INLINE_LIMIT
+from owlclaw_ray.tools.signature import arguments_of_model
+
+_MOST_CHARACTERS = 10_000
+_RESULT_BYTES = 6 * _MOST_CHARACTERS + 4_096
+"""What so many characters take as JSON, each of them escaped: what was read never becomes an artifact."""
+_LISTED = 200
+
+
+class ReadResult(BaseModel):
+    """Arguments of internal.read_result."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    call_id: Annotated[
+        str, Field(max_length=200, description="The call. Leave it out to list the calls of this run.")
+    ] = ""
+    offset: Annotated[int, Field(ge=0, description="The first character to read.")] = 0
+    limit: Annotated[int, Field(ge=1, le=_MOST_CHARACTERS, description="How many characters to read at most.")] = 4_000
+
+
+@cache
+def _reader() -> Arguments:
+    return arguments_of_model(ReadResult, READ_RESULT)
+
+
+class ResultTools:
+    """Implements ToolAdapter. Reads the journal of the calling run; those of others do not exist for it."""
+
+    source: ClassVar[str] = "the result tools"
+
+    def __init__(self, query: Callable[..., Any]) -> None:
+        """`query` asks the store: the name of a query, and its arguments."""
+        self._query = query
+
+    @staticmethod
+    def definitions() -> tuple[ToolDefinition, ...]:
+        """See ToolSource.definitions."""
+        return (
+            ToolDefinition(
+                READ_RESULT,
+                "Read what a call returned earlier in this run, where it was cut or is not shown any more. Goes on at next_offset.",
+                _reader().schema,
+                Permission.READONLY,
+                Effect.PURE,
+                ToolClass.QUICK,
+                tags=frozenset({"internal", "readonly"}),
+                metadata={INLINE_LIMIT: _RESULT_BYTES},
+            ),
+        )
+
+    def run(self, invocation: ToolInvocation) -> JsonObject:
+        """See ToolAdapter.run."""
+        (asked,) = _reader().read(READ_RESULT, invocation.arguments).positional
+        assert isinstance(asked, ReadResult)
+        if not asked.call_id:
+            calls = [
+                {"call_id": data["call_id"], "tool": data["tool"], "characters": len(_text(data))}
+                for data in self._finished(invocation)
+            ]
+            return {"calls": calls[-_LISTED:], "left_out": max(0, len(calls) - _LISTED)}
+        found = next((data for data in self._finished(invocation) if data["call_id"] == asked.call_id), None)
+        if found is None:
+            what = f"no call {asked.call_id!r} of this run has a result; without a call_id the calls are listed"
+            raise ToolFailureError("not_found", what)
+        text = _text(found)
+        part = text[asked.offset : asked.offset + asked.limit]
+        end = asked.offset + len(part)
+        return {
+            "call_id": asked.call_id,
+            "tool": found["tool"],
+            "text": part,
+            "total_characters": len(text),
+            "next_offset": end if part and end < len(text) else None,
+        }
+
+    def _finished(self, invocation: ToolInvocation) -> Iterator[JsonObject]:
+        for entry in self._query("journal", invocation.agent.tenant, invocation.run_id):
+            if entry.kind is EntryKind.TOOL_FINISHED:
+                yield entry.data
+
+
+def _text(data: JsonObject) -> str:
+    """Return what the model was given, or would have been, before it was cut."""
+    value: JsonValue = {"error": data["error"]} if "error" in data else data.get("content")
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
