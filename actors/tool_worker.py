@@ -24,18 +24,16 @@ from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.sql_rows import read_rows
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app_loader import application
-from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import ToolError, ToolResult
-from owlclaw_ray.engine.entries import embedding_record
-from owlclaw_ray.errors import MemoryUnavailableError, OwlClawError, RuntimeUnavailableError, StoreUnavailableError
-from owlclaw_ray.ids import IdSource, RandomIds, RecordId, RunId, ScheduleId
+from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError, StoreUnavailableError
+from owlclaw_ray.governance.embeddings import BudgetedEmbeddings
+from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
 from owlclaw_ray.ports.agents import DefinitionView
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.embedding import Embedded
 from owlclaw_ray.ports.store import (
-    AppendLedger,
     CancelSchedule,
     Command,
     CommandFailed,
@@ -58,7 +56,7 @@ from owlclaw_ray.tools.mcp.adapter import McpTools
 
 logger = logging.getLogger(__name__)
 
-_WAKE_SECONDS = 3.0
+_WAKE_SECONDS = _ANSWER_SECONDS = 3.0
 KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
 
@@ -68,16 +66,39 @@ class Reach:
 
     def __init__(self, namespace: str) -> None:
         self._keeper, self._directory = Named(KEEPER, namespace), Named(DIRECTORY, namespace)
+        self._budgets: dict[str, tuple[str, Sequence[Budget]]] = {}
+        """Those of definitions, with the version that they are of."""
 
     def agents(self, clock: Clock) -> RuntimeAgents:
         """Return the agents and tasks of the runtime."""
         return RuntimeAgents(self._apply, self.query, self._wake, self._definitions, clock)
 
+    def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """Return what the store answers to each command; raises StoreUnavailableError if one of them failed."""
+        outcomes: Sequence[Outcome] = self._keeper.ask_packed_now("apply", commands)
+        for outcome in outcomes:
+            if isinstance(outcome, CommandFailed):
+                raise StoreUnavailableError(outcome.message)
+        return outcomes
+
+    def budgets(self, agent: AgentRef) -> Sequence[Budget]:
+        """Return the budgets of the agent's definition; the last known ones while the Directory does not answer."""
+        version, known = self._budgets.get(agent.definition, ("", ()))
+        try:
+            changed: AgentDefinition | None = self._directory.ask_now(
+                "definition", agent.definition, version, seconds=_ANSWER_SECONDS
+            )
+        except RuntimeUnavailableError:
+            if not version:
+                raise
+            return known
+        if changed is None:
+            return known
+        self._budgets[agent.definition] = changed.version, changed.governance.budgets
+        return changed.governance.budgets
+
     def _apply(self, command: Command) -> Outcome:
-        outcome: Outcome = self._keeper.ask_packed_now("apply", [command])[0]
-        if isinstance(outcome, CommandFailed):
-            raise StoreUnavailableError(outcome.message)
-        return outcome
+        return self.apply([command])[0]
 
     def query(self, query: str, *arguments: object) -> Any:
         """Return the answer of one of the store's queries."""
@@ -96,52 +117,22 @@ class Reach:
 class KeeperSchedules:
     """Implements `Schedules` from inside a tool worker, through the Keeper."""
 
-    def __init__(self, keeper: Named) -> None:
-        self._keeper = keeper
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
 
     def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
         """See Schedules.create."""
-        outcome = self._apply(CreateSchedule(schedule, limit))
+        (outcome,) = self._reach.apply([CreateSchedule(schedule, limit)])
         if not isinstance(outcome, ScheduleCreated | TooManySchedules):
             raise StoreUnavailableError(f"the schedule was not stored: {outcome}")
         return outcome
 
     def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
         """See Schedules.cancel. What is under way learns it with its next commit."""
-        outcome = self._apply(CancelSchedule(agent, schedule_id, SystemClock().now(), caller_run))
+        (outcome,) = self._reach.apply([CancelSchedule(agent, schedule_id, SystemClock().now(), caller_run)])
         if not isinstance(outcome, ScheduleCancelled):
             raise StoreUnavailableError(f"the schedule was not cancelled: {outcome}")
         return outcome
-
-    def _apply(self, command: CreateSchedule | CancelSchedule) -> Outcome:
-        outcome: Outcome = self._keeper.ask_packed_now("apply", [command])[0]
-        if isinstance(outcome, CommandFailed):
-            raise StoreUnavailableError(outcome.message)
-        return outcome
-
-
-class EmbeddingLedger:
-    """Has the ledger know what was spent on embedding memories, which happens when no run waits for it."""
-
-    def __init__(self, keeper: Named, clock: Clock, ids: IdSource) -> None:
-        self._keeper, self._clock, self._ids = keeper, clock, ids
-
-    def spent(self, agent: AgentRef, embedded: Embedded) -> None:
-        """Record one batch; while the store is not there, the log has to do."""
-        data = embedding_record(embedded.model, "index", embedded.usage, embedded.failed_attempts)
-        record = LedgerRecord(
-            record_id=RecordId(self._ids.make("rec")),
-            tenant=agent.tenant,
-            agent_id=agent.agent_id,
-            run_id=RunId(""),
-            kind=LedgerKind.MODEL_CALL,
-            at=self._clock.now(),
-            data=data,
-        )
-        try:
-            self._keeper.ask_packed_now("apply", [AppendLedger((record,))])
-        except OwlClawError as error:
-            logger.warning("the ledger of %s lacks %s: %s", agent, data, error)
 
 
 class _Worker(Struct):
@@ -210,10 +201,13 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     configure(plan.log)
     clock = SystemClock()
     app = application(plan.app_path, Path(plan.app_folder))
-    embedders = ConfiguredEmbedders(plan.embedder, GatewayEmbeddings(plan.namespace).embed, plan.embedding)
-    ledger = EmbeddingLedger(Named(KEEPER, plan.namespace), clock, RandomIds())
-    memory = LanceMemory(Path(plan.data_dir), embedders, clock, plan.memory_limits, ledger.spent)
-    schedules = KeeperSchedules(Named(KEEPER, plan.namespace))
+    reach = Reach(plan.namespace)
+    paid = BudgetedEmbeddings(
+        GatewayEmbeddings(plan.namespace).embed, apply=reach.apply, budgets=reach.budgets, clock=clock, ids=RandomIds()
+    )
+    embedders = ConfiguredEmbedders(plan.embedder, paid, plan.embedding)
+    memory = LanceMemory(Path(plan.data_dir), embedders, clock, plan.memory_limits)
+    schedules = KeeperSchedules(reach)
     builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
     beginnings = Beginnings(Path(plan.data_dir), clock)
     beginnings.clear()
@@ -228,16 +222,21 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         environ=os.environ,  # noqa: TID251 - the variable that a definition names holds the URL of its database
         clock=clock,
     )
-    sources: tuple[ToolAdapter, ...] = (events, ResultTools(reach.query), *_agent_tools(plan, clock), *app.sources())
+    sources: tuple[ToolAdapter, ...] = (
+        events,
+        ResultTools(reach.query),
+        *_agent_tools(plan, reach, clock),
+        *app.sources(),
+    )
     environ, agents_dir = os.environ, Path(plan.agents_dir)  # noqa: TID251 - programs get what is allowed of it
     tools = tools_of(builtins, sources, plan.host_tools, environ, artifacts, agents_dir=agents_dir, live=live)
     executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)
     return _Worker(plan, executor, memory, beginnings, silent)
 
 
-def _agent_tools(plan: WorkerPlan, clock: Clock) -> tuple[AgentTools, ...]:
+def _agent_tools(plan: WorkerPlan, reach: Reach, clock: Clock) -> tuple[AgentTools, ...]:
     options = plan.host_tools.agents
     if options is None:
         return ()
-    agents = Reach(plan.namespace).agents(clock)
+    agents = reach.agents(clock)
     return (AgentTools(agents, agents, options, clock),)

@@ -22,6 +22,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
     AgentBusyError,
     AlreadyDecidedError,
+    BudgetExhaustedError,
     CallbackRefusedError,
     ConfigurationError,
     DefinitionError,
@@ -131,6 +132,7 @@ _RULES: Mapping[type[Exception], _Rule] = {
         "This cannot be repeated",
         lambda e: {"kind": e.kind, "id": e.id, "settled_status": e.status, "why": e.why},
     ),
+    BudgetExhaustedError: _Rule(409, "budget-exhausted", "A budget has nothing left for it"),
     WebhookRefusedError: _Rule(
         401, "webhook-refused", "The webhook is not signed as agreed", lambda e: {"source": e.source}
     ),

@@ -13,6 +13,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
     AgentBusyError,
     AlreadyDecidedError,
+    BudgetExhaustedError,
     DefinitionError,
     IdempotencyConflictError,
     MemoryChangedError,
@@ -85,6 +86,7 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "schedule-closed": lambda problem: ScheduleClosedError(problem["schedule_id"], problem["schedule_status"]),
     "too-many-schedules": lambda problem: TooManySchedulesError(problem["agent"], problem["limit"]),
     "settled": lambda problem: SettledError(problem["kind"], problem["id"], problem["settled_status"], problem["why"]),
+    "budget-exhausted": lambda problem: BudgetExhaustedError(problem["detail"]),
     "definition-error": lambda problem: DefinitionError([Problem(**each) for each in problem["problems"]]),
     "store-unavailable": lambda problem: StoreUnavailableError(problem["detail"]),
     "runtime-unavailable": lambda problem: RuntimeUnavailableError(problem["detail"]),

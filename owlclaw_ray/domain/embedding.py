@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import Enum
 
 from msgspec import Struct, field
 
@@ -40,3 +42,29 @@ class EmbeddingReply(Struct, frozen=True):
     """One a text, in their order, all of one length."""
     usage: Usage = field(default_factory=Usage)
     failed_attempts: tuple[FailedAttempt, ...] = ()
+
+
+class EmbeddingPurpose(Enum):
+    """What vectors are for."""
+
+    RECALL = "recall"
+    """A question."""
+    INDEX = "index"
+    """Memories."""
+
+
+class EmbeddedCall(Struct, frozen=True):
+    """A call of a provider's embedding model that was answered."""
+
+    model: str
+    usage: Usage
+    at: datetime
+    """When the answer was there."""
+    duration_ms: int
+    """With the attempts that failed before."""
+    failed_attempts: tuple[FailedAttempt, ...] = ()
+
+
+def used_by(calls: Iterable[EmbeddedCall]) -> Usage:
+    """Return what the calls used together."""
+    return sum((call.usage for call in calls), Usage())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import asdict
 
+from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import FailedAttempt
-from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
 
@@ -84,12 +83,8 @@ class Recall(Struct, frozen=True):
     """Whether the index was unusable and MEMORY.md was searched word by word instead."""
     reason: str = ""
     """Why it is degraded."""
-    embedded_by: str = ""
-    """The provider's model that was asked for the query's vector, if one was."""
-    usage: Usage = field(default_factory=Usage)
-    """What that cost."""
-    failed_attempts: tuple[FailedAttempt, ...] = ()
-    """Those before it answered."""
+    embeddings: tuple[EmbeddedCall, ...] = ()
+    """Calls of a provider's model that were made for it."""
 
 
 class MemoryStats(Struct, frozen=True):

@@ -87,11 +87,16 @@ class Conversation(Struct):
     """The ends of all calls, in order."""
     known_calls: set[ToolCallId] = field(default_factory=set)
     usage: Usage = field(default_factory=Usage)
-    used_by_tools: Usage = field(default_factory=Usage)
-    """What of `usage` came since the last reply, from what tools asked of models."""
+    embeddings: int = 0
+    """How many calls for vectors were made for it."""
     model: str = ""
     scripted: bool = False
     final_text: str = ""
+
+    @property
+    def model_calls(self) -> int:
+        """How often models were asked: for replies, and for vectors."""
+        return self.turns + self.embeddings
 
     @property
     def prompt_built(self) -> bool:
@@ -122,13 +127,12 @@ class Conversation(Struct):
                 self.opening = data["user"]
                 self.bytes = len(self.system.encode()) + len(self.tools)
                 self._join(Message(Role.USER, self.opening))
-                self._charge(used(data))
+                self._embedded(data)
             case EntryKind.CONTEXT_COMPACTED:
                 self._compact(data)
             case EntryKind.MODEL_REPLIED:
                 self.turns += 1
                 self.usage += used(data)
-                self.used_by_tools = Usage()
                 self.model, self.scripted = data["model"], self.scripted or data["scripted"]
                 self.final_text = data["text"]
                 calls = replied_calls(data)
@@ -152,13 +156,14 @@ class Conversation(Struct):
                 self.started.add(ToolCallId(data["call_id"]))
             case EntryKind.TOOL_FINISHED:
                 self._finish(data["tool"], finished_result(data), entry.at.timestamp())
-                self._charge(used(data))
+                self._embedded(data)
             case _:
                 pass
 
-    def _charge(self, usage: Usage) -> None:
-        self.usage += usage
-        self.used_by_tools += usage
+    def _embedded(self, data: JsonObject) -> None:
+        if "embeddings" in data:
+            self.usage += used(data)
+            self.embeddings += len(data["embeddings"])
 
     def _finish(self, tool: str, result: ToolResult, at: float) -> None:
         self.results[result.call_id] = result

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose, used_by
 from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -54,20 +55,40 @@ def model_call_record(reply: ModelReply) -> JsonObject:
     return {**data, **_failed(reply.failed_attempts)}
 
 
-def embedding_record(
-    model: str, purpose: str, usage: Usage, failed_attempts: Iterable[FailedAttempt] = ()
-) -> JsonObject:
-    """Return the data of a model_call ledger record for vectors: of a query (`recall`), or of memories (`index`)."""
-    return {"model": model, "purpose": purpose, "usage": usage_data(usage), **_failed(failed_attempts)}
+def embedding_record(call: EmbeddedCall, purpose: EmbeddingPurpose) -> JsonObject:
+    """Return the data of a model_call ledger record for vectors."""
+    return {
+        "model": call.model,
+        "purpose": purpose.value,
+        "usage": usage_data(call.usage),
+        "duration_ms": call.duration_ms,
+        **_failed(call.failed_attempts),
+    }
 
 
 def recall_records(found: Recall) -> Iterator[tuple[LedgerKind, str, JsonObject]]:
     """Return what the ledger is to know of a recall, each with a name: that its index was out of use, what its vector cost."""
     if found.degraded:
         yield LedgerKind.WARNING, "degraded", {"what": "recall without its index", "why": found.reason}
-    if found.embedded_by:
-        data = embedding_record(found.embedded_by, "recall", found.usage, found.failed_attempts)
-        yield LedgerKind.MODEL_CALL, "embedding", data
+    for number, call in enumerate(found.embeddings):
+        yield LedgerKind.MODEL_CALL, f"embedding {number}", embedding_record(call, EmbeddingPurpose.RECALL)
+
+
+def embeddings_data(calls: Sequence[EmbeddedCall]) -> JsonObject:
+    """Return what an entry says of calls for vectors that were made for it; nothing if there were none."""
+    if not calls:
+        return {}
+    told = [
+        {
+            "model": call.model,
+            "usage": usage_data(call.usage),
+            "at": call.at.isoformat(),
+            "duration_ms": call.duration_ms,
+            **_failed(call.failed_attempts),
+        }
+        for call in calls
+    ]
+    return {"usage": usage_data(used_by(calls)), "embeddings": told}
 
 
 def _failed(attempts: Iterable[FailedAttempt]) -> JsonObject:
@@ -129,8 +150,7 @@ def tool_finished(call: ToolCall, tool: str, outcome: ToolOutcome) -> JsonObject
         data["error"] = error_data(result.error)
     if result.metadata:
         data["metadata"] = result.metadata
-    if outcome.usage != Usage():
-        data["usage"] = usage_data(outcome.usage)
+    data |= embeddings_data(outcome.embeddings)
     if outcome.hooks:
         data["hooks"] = list(outcome.hooks)
     if outcome.arguments is not None:

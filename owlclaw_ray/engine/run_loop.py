@@ -13,18 +13,25 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits
 from owlclaw_ray.domain.approval import ApprovalRequest
+from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.permission import PermissionPolicy
-from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus, Usage
+from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
 from owlclaw_ray.domain.tool import RECALL, Effect, ToolClass
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.compaction import Compaction, ContextWindows, Room
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.engine.entries import model_call_record, model_replied, prompt_skills, usage_data, visibility_record
+from owlclaw_ray.engine.entries import (
+    embeddings_data,
+    model_call_record,
+    model_replied,
+    prompt_skills,
+    visibility_record,
+)
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.fitting import fit
 from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
@@ -295,7 +302,7 @@ class RunLoop:
                 trigger=self._run.trigger,
                 base_dir=self._definition.folder,
             )
-            request = await self.rules.before_model(request, conversation.usage, conversation.turns)
+            request = await self.rules.before_model(request, conversation.usage, conversation.model_calls)
             request = self._taken(request, visible)
             self._asking = True
             try:
@@ -308,9 +315,8 @@ class RunLoop:
                 break
         self._asking = False
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), model_call_record(reply))
-        spent = reply.usage + conversation.used_by_tools
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply))
-        self.rules.after_model(spent, conversation.usage, conversation.turns)
+        self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:
             await self._journal.commit()
 
@@ -378,7 +384,7 @@ class RunLoop:
         shown = await fit(
             lambda tokens: trigger_text(run.trigger, tokens), self._limits.short_term_tokens, self._count_tokens
         )
-        memories, spent = await self._preload()
+        memories, embedded = await self._preload()
         user = first_message(
             run.agent,
             shown,
@@ -403,7 +409,7 @@ class RunLoop:
                 "skills": list(skills),
                 "memories": len(memories),
                 **prompt_skills(definition.skills, withheld),
-                **({} if spent == Usage() else {"usage": usage_data(spent)}),
+                **embeddings_data(embedded),
             },
         )
         for model in definition.model.chain[1:]:
@@ -428,16 +434,16 @@ class RunLoop:
     async def _count_tokens(self, texts: Sequence[str]) -> Sequence[int]:
         return await self._tokens.count_tokens(self._definition.model.chain[0], texts)
 
-    async def _preload(self) -> tuple[list[str], Usage]:
-        """Look up what the agent remembers about this trigger (M8), and say what models used for it.
+    async def _preload(self) -> tuple[list[str], Sequence[EmbeddedCall]]:
+        """Look up what the agent remembers about this trigger (M8), and say which calls for vectors that took.
 
         A failing look-up is a warning, not a failed run.
         """
         run, limit, tokens = self._run, self._definition.preload_memories, self._limits.memory_tokens
         query = memory_query(run.trigger)
         if not limit or not tokens or not query or not self._services.has_memories(run.agent):
-            return [], Usage()
-        call_id = ToolCallId(derived_id("call", run.run_id, "preload"))
+            return [], ()
+        call_id, conversation = ToolCallId(derived_id("call", run.run_id, "preload")), self._conversation
         invocation = ToolInvocation(
             call_id=call_id,
             tool=RECALL,
@@ -451,14 +457,16 @@ class RunLoop:
             idempotency_key=call_id,
         )
         outcome = await contained(self._services.tools.run(invocation))
+        used, calls = conversation.usage + outcome.usage, conversation.model_calls + len(outcome.embeddings)
+        self.rules.after_embedding(call_id, outcome.usage, len(outcome.embeddings), used, calls)
         self._journal.audit_all(outcome.records)
         error, content = outcome.result.error, outcome.result.content
         if error is not None or "memories" not in content:
             why = "what was found is too long" if error is None else error.message
             self._journal.audit(LedgerKind.WARNING, "preload", {"what": "preloading memories", "why": why})
-            return [], outcome.usage
+            return [], outcome.embeddings
         found = [{key: each[key] for key in _SHOWN_OF_MEMORY} for each in content["memories"]]
-        return await shown_memories(found, tokens, self._count_tokens), outcome.usage
+        return await shown_memories(found, tokens, self._count_tokens), outcome.embeddings
 
     def _terminated(self, why: str, type_: str = "limit_reached") -> RunResult:
         logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)

@@ -23,9 +23,9 @@ from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.lineage import child_run_id
-from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.domain.skill import LOAD_SKILL
-from owlclaw_ray.domain.tool import Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.domain.tool import RECALL, Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
 from owlclaw_ray.domain.tracing import call_span
 from owlclaw_ray.engine.catalog import VisibleTools, shortened
 from owlclaw_ray.engine.containment import contained
@@ -234,7 +234,11 @@ class ToolDispatch(Struct, frozen=True):
             self.journal.record(EntryKind.TOOL_STARTED, {"call_id": call.call_id, "tool": tool.name})
             await self.journal.commit()
         self.begun.add(call.call_id)
-        outcome = await self._attempt(self._invocation(call, tool, cleared))
+        invocation = self._invocation(call, tool, cleared)
+        if tool.name == RECALL:
+            why = self.rules.before_embedding(call.call_id, invocation.arguments, *self._used())
+            invocation = replace(invocation, no_embedding=why)
+        outcome = await self._attempt(invocation)
         if outcome.checked is not None and cleared.stage is Stage.RUN:
             self.begun.discard(call.call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
@@ -244,8 +248,14 @@ class ToolDispatch(Struct, frozen=True):
         if outcome.started is not None:
             return StartedRun(call.call_id, outcome.started, outcome.arguments, outcome.hooks)
         self._finish(call, tool.name, outcome)
+        if tool.name == RECALL:
+            self.rules.after_embedding(call.call_id, outcome.usage, len(outcome.embeddings), *self._used())
         self.rules.ended(tool, call.call_id)
         return outcome.result
+
+    def _used(self) -> tuple[Usage, int]:
+        """Return what the run used of models so far, in how many calls."""
+        return self.journal.conversation.usage, self.journal.conversation.model_calls
 
     async def _attempt(self, invocation: ToolInvocation) -> ToolOutcome:
         """Execute the call, again while its error may pass, it may be repeated, and the definition allows it (T8).

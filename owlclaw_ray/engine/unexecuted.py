@@ -39,6 +39,14 @@ class NothingAllowed:
     def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
         """Learn nothing."""
 
+    def before_embedding(self, call_id: ToolCallId, text: str, used: Usage, calls: int) -> str:
+        """Refuse every vector."""
+        del call_id, text, used, calls
+        return "the run ends"
+
+    def after_embedding(self, call_id: ToolCallId, spent: Usage, made: int, used: Usage, calls: int) -> None:
+        """Learn nothing."""
+
     def limit_of(self, tool: str) -> ToolLimit | None:
         """Know of no limit."""
         del tool

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
 from owlclaw_ray.engine.tokens import estimate_tokens
 from owlclaw_ray.errors import BudgetExhaustedError
-from owlclaw_ray.ids import RecordId, ReservationId, ToolCallId, derived_id
+from owlclaw_ray.ids import RecordId, ReservationId, RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.governing import Till
 from owlclaw_ray.ports.store import BudgetAlert, BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
@@ -46,11 +47,72 @@ _NO_LIMIT = 2**62
 logger = logging.getLogger(__name__)
 
 
+Windows: TypeAlias = Sequence[tuple[Budget, BudgetWindow]]
+"""Budgets of agents and tenants, each with the window that a call falls into."""
+
+
 class Reserved(Struct, frozen=True):
     """What a call under way reserved, and of which budgets."""
 
     reservation_id: ReservationId
-    windows: Sequence[tuple[Budget, BudgetWindow]]
+    windows: Windows
+
+
+class Accounts(Struct, frozen=True):
+    """How calls of an agent, in a run or in none, are told to the store's accounts."""
+
+    agent: AgentRef
+    run_id: RunId
+    clock: Clock
+
+    def windows(self, budgets: Iterable[Budget]) -> Windows:
+        """Return the budgets that have accounts, with their present windows."""
+        now = self.clock.now()
+        return [(each, each.window(now)) for each in budgets if each.scope is not BudgetScope.RUN]
+
+    def reservation(self, call: str, windows: Windows) -> Reserved:
+        """Return the reservation of a call. Whoever takes it over means the same, unless another window has begun."""
+        whose = (self.run_id,) if self.run_id else (self.agent.tenant, self.agent.agent_id)
+        accounts = (_account(budget, self.agent, window) for budget, window in windows)
+        return Reserved(ReservationId(derived_id("resv", *whose, call, *accounts)), windows)
+
+    def claims(self, windows: Windows, amounts: Iterable[int]) -> tuple[BudgetClaim, ...]:
+        """Return what a call asks for."""
+        return tuple(
+            BudgetClaim(_account(budget, self.agent, window), budget.limit, amount, window.ends_at)
+            for (budget, window), amount in zip(windows, amounts, strict=True)
+        )
+
+    def charges(self, windows: Windows, amounts: Iterable[int]) -> tuple[BudgetCharge, ...]:
+        """Return what a call used."""
+        return tuple(
+            BudgetCharge(_account(budget, self.agent, window), amount, self._alerts(budget, window))
+            for (budget, window), amount in zip(windows, amounts, strict=True)
+        )
+
+    def refusal(self, windows: Windows, use: BudgetUse) -> str:
+        """Return why a call must not be made, of whose accounts this one has nothing left."""
+        found = [pair for pair in windows if _account(pair[0], self.agent, pair[1]) == use.account]
+        budget, window = found[0]
+        return _spent(budget, use.used, window, use.reserved)
+
+    def _alerts(self, budget: Budget, window: BudgetWindow) -> tuple[BudgetAlert, ...]:
+        account = _account(budget, self.agent, window)
+        return tuple(
+            BudgetAlert(
+                _share(budget, percent),
+                LedgerRecord(
+                    RecordId(derived_id("rec", "budget", account, str(percent))),
+                    self.agent.tenant,
+                    self.agent.agent_id,
+                    self.run_id,
+                    LedgerKind.WARNING,
+                    self.clock.now(),
+                    _alert(budget, percent),
+                ),
+            )
+            for percent in budget.alerts
+        )
 
 
 class RunBudgets:
@@ -61,10 +123,14 @@ class RunBudgets:
     ) -> None:
         kept = tuple(budgets)
         self._of_models = tuple(each for each in kept if not each.tools)
+        self._of_run = tuple(each for each in self._of_models if each.scope is BudgetScope.RUN)
         self._of_tools = tuple(each for each in kept if each.tools)
-        self._run, self._outcomes, self._till, self._clock = run, outcomes, till, clock
+        self._run, self._outcomes, self._till = run, outcomes, till
+        self._accounts = Accounts(run.agent, run.run_id, clock)
         self._asked: Reserved | None = None
         self._calls: dict[ToolCallId, Reserved] = {}
+        self._embedding: dict[ToolCallId, int] = {}
+        """Tokens that tool calls under way may have made into vectors."""
         self._counted: dict[Budget, set[str]] = {
             each: set() for each in self._of_tools if each.scope is BudgetScope.RUN
         }
@@ -75,19 +141,21 @@ class RunBudgets:
         """Return the request as it may be made, given what the run's calls used so far; raises BudgetExhaustedError."""
         if not self._of_models:
             return request
-        uses = [(each, _used(each, used, calls)) for each in self._of_models if each.scope is BudgetScope.RUN]
+        uses = [(each, amount_used(each, used, calls)) for each in self._of_run]
         for budget, amount in uses:
             if amount >= budget.limit:
                 raise BudgetExhaustedError(_spent(budget, amount, None))
         request = _bounded(request, self._of_models)
-        windows = self._windows(self._of_models)
+        windows = self._accounts.windows(self._of_models)
         self._asked = None
         if windows:
             tokens = _tokens(request) if any(each.unit is BudgetUnit.TOKENS for each, _ in windows) else 0
-            amounts = [_expected(budget, request, tokens) for budget, _ in windows]
+            amounts = [
+                amount_expected(budget, tokens, request.model.max_tokens or budget.reserve) for budget, _ in windows
+            ]
             self._asked, answer = await self._reserve(request.request_id, windows, amounts)
             if isinstance(answer, BudgetSpent):
-                raise BudgetExhaustedError(self._refusal(windows, answer.use))
+                raise BudgetExhaustedError(self._accounts.refusal(windows, answer.use))
             uses += [(budget, use.used) for (budget, _), use in zip(windows, answer.uses, strict=True)]
         return _cheaper(request, uses)
 
@@ -96,13 +164,35 @@ class RunBudgets:
         if not self._of_models:
             return
         if self._asked is not None:
-            amounts = [_used(budget, reply, 1) for budget, _ in self._asked.windows]
+            amounts = [amount_used(budget, reply, 1) for budget, _ in self._asked.windows]
             self._settle(self._asked, amounts)
             self._asked = None
-        for budget in self._of_models:
-            if budget.scope is BudgetScope.RUN:
-                after = _used(budget, used, calls)
-                self._tell(budget, after - _used(budget, reply, 1), after)
+        self._note(reply, 1, used, calls)
+
+    def before_embedding(self, call_id: ToolCallId, text: str, used: Usage, calls: int) -> str:
+        """Return why the run's own budgets allow no vector of a text for a tool call, given what its calls used so far.
+
+        Empty if they do: then it counts as under way until `after_embedding`. The other budgets are reserved of where it is asked for.
+        """
+        tokens = estimate_tokens(text) if self._of_run else 0
+        for budget in self._of_run:
+            amount = amount_used(budget, used, calls)
+            reserved = sum(amount_expected(budget, each, 0) for each in self._embedding.values())
+            if amount + reserved >= budget.limit:
+                return _spent(budget, amount, None, reserved)
+        self._embedding[call_id] = tokens
+        return ""
+
+    def after_embedding(self, call_id: ToolCallId, spent: Usage, made: int, used: Usage, calls: int) -> None:
+        """Write down which calls for vectors a tool call made; `used` and `calls` are what the run used with them."""
+        self._embedding.pop(call_id, None)
+        if made:
+            self._note(spent, made, used, calls)
+
+    def _note(self, spent: Usage, made: int, used: Usage, calls: int) -> None:
+        for budget in self._of_run:
+            after = amount_used(budget, used, calls)
+            self._tell(budget, after - amount_used(budget, spent, made), after)
 
     async def before_call(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         """Return why a call of a tool must not be made, or None."""
@@ -116,22 +206,22 @@ class RunBudgets:
         own = [self._counted[each] for each in counting if each.scope is BudgetScope.RUN]
         for counted in own:
             counted.add(call_id)
-        windows = self._windows(counting)
+        windows = self._accounts.windows(counting)
         if windows:
             reserved, answer = await self._reserve(call_id, windows, [1] * len(windows))
             if isinstance(answer, BudgetSpent):
                 for counted in own:
                     counted.discard(call_id)
-                return ToolError("budget_exhausted", self._refusal(windows, answer.use))
+                return ToolError("budget_exhausted", self._accounts.refusal(windows, answer.use))
             self._calls[call_id] = reserved
         return None
 
     def after_call(self, tool: ToolDefinition, call_id: ToolCallId) -> None:
         """Write down that a call was made, in this activation or in one before it."""
         counting = [each for each in self._of_tools if matches(tool.name, each.tools)]
-        windows = self._windows(counting)
+        windows = self._accounts.windows(counting)
         if windows:
-            reserved = self._calls.pop(call_id, None) or self._reservation(call_id, windows)
+            reserved = self._calls.pop(call_id, None) or self._accounts.reservation(call_id, windows)
             self._settle(reserved, [1] * len(reserved.windows))
         for budget in counting:
             if budget.scope is BudgetScope.RUN:
@@ -156,52 +246,14 @@ class RunBudgets:
         self._seen = len(self._outcomes)
         return len(self._counted[budget])
 
-    def _windows(self, budgets: Iterable[Budget]) -> list[tuple[Budget, BudgetWindow]]:
-        now = self._clock.now()
-        return [(each, each.window(now)) for each in budgets if each.scope is not BudgetScope.RUN]
-
     async def _reserve(
-        self, call: str, windows: Sequence[tuple[Budget, BudgetWindow]], amounts: Sequence[int]
+        self, call: str, windows: Windows, amounts: Sequence[int]
     ) -> tuple[Reserved, BudgetReserved | BudgetSpent]:
-        reserved = self._reservation(call, windows)
-        claims = tuple(
-            BudgetClaim(self._account(budget, window), budget.limit, amount, window.ends_at)
-            for (budget, window), amount in zip(windows, amounts, strict=True)
-        )
-        return reserved, await self._till.reserve(reserved.reservation_id, claims)
-
-    def _reservation(self, call: str, windows: Sequence[tuple[Budget, BudgetWindow]]) -> Reserved:
-        """Return the reservation of a call. Whoever takes the run over means the same, unless another window has begun."""
-        accounts = (self._account(*each) for each in windows)
-        return Reserved(ReservationId(derived_id("resv", self._run.run_id, call, *accounts)), windows)
-
-    def _account(self, budget: Budget, window: BudgetWindow) -> str:
-        return _account(budget, self._run.agent, window)
+        reserved = self._accounts.reservation(call, windows)
+        return reserved, await self._till.reserve(reserved.reservation_id, self._accounts.claims(windows, amounts))
 
     def _settle(self, reserved: Reserved, amounts: Sequence[int]) -> None:
-        charges = [
-            BudgetCharge(self._account(budget, window), amount, self._alerts(budget, window))
-            for (budget, window), amount in zip(reserved.windows, amounts, strict=True)
-        ]
-        self._till.settle(reserved.reservation_id, tuple(charges))
-
-    def _alerts(self, budget: Budget, window: BudgetWindow) -> tuple[BudgetAlert, ...]:
-        run, account = self._run, self._account(budget, window)
-        return tuple(
-            BudgetAlert(
-                _share(budget, percent),
-                LedgerRecord(
-                    RecordId(derived_id("rec", "budget", account, str(percent))),
-                    run.agent.tenant,
-                    run.agent.agent_id,
-                    run.run_id,
-                    LedgerKind.WARNING,
-                    self._clock.now(),
-                    _alert(budget, percent),
-                ),
-            )
-            for percent in budget.alerts
-        )
+        self._till.settle(reserved.reservation_id, self._accounts.charges(reserved.windows, amounts))
 
     def _tell(self, budget: Budget, before: int, after: int) -> None:
         """Tell the ledger of the shares of a run's own budget that were reached now."""
@@ -210,11 +262,6 @@ class RunBudgets:
                 data = _alert(budget, percent)
                 logger.warning("run %s of %s: %s", self._run.run_id, self._run.agent, data["why"])
                 self._till.audit(LedgerKind.WARNING, f"budget-{budget.name}-{percent}", data)
-
-    def _refusal(self, windows: Sequence[tuple[Budget, BudgetWindow]], use: BudgetUse) -> str:
-        found = [pair for pair in windows if self._account(*pair) == use.account]
-        budget, window = found[0]
-        return _spent(budget, use.used, window, use.reserved)
 
 
 class BudgetEvaluator:
@@ -254,7 +301,8 @@ def _account(budget: Budget, agent: AgentRef, window: BudgetWindow) -> str:
     return budget.account(agent.tenant, agent.agent_id, window)
 
 
-def _used(budget: Budget, usage: Usage, calls: int) -> int:
+def amount_used(budget: Budget, usage: Usage, calls: int) -> int:
+    """Return what a budget counts of this."""
     match budget.unit:
         case BudgetUnit.TOKENS:
             return usage.prompt_tokens + usage.completion_tokens
@@ -264,10 +312,11 @@ def _used(budget: Budget, usage: Usage, calls: int) -> int:
             return calls
 
 
-def _expected(budget: Budget, request: ModelRequest, prompt: int) -> int:
+def amount_expected(budget: Budget, prompt: int, reply: int) -> int:
+    """Return what a budget counts of a model call that is to have so many tokens, before it is made."""
     match budget.unit:
         case BudgetUnit.TOKENS:
-            return prompt + (request.model.max_tokens or budget.reserve)
+            return prompt + reply
         case BudgetUnit.MONEY:
             return budget.reserve
         case BudgetUnit.CALLS:

@@ -120,6 +120,14 @@ class GovernedRun:
         """See RunRules.after_model."""
         self._budgets.after_model(reply, used, calls)
 
+    def before_embedding(self, call_id: ToolCallId, text: str, used: Usage, calls: int) -> str:
+        """See RunRules.before_embedding."""
+        return self._budgets.before_embedding(call_id, text, used, calls)
+
+    def after_embedding(self, call_id: ToolCallId, spent: Usage, made: int, used: Usage, calls: int) -> None:
+        """See RunRules.after_embedding."""
+        self._budgets.after_embedding(call_id, spent, made, used, calls)
+
     async def _budget_use(self, claims: Sequence[BudgetClaim]) -> Sequence[BudgetUse]:
         answer = await self._till.reserve(ReservationId(derived_id("resv", self._run.run_id)), tuple(claims))
         return answer.uses if isinstance(answer, BudgetReserved) else (answer.use,)

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory, Recall
-from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.fusion import Sessions
@@ -60,9 +59,7 @@ class QueryCache:
         if answer is None or limit > MOST_KEPT or self._clock.monotonic() - answer.at > _LASTS:
             return None
         self._answers.move_to_end(key)
-        return replace(
-            answer.recall, memories=answer.recall.memories[:limit], usage=Usage(), embedded_by="", failed_attempts=()
-        )
+        return replace(answer.recall, memories=answer.recall.memories[:limit])
 
     def put(self, query: str, tags: Iterable[str], recall: Recall) -> None:
         """Keep an answer with at least the best MOST_KEPT memories, or all that there are."""

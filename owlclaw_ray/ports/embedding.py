@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
-from msgspec import Struct, field
-
-from owlclaw_ray.domain.model import FailedAttempt
-from owlclaw_ray.domain.run import Usage
+from msgspec import Struct
 
 
 class Patience(Enum):
@@ -22,14 +19,9 @@ class Patience(Enum):
 
 
 class Embedded(Struct, frozen=True):
-    """Vectors, one a text, and what they cost."""
+    """Vectors, one a text."""
 
     vectors: Sequence[Sequence[float]]
-    usage: Usage = field(default_factory=Usage)
-    model: str = ""
-    """The provider's model that was asked; empty for one in this process."""
-    failed_attempts: tuple[FailedAttempt, ...] = ()
-    """Those before it answered."""
 
 
 class Embedder(Protocol):

@@ -64,7 +64,18 @@ class RunRules(Protocol):
         ...
 
     def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
-        """Learn what a reply used; `used` and `calls` are what the run used with it."""
+        """Learn what a reply used; `used` and `calls` are what the run used with it, calls for vectors included."""
+        ...
+
+    def before_embedding(self, call_id: ToolCallId, text: str, used: Usage, calls: int) -> str:
+        """Return why a tool call must not have a provider make a vector of a text, given what the run's calls used so far.
+
+        Empty if it may, as far as the run's own budgets go: those of agent and tenant are reserved of where it is asked for.
+        """
+        ...
+
+    def after_embedding(self, call_id: ToolCallId, spent: Usage, made: int, used: Usage, calls: int) -> None:
+        """Learn what that tool call, which is over, spent on how many calls for vectors; `used` and `calls` are all with them."""
         ...
 
     def limit_of(self, tool: str) -> ToolLimit | None:

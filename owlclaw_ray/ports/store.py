@@ -358,12 +358,15 @@ class ReserveBudget(Struct, frozen=True):
     Granted if in each account what is used and what is reserved together are below the limit: so of any number of runs at once
     only the last that is granted may go over it, by less than its own amount. A reservation of the same id that stands is
     granted as it is: whoever takes a run over makes use of it. It stands until it is settled or its run is over.
+
+    Without an epoch it is of a call that a tool makes, for its run, or with an empty run_id for nobody's: no run's end gives that
+    one back, so whoever reserves under its id again is granted what is left beside it, and takes its place.
     """
 
     reservation_id: ReservationId
     run_id: RunId
     agent: AgentRef
-    epoch: int
+    epoch: int | None
     claims: tuple[BudgetClaim, ...]
     at: datetime
 
@@ -387,13 +390,13 @@ class SettleBudget(Struct, frozen=True):
     """Put what a call used in the place of its reservation. Outcome: BudgetSettled or StaleEpoch.
 
     Settling what is settled, or was never reserved, changes nothing. An account of the reservation without a charge gets all
-    back.
+    back. Nobody's call (an empty run_id) is charged whether its reservation stands or not: two of them may have shared it.
     """
 
     reservation_id: ReservationId
     run_id: RunId
     agent: AgentRef
-    epoch: int
+    epoch: int | None
     charges: tuple[BudgetCharge, ...] = ()
 
 

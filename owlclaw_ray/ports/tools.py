@@ -7,9 +7,10 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.embedding import EmbeddedCall, used_by
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.lineage import Lineage
@@ -69,6 +70,8 @@ class ToolInvocation(Struct, frozen=True):
     """Variables for the programs of the call, from the skills of its run."""
     withheld_skills: tuple[tuple[str, str], ...] = ()
     """Skills that the run must not read, each with the reason; only for the call that reads skills."""
+    no_embedding: str = ""
+    """Why no provider may be asked for vectors for the call: a budget of its run is spent. Empty: one may."""
 
 
 class CheckedCall(Struct, frozen=True):
@@ -90,8 +93,8 @@ class ToolOutcome(Struct, frozen=True):
     duration_ms: int
     records: tuple[LedgerRecord, ...] = ()
     """Ledger records that the tool itself makes (a decision); the host commits them together with the result."""
-    usage: Usage = field(default_factory=Usage)
-    """What models used for the call: it counts as the run's own."""
+    embeddings: tuple[EmbeddedCall, ...] = ()
+    """Calls for vectors that were made for it: they count as the run's own."""
     hooks: tuple[JsonObject, ...] = ()
     """What hooks did, in order: {hook, stage, verdict, …}."""
     arguments: str | None = None
@@ -101,6 +104,11 @@ class ToolOutcome(Struct, frozen=True):
     started: RunId | None = None
     """The run of another agent that the call started and that is not over: then `result` means nothing, and the call is made
     again when it is."""
+
+    @property
+    def usage(self) -> Usage:
+        """What models used for the call."""
+        return used_by(self.embeddings)
 
 
 class ToolRunner(Protocol):

@@ -46,6 +46,8 @@ class RunFacts(Struct, frozen=True):
     """Without how it was queued, started and finished: the run says that."""
     failures: tuple[LedgerRecord, ...] = ()
     """Its ledger records of model calls that failed, in part or as a whole; not of calls for vectors."""
+    indexing: tuple[LedgerRecord, ...] = ()
+    """Ledger records of calls for vectors of what it remembered, as far as those were made by now; its journal has the others."""
     blobs: Mapping[str, str] = field(default_factory=dict)
     """Its system prompt, by the hash that its journal names."""
 

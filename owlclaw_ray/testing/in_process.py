@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.callback_http import HttpCallbackSender
-from owlclaw_ray.adapters.embedders import OneEmbedder
+from owlclaw_ray.adapters.embedders import ConfiguredEmbedders, OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.metrics import gauges
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics
@@ -28,6 +28,7 @@ from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory, Recall
 from owlclaw_ray.domain.placement import Placement
@@ -41,6 +42,7 @@ from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.compaction import ContextWindows
 from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.firing import Firings
@@ -57,7 +59,8 @@ from owlclaw_ray.engine.run_loop import RunServices, at_once
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.engine.watching import RunWatch
-from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
+from owlclaw_ray.governance.embeddings import BudgetedEmbeddings
 from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder
@@ -70,11 +73,12 @@ from owlclaw_ray.ports.embedding import Embedders
 from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpNode, McpProblem
 from owlclaw_ray.ports.memory import MemoryFiles, MemoryStore
 from owlclaw_ray.ports.metrics import MetricFamily
-from owlclaw_ray.ports.models import ModelClient, TokenCounter
+from owlclaw_ray.ports.models import EmbeddingClient, ModelClient, TokenCounter
 from owlclaw_ray.ports.runtime import Health
 from owlclaw_ray.ports.store import (
     CancelSchedule,
     Command,
+    CommandFailed,
     CommandStore,
     CreateSchedule,
     Outcome,
@@ -234,6 +238,25 @@ class LoopAgents:
     def agents(self, clock: Clock) -> RuntimeAgents:
         """Return the agents and tasks of this runtime."""
         return RuntimeAgents(self._apply, self.query, self._wake, self._views, clock)
+
+    def embeddings(self, client: EmbeddingClient, clock: Clock, ids: IdSource) -> BudgetedEmbeddings:
+        """Return the way to a provider's embedding models, with the budgets of the agents' definitions."""
+        front = EmbeddingGateway(client, clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
+        return BudgetedEmbeddings(
+            lambda request: self._now(front.embed(request)),
+            apply=self._apply_all,
+            budgets=lambda agent: self._definitions.load(agent.definition).governance.budgets,
+            clock=clock,
+            ids=ids,
+        )
+
+    def _apply_all(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """Return what the store answers to each command; raises StoreUnavailableError if one of them failed."""
+        outcomes = self._now(self._commits.apply(commands))
+        for outcome in outcomes:
+            if isinstance(outcome, CommandFailed):
+                raise StoreUnavailableError(outcome.message)
+        return outcomes
 
     def _apply(self, command: Command) -> Outcome:
         return self._now(self._commits.apply([command]))[0]
@@ -436,6 +459,7 @@ class InProcessRuntime(RuntimeFacade):
     family: Family
     expiry: ApprovalExpiry
     callbacks: CallbackDelivery
+    indexed_memory: MemoryStore
 
     async def trigger(self, agent: str, payload: JsonValue = None, *, focus: str = "") -> Run:
         """Submit an `api` trigger and return its run when it is over."""
@@ -528,6 +552,7 @@ def assemble(
         ring=bell.ring,
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
+    runtime.indexed_memory = memory
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
     runtime.heartbeats = Heartbeats(grouped, definitions, clock)
     runtime.bell = bell
@@ -589,6 +614,8 @@ async def in_process_runtime(
     context_windows: Mapping[str, int] = _NO_WINDOWS,
     tokens: TokenCounter | None = None,
     embedders: Embedders | None = None,
+    embedder: str = "none",
+    embedding: EmbeddingClient | None = None,
     webhook_sources: Sequence[WebhookSource] = (),
     callbacks: CallbackOptions | None = None,
 ) -> AsyncIterator[InProcessRuntime]:
@@ -601,7 +628,8 @@ async def in_process_runtime(
     Schedules fire when `runtime.bell.ring_all()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
     approvals expire at `runtime.expiry.tick()`, and runs that
     wait for others and were told nothing go on at `runtime.family.sweep()`.
-    Memories are found by their words only, unless there are `embedders`.
+    Memories are found by their words only, unless there are `embedders`, or an `embedder` as in the setting `memory.embedder`, whose
+    provider is asked by `embedding`.
     `webhook_sources` may send webhooks. With `callbacks`, those whom triggers and definitions name are told of runs' ends when
     `runtime.callbacks.tick()` is called, where `defaults` allows it.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
@@ -616,10 +644,12 @@ async def in_process_runtime(
     store = await open_store(store_url or f"sqlite:///{file}", writer="in-process")
     counted = CommitMetrics()
     commits = GroupCommit(store, observer=counted)
-    memory, artifacts = LanceMemory(data_dir, embedders or OneEmbedder(None), clock), ArtifactFolder(data_dir)
-    builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     definitions = DefinitionFolder(agents_dir, defaults, Machine(environ))
     reach = LoopAgents(store, commits, definitions)
+    if embedding is not None:
+        embedders = ConfiguredEmbedders(embedder, reach.embeddings(embedding, clock, ids), EmbeddingCalls())
+    memory, artifacts = LanceMemory(data_dir, embedders or OneEmbedder(None), clock), ArtifactFolder(data_dir)
+    builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     agents, options = reach.agents(clock), host_tools.agents
     others = () if options is None else (AgentTools(agents, agents, options, clock),)
     gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
@@ -685,5 +715,7 @@ async def in_process_runtime(
             await servers.stop()
         if callbacks is not None:
             await runtime.callbacks.stop()
+        if embedding is not None:
+            await asyncio.to_thread(memory.settle)
         await commits.close()
         await store.close()

@@ -28,10 +28,11 @@ from owlclaw_ray.ports.store import (
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
 
 RUN = RunId("run_1")
+NOBODY = RunId("")
 
 
 def reservation(
-    name: str, *claims: tuple[str, int, int], run: RunId = RUN, agent: AgentRef = AGENT, epoch: int = 1
+    name: str, *claims: tuple[str, int, int], run: RunId = RUN, agent: AgentRef = AGENT, epoch: int | None = 1
 ) -> ReserveBudget:
     """Return a reservation of (account, limit, amount) each."""
     made = tuple(BudgetClaim(account, limit, amount, NOW + timedelta(days=1)) for account, limit, amount in claims)
@@ -39,7 +40,7 @@ def reservation(
 
 
 def settlement(
-    name: str, *charges: tuple[str, int], run: RunId = RUN, agent: AgentRef = AGENT, epoch: int = 1
+    name: str, *charges: tuple[str, int], run: RunId = RUN, agent: AgentRef = AGENT, epoch: int | None = 1
 ) -> SettleBudget:
     """Return a settlement of (account, amount) each."""
     made = tuple(BudgetCharge(account, amount) for account, amount in charges)
@@ -174,3 +175,40 @@ class BudgetContract:
         outcomes = await store.apply([reservation("r1", ("a", 10, 1)), settled])
 
         assert outcomes[1] == BudgetSettled((alert(5).record, alert(8).record))
+
+    async def test_a_tool_reserves_for_its_run_without_an_epoch_and_the_runs_end_gives_that_back(
+        self, store: Store
+    ) -> None:
+        await running(store, AGENT)
+
+        await store.apply([reservation("r1", ("a", 10, 6), epoch=None), reservation("r2", ("a", 10, 3), epoch=None)])
+        assert await one(store, settlement("r1", ("a", 5), epoch=None)) == BudgetSettled()
+        assert await one(store, reservation("ask", ("a", 99, 0))) == granted("a", 5, 3)
+        await one(store, ending("run_1"))
+
+        assert await one(store, reservation("ask", ("a", 99, 0), run=NOBODY, epoch=None)) == granted("a", 5, 0)
+        assert isinstance(await one(store, reservation("r3", ("a", 10, 1), epoch=None)), CommandFailed)
+
+    async def test_nobodys_reservation_is_taken_over_by_the_next_of_its_id(self, store: Store) -> None:
+        mine = reservation("r1", ("a", 10, 6), run=NOBODY, epoch=None)
+
+        first = [await one(store, mine), await one(store, mine)]
+        other = await one(store, reservation("r2", ("a", 10, 6), run=NOBODY, epoch=None))
+        third = await one(store, mine)
+
+        assert [*first, other] == [granted("a", 0, 6), granted("a", 0, 6), granted("a", 0, 12)]
+        assert third == granted("a", 0, 12), "what is left beside its own"
+        await one(store, settlement("r2", ("a", 10), run=NOBODY, epoch=None))
+        assert await one(store, mine) == BudgetSpent(BudgetUse("a", 10, 0)), "beside it nothing is left"
+
+    async def test_nobodys_calls_are_charged_whether_their_reservation_stands_or_not(self, store: Store) -> None:
+        await one(store, reservation("r1", ("a", 10, 6), run=NOBODY, epoch=None))
+
+        settled = settlement("r1", ("a", 4), run=NOBODY, epoch=None)
+        await store.apply([settled, settled])
+        await one(store, settled)
+
+        assert await one(store, reservation("ask", ("a", 99, 0), run=NOBODY, epoch=None)) == granted("a", 12, 0)
+        assert await one(store, reservation("r1", ("a", 10, 6), run=NOBODY, epoch=None)) == BudgetSpent(
+            BudgetUse("a", 12, 0)
+        )

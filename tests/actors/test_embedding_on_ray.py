@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
@@ -15,16 +16,18 @@ from actors.keeper import KeeperActor
 from actors.model_gateway import ModelGatewayActor
 from actors.packing import pack, unpack
 from actors.plan import WorkerPlan
-from actors.remote import GATEWAY, KEEPER, Named, full_name, kill, make
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, Named, full_name, kill, make
 from actors.tool_task import run_tools
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
+from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ContextWindow
 from owlclaw_ray.domain.tool import Effect, ToolClass
-from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ToolCallId
-from owlclaw_ray.ports.store import LedgerFilter
+from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId, ToolCallId
+from owlclaw_ray.ports.store import ActivateAgent, LedgerFilter, SubmitRun
 from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.openai_server import Failure, OpenAIServer, Vectors
@@ -40,9 +43,26 @@ def server():
         yield server
 
 
+class Definitions:
+    """A Directory that knows one definition, whose tenant may make this many calls of models."""
+
+    def __init__(self):
+        self._limit = 100
+
+    async def allow(self, limit):
+        self._limit = limit
+
+    async def definition(self, name, known_version):
+        if known_version == str(self._limit):
+            return None
+        rules = Governance(budgets=(Budget("few", BudgetScope.TENANT, BudgetUnit.CALLS, self._limit),))
+        choice = ModelChoice(("m",))
+        return AgentDefinition(name, str(self._limit), "", "Be calm.", "- trade", "", choice, governance=rules)
+
+
 @pytest.fixture
 def worker(trial, server, tmp_path):
-    """The plan of a worker whose gateway and Keeper are there."""
+    """The plan of a worker whose gateway, Keeper and Directory are there."""
     plan = WorkerPlan("", "", str(tmp_path), "litellm:openai/own-embeddings", NAMESPACE)
     whole = replace(
         trial.plan,
@@ -54,6 +74,7 @@ def worker(trial, server, tmp_path):
     parts = [
         make(ModelGatewayActor, whole, name=full_name(GATEWAY), namespace=NAMESPACE, runtime_env=environment),
         make(KeeperActor, whole, name=full_name(KEEPER), namespace=NAMESPACE),
+        make(Definitions, name=full_name(DIRECTORY), namespace=NAMESPACE),
     ]
     yield plan
     for part in parts:
@@ -79,6 +100,17 @@ def call(worker, tool, number, **arguments):
     return outcome
 
 
+def begin_the_run():
+    """Have the store execute the run whose tool calls these are."""
+    agent, at = AgentRef.parse("trader"), datetime(2026, 11, 23, tzinfo=UTC)
+    trigger = Trigger(TriggerKind.API)
+    commands = [
+        SubmitRun(RunId("run_1"), agent, trigger, at),
+        ActivateAgent(agent, ActivationId("act_1"), at, claim=True),
+    ]
+    Named(KEEPER, NAMESPACE).ask_packed_now("apply", commands)
+
+
 def spent_on(purpose):
     page = Named(KEEPER, NAMESPACE).ask_now("query", "ledger", (LedgerFilter(DEFAULT_TENANT, limit=50),))
     records = [each.record for each in page if each.record.kind is LedgerKind.MODEL_CALL]
@@ -86,6 +118,7 @@ def spent_on(purpose):
 
 
 def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_recorded(worker, server):
+    begin_the_run()
     server.enqueue(Failure(503, "warming up"))
     call(worker, "remember", 1, content="likes green tea")
 
@@ -103,6 +136,16 @@ def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_record
     assert indexed
     assert {(each.agent_id, each.data["model"]) for each in indexed} == {("trader", "openai/own-embeddings")}
     assert list(Path(worker.data_dir).rglob("memories-*own-embeddings-2.lance"))
+    asked = len(server.requests)
+    Named(DIRECTORY, NAMESPACE).ask_now("allow", 2)
+
+    spent = call(worker, "recall", 3, query="tea")
+
+    assert spent.result.content["degraded"] is True
+    assert [each["content"] for each in spent.result.content["memories"]] == ["likes green tea"]
+    (warning,) = spent.records
+    assert "the budget few (2 calls for the tenant) is spent" in warning.data["why"]
+    assert len(server.requests) == asked
 
 
 async def test_tokens_are_counted_where_the_tokenizers_are(worker, server):

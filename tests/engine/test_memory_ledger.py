@@ -5,46 +5,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.model import FailedAttempt
-from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.engine.memory_ledger import MemoryLedger
 from owlclaw_ray.engine.runtime_memory import AgentMemories
 from owlclaw_ray.errors import (
     MemoryUnavailableError,
-    ModelUnavailableError,
     NotFoundError,
     RuntimeUnavailableError,
     StoreUnavailableError,
 )
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.embedding import Embedded, Patience
 from owlclaw_ray.ports.store import LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import LocalMemory
+from tests.paid_embeddings import Provider
 
 WATCH = AgentRef.parse("watch")
-
-
-class Provider:
-    """A provider's model that answers at the second attempt, for a quarter of a dollar; or never."""
-
-    id, dimension, batch_size = "litellm:openai/x", 4, 64
-    is_down = False
-
-    def embed_queries(self, texts):
-        if self.is_down:
-            raise ModelUnavailableError("the provider is down")
-        attempts = (FailedAttempt("openai/x", "busy", retryable=True),)
-        return Embedded([[1.0, 0.0, 0.0, 0.0]] * len(texts), Usage(len(texts), cost=0.25), "openai/x", attempts)
-
-    def embed_documents(self, texts, patience=Patience.LONG):
-        return self.embed_queries(texts)
 
 
 class ClosedStore:
@@ -64,8 +44,8 @@ async def store(tmp_path):
 @pytest.fixture
 def trial(tmp_path, store):
     """People's memories over real files, index and store; `store` may be put away, and the provider too."""
-    provider, clock, ids = Provider(), ManualClock(), SequentialIds()
-    index = LanceMemory(tmp_path, OneEmbedder(provider), clock)
+    provider, clock, ids = Provider(failing=1), ManualClock(), SequentialIds()
+    index = LanceMemory(tmp_path, provider.embedders(clock), clock)
     refreshes = []
 
     def memories(store=store, indexed=None):

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.embedding import Embedded, Patience
 from owlclaw_ray.ports.store import LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, asks, says
+from tests.paid_embeddings import Provider
 
 WATCH = AgentRef.parse("watch")
 FRIDAYS = "the disk fills on Fridays"
-
-
-class Provider:
-    """A provider's model that gives every text the same vector, for a quarter of a dollar."""
-
-    id, dimension, batch_size = "litellm:openai/x", 4, 64
-
-    def embed_queries(self, texts):
-        return Embedded([[1.0, 0.0, 0.0, 0.0]] * len(texts), Usage(len(texts), cost=0.25), "openai/x")
-
-    def embed_documents(self, texts, patience=Patience.LONG):
-        return self.embed_queries(texts)
 
 
 def remembers(*contents):
@@ -58,7 +44,8 @@ async def test_what_recalling_costs_counts_as_the_runs_own(runtime_of):
         says("ok"),
         asks(("recall", '{"query":"when does it fill"}')),
         says("on Fridays"),
-        embedders=OneEmbedder(Provider()),
+        embedder="litellm:openai/x",
+        embedding=Provider(),
     )
 
     async with running as runtime:

@@ -5,6 +5,7 @@ import pytest
 from fastapi import FastAPI
 
 from owlclaw_ray.errors import (
+    BudgetExhaustedError,
     ConfigurationError,
     ModelUnavailableError,
     OwlClawError,
@@ -74,6 +75,7 @@ async def test_what_nobody_foresaw_is_logged_and_not_told(
         (UserError("no"), 422),
         (ModelUnavailableError("busy"), 503),
         (TerminalError("never"), 500),
+        (BudgetExhaustedError("the budget house is spent"), 409),
         (ConfigurationError([Problem("owlclaw.yaml: port", "is taken")]), 500),
     ],
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import FailedAttempt
-from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.ports.embedding import Embedded, Patience
 
@@ -30,8 +28,6 @@ class GatewayEmbedder:
         dimension: int | None = None,
     ) -> None:
         self._model, self._ask, self._calls, self._dimension = model, ask, calls, dimension
-        self._owed = Usage()
-        """What was spent and nobody was told yet."""
 
     @property
     def id(self) -> str:
@@ -40,11 +36,9 @@ class GatewayEmbedder:
 
     @property
     def dimension(self) -> int:
-        """Asks the model if it has not answered yet; what that costs is told with the next vectors."""
+        """Asks the model if it has not answered yet."""
         if self._dimension is None:
-            probe = self.embed_queries([_PROBE])
-            self._owed += probe.usage
-            return len(probe.vectors[0])
+            return len(self.embed_queries([_PROBE]).vectors[0])
         return self._dimension
 
     @property
@@ -62,17 +56,12 @@ class GatewayEmbedder:
 
     def _embed(self, texts: Sequence[str], patience: float) -> Embedded:
         vectors: list[Sequence[float]] = []
-        failed: list[FailedAttempt] = []
-        usage, self._owed = self._owed, Usage()
         for start in range(0, len(texts), self._calls.batch):
             batch = tuple(_acceptable(text) for text in texts[start : start + self._calls.batch])
-            reply = self._ask(EmbeddingRequest(self._model, batch, self._calls.timeout, patience))
-            usage += reply.usage
-            vectors += reply.vectors
-            failed += reply.failed_attempts
+            vectors += self._ask(EmbeddingRequest(self._model, batch, self._calls.timeout, patience)).vectors
         for vector in vectors:
             self._check(len(vector))
-        return Embedded(vectors, usage, self._model, tuple(failed))
+        return Embedded(vectors)
 
     def _check(self, length: int) -> None:
         if self._dimension is None:

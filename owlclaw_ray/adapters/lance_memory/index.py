@@ -6,7 +6,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from owlclaw_ray.adapters.lance_memory.table import (
     tables_with_vectors,
 )
 from owlclaw_ray.domain.memory import Memory
-from owlclaw_ray.errors import ToolTimeoutError
+from owlclaw_ray.errors import BudgetExhaustedError, ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.fusion import Hits
@@ -62,14 +62,23 @@ class MemoryIndex:
     """Opens lazily, and sees what other processes change. For any number of threads, one at a time.
 
     `search`, `catch_up` and `rebuild` raise IndexUnusableError when neither the index nor a new one in its place can be used.
+    Inside `paying` memories are embedded.
     """
 
-    def __init__(self, folder: Path, embedder: Embedder | None, lock: FileLock, session: Session | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        embedder: Embedder | None,
+        lock: FileLock,
+        session: Session | None = None,
+        paying: Callable[[Sequence[Memory]], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._folder = folder
         self._embedder = embedder
         self._lock = lock
         self._turn = threading.RLock()
         self._session = session or Session()
+        self._paying = paying
         self._opened_with: Any = None
         self._table: MemoryTable | None = None
         self._contents = _Contents()
@@ -322,9 +331,12 @@ class MemoryIndex:
                 break
             some = memories[at : at + size]
             try:
-                found = self._embedder.embed_documents([searchable(memory) for memory in some], patience).vectors
+                with self._paying(some):
+                    found = self._embedder.embed_documents([searchable(memory) for memory in some], patience).vectors
             except (ToolTimeoutError, TimeoutError, MemoryError):
                 raise
+            except BudgetExhaustedError:
+                break
             except Exception as error:  # noqa: BLE001 - a provider, a library or its files may fail in any way
                 logger.warning(
                     "%d memories are left without vectors: %s failed: %s", len(memories) - at, self._embedder.id, error

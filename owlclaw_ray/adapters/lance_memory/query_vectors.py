@@ -7,8 +7,8 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from owlclaw_ray.errors import ToolTimeoutError
-from owlclaw_ray.ports.embedding import Embedded, Embedder
+from owlclaw_ray.errors import BudgetExhaustedError, ToolTimeoutError
+from owlclaw_ray.ports.embedding import Embedder
 
 _KEPT = 256
 
@@ -22,10 +22,10 @@ class QueryVectors:
         self._guard = threading.Lock()
         self._known: OrderedDict[tuple[str, str], Sequence[float]] = OrderedDict()
 
-    def of(self, query: str, embedder: Embedder | None) -> tuple[Embedded, str]:
+    def of(self, query: str, embedder: Embedder | None) -> tuple[Sequence[float] | None, str]:
         """Return the query's vector, or none: because there is no embedder, or, then with the reason, because it failed."""
         if embedder is None:
-            return Embedded(()), ""
+            return None, ""
         key = (embedder.id, query)
         with self._guard:
             known = self._known.get(key)
@@ -33,14 +33,16 @@ class QueryVectors:
                 self._known.move_to_end(key)
         try:
             if known is not None and len(known) == embedder.dimension:
-                return Embedded((known,)), ""
-            embedded = embedder.embed_queries([query])
+                return known, ""
+            (vector,) = embedder.embed_queries([query]).vectors
         except (ToolTimeoutError, TimeoutError, MemoryError):
             raise
+        except BudgetExhaustedError as error:
+            return None, f"no vector for the question, words only: {error}"
         except Exception as error:  # noqa: BLE001 - a provider, a library or its files may fail in any way
-            return Embedded(()), f"the embedder {embedder.id} failed, words only: {type(error).__name__}: {error}"[:300]
+            return None, f"the embedder {embedder.id} failed, words only: {type(error).__name__}: {error}"[:300]
         with self._guard:
-            self._known[key] = array("f", embedded.vectors[0])
+            self._known[key] = array("f", vector)
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
-        return embedded, ""
+        return vector, ""

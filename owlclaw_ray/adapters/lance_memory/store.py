@@ -5,22 +5,24 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from owlclaw_ray.adapters.embedders.accounted import AccountedEmbedder
 from owlclaw_ray.adapters.lance_memory.background import BackgroundIndexing
 from owlclaw_ray.adapters.lance_memory.index import MemoryIndex
 from owlclaw_ray.adapters.lance_memory.query_vectors import QueryVectors
 from owlclaw_ray.adapters.lance_memory.succession import Succession
 from owlclaw_ray.adapters.lance_memory.table import Session
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.memory import Memory, MemoryLimits, Recall
-from owlclaw_ray.errors import OwlClawError, ToolTimeoutError
-from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.engine.embedding_account import EmbeddingAccount, on_account, present_account
+from owlclaw_ray.errors import BudgetExhaustedError, OwlClawError, ToolTimeoutError
+from owlclaw_ray.ids import MemoryId, RunId
 from owlclaw_ray.memory import lexical
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.folders import MemoryFolders
@@ -28,7 +30,7 @@ from owlclaw_ray.memory.fusion import Hits, rank
 from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.memory.query_cache import MOST_KEPT, QueryCache
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.embedding import Embedded, Embedder, Embedders
+from owlclaw_ray.ports.embedding import Embedder, Embedders
 
 _OPEN_AGENTS = 64
 _OPEN_MEMORIES = 50_000
@@ -49,23 +51,18 @@ class _Place(Struct, frozen=True):
 
 
 class _Search(Struct, frozen=True):
-    """What an index found, what is wrong with it (nothing: empty), and what the query's vector cost."""
+    """What an index found, and what is wrong with it (nothing: empty)."""
 
     hits: Hits
     problem: str
-    embedded: Embedded
-
-
-def _nobody_is_told(agent: AgentRef, embedded: Embedded) -> None:
-    del agent, embedded
 
 
 class LanceMemory:
     """MemoryStore over `data_dir/agents/<agent's folder>/`: MEMORY.md is the truth, `index/` a LanceDB made from it.
 
     Without a target among the embedders recall is by words only. For any number of threads and processes. LanceDB is imported
-    at the first use of an index, not before; indexing goes on in a thread after `remember` has answered. `spent` hears what
-    a provider's model was asked for then; what a recall costs is in its answer.
+    at the first use of an index, not before; indexing goes on in a thread after `remember` has answered. Whatever asks an
+    embedder is on an account of the agent: a recall on its caller's, if that has one, indexing on one of its own.
     """
 
     def __init__(
@@ -74,11 +71,9 @@ class LanceMemory:
         embedders: Embedders,
         clock: Clock,
         limits: MemoryLimits | None = None,
-        spent: Callable[[AgentRef, Embedded], None] = _nobody_is_told,
     ) -> None:
         self.files = MemoryFolders(data_dir, clock, limits)
         self._embedders = embedders
-        self._spent = spent
         self._clock = clock
         self._vectors = QueryVectors()
         self._places: OrderedDict[AgentRef, _Place] = OrderedDict()
@@ -98,6 +93,14 @@ class LanceMemory:
         document = self._document(agent)
         if not document.memories:
             return Recall(())
+        account = present_account() or EmbeddingAccount(agent, EmbeddingPurpose.RECALL)
+        before = len(account.calls)
+        with on_account(account):
+            recall = self._recalled(agent, document, query, limit, tags)
+        made = tuple(account.calls[before:])
+        return replace(recall, embeddings=made) if made else recall
+
+    def _recalled(self, agent: AgentRef, document: Snapshot, query: str, limit: int, tags: Sequence[str]) -> Recall:
         place = self._place(agent)
         with place.turn:
             place.cache.enter(document)
@@ -122,16 +125,13 @@ class LanceMemory:
         if not hits.bm25 and not hits.cosine:
             hits = Hits(lexical.search(query, tuple(among.values())), {})
         ranked = rank(hits, among, place.cache.sessions, query, now=self._clock.now(), limit=max(limit, MOST_KEPT))
-        asked = search.embedded
-        return Recall(
-            tuple(ranked), bool(search.problem), search.problem, asked.model, asked.usage, asked.failed_attempts
-        )
+        return Recall(tuple(ranked), bool(search.problem), search.problem)
 
     def reindex(self, agent: AgentRef) -> int:
         """See MemoryStore.reindex."""
         document = self._document(agent)
         place = self._place(agent)
-        with place.turn:
+        with place.turn, on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
             number = place.succession.restart(document)
         self._background.note(agent)
         return number
@@ -155,7 +155,11 @@ class LanceMemory:
     def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> bool:
         """See Indexing.catch_up."""
         place = self._place(agent)
-        return place.succession.heir.index.catch_up(place.document, go_on)
+        with on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
+            try:
+                return place.succession.heir.index.catch_up(place.document, go_on)
+            except BudgetExhaustedError:
+                return True
 
     def tidy(self, agent: AgentRef) -> bool:
         """See Indexing.tidy."""
@@ -166,7 +170,8 @@ class LanceMemory:
         self._index(agent).clear()
 
     def _index(self, agent: AgentRef) -> MemoryIndex:
-        return self._place(agent).succession.heir.index
+        with on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
+            return self._place(agent).succession.heir.index
 
     def _document(self, agent: AgentRef) -> Snapshot:
         with self.files.file(agent) as file:
@@ -190,13 +195,12 @@ class LanceMemory:
         return len(self._places) > _OPEN_AGENTS or known > _OPEN_MEMORIES
 
     def _made_index(self, agent: AgentRef, folder: Path, embedder: Embedder | None) -> MemoryIndex:
-        accounted = None if embedder is None else AccountedEmbedder(embedder, partial(self._spent, agent))
-        return MemoryIndex(folder, accounted, FileLock(folder.parent / ".index.lock"), self._session)
+        lock = FileLock(folder.parent / ".index.lock")
+        return MemoryIndex(folder, embedder, lock, self._session, partial(_indexing, agent))
 
     def _search(self, place: _Place, query: str, tags: Sequence[str]) -> _Search:
         serving = place.succession.serving()
-        embedded, problem = self._vectors.of(query, serving.embedder)
-        vector = embedded.vectors[0] if embedded.vectors else None
+        vector, problem = self._vectors.of(query, serving.embedder)
         started = self._clock.monotonic()
         try:
             hits = serving.index.search(
@@ -205,5 +209,12 @@ class LanceMemory:
         except ToolTimeoutError:
             raise
         except OwlClawError as error:
-            return _Search(Hits({}, {}), str(error), embedded)
-        return _Search(hits, problem, embedded)
+            return _Search(Hits({}, {}), str(error))
+        return _Search(hits, problem)
+
+
+def _indexing(agent: AgentRef, memories: Sequence[Memory]) -> AbstractContextManager[EmbeddingAccount]:
+    """Have vectors of memories be on the agent's account: as indexing of a run, if all of them are of that one."""
+    runs = {memory.run_id for memory in memories}
+    run_id = RunId(runs.pop() if len(runs) == 1 else "")
+    return on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX, run_id))

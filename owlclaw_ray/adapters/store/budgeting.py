@@ -6,6 +6,7 @@ from owlclaw_ray.adapters.store.codec import to_micros
 from owlclaw_ray.adapters.store.running import check_claimed, owned, run_of
 from owlclaw_ray.adapters.store.working_set import AccountRow, WorkingSet
 from owlclaw_ray.domain.budget import BudgetUse
+from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ports.store import (
     BudgetReserved,
     BudgetSettled,
@@ -18,11 +19,19 @@ from owlclaw_ray.ports.store import (
 
 def reserve_budget(store: WorkingSet, command: ReserveBudget) -> BudgetReserved | BudgetSpent | StaleEpoch:
     """Set the amounts aside in all accounts, unless one has nothing left or the reservation stands already."""
-    agent = owned(store, command.agent, command.epoch)
-    if isinstance(agent, StaleEpoch):
-        return agent
-    run = run_of(store, command)
-    check_claimed(run, command.epoch)
+    run = None
+    if command.epoch is not None:
+        agent = owned(store, command.agent, command.epoch)
+        if isinstance(agent, StaleEpoch):
+            return agent
+        run = run_of(store, command)
+        check_claimed(run, command.epoch)
+    elif command.run_id:
+        run = run_of(store, command)
+        if run.status is not RunStatus.RUNNING:
+            raise ValueError(f"run {run.run_id} is {run.status.value} and makes no calls")
+    else:
+        store.settle(command.reservation_id, {})
     if command.reservation_id not in store.reservations:
         for claim in command.claims:
             account = store.accounts[claim.account]
@@ -36,12 +45,19 @@ def reserve_budget(store: WorkingSet, command: ReserveBudget) -> BudgetReserved 
 
 def settle_budget(store: WorkingSet, command: SettleBudget) -> BudgetSettled | StaleEpoch:
     """Charge what was used, and tell the ledger of what is reached for the first time."""
-    agent = owned(store, command.agent, command.epoch)
-    if isinstance(agent, StaleEpoch):
-        return agent
+    if command.epoch is not None:
+        agent = owned(store, command.agent, command.epoch)
+        if isinstance(agent, StaleEpoch):
+            return agent
     charges = {charge.account: charge for charge in command.charges}
+    amounts = {key: each.amount for key, each in charges.items()}
+    if command.run_id:
+        charged = store.settle(command.reservation_id, amounts)
+    else:
+        store.settle(command.reservation_id, {})
+        charged = store.charge(amounts)
     told = []
-    for account in store.settle(command.reservation_id, {key: each.amount for key, each in charges.items()}):
+    for account in charged:
         for alert in charges[account.account].alerts if account.account in charges else ():
             if account.alerted < alert.amount <= account.used:
                 account.alerted = alert.amount

@@ -292,7 +292,7 @@ class Loader:
         if needs.accounts:
             new = [_new_account(account, expiry) for account, expiry in sorted(needs.accounts.items())]
             connection.execute(self._open_accounts, new)
-        accounts = needs.accounts.keys() | {row.account for row in rows.values()}
+        accounts = needs.accounts.keys() | needs.charged | {row.account for row in rows.values()}
         if accounts:
             for each in self._many(connection, self._accounts, accounts):
                 store.accounts[each[0]] = AccountRow(*each)

@@ -91,6 +91,8 @@ class Needs(Struct):
 
     accounts: dict[str, int | None] = field(default_factory=dict)
     """Accounts that are claimed of, each with when it expires."""
+    charged: set[str] = field(default_factory=set)
+    """Accounts that are charged without a reservation, too."""
     reservations: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     """Runs that end: what they reserved is given back."""
@@ -141,11 +143,14 @@ class Needs(Struct):
     def budget(self, command: ReserveBudget | SettleBudget) -> None:
         """Note what a call's use of budgets needs."""
         self.agents.add(agent_key(command.agent))
-        self.runs.add(command.run_id)
+        if command.run_id:
+            self.runs.add(command.run_id)
         self.reservations.add(command.reservation_id)
         if isinstance(command, ReserveBudget):
             for claim in command.claims:
                 self.accounts[claim.account] = optional_micros(claim.expires_at)
+        elif not command.run_id:
+            self.charged.update(charge.account for charge in command.charges)
 
     def activate(self, command: ActivateAgent) -> None:
         """Note what an activation needs."""

@@ -14,6 +14,7 @@ from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
 from owlclaw_ray.adapters.store.reading import run_of_row
 from owlclaw_ray.adapters.store.schema import blobs, journal, ledger, ledger_heads, runs
+from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.ids import RunId, TenantId
@@ -58,9 +59,9 @@ class FactReader:
         untold = dialect.among(journal.c.run_id, "ids") & journal.c.kind.not_in(_KNOWN)
         self._runs = select(runs).where(dialect.among(runs.c.run_id, "ids"))
         self._entries = select(journal.c.run_id, *ENTRY_COLUMNS).where(untold).order_by(journal.c.run_id, journal.c.seq)
-        self._failures = (
+        self._calls = (
             select(*RECORD_COLUMNS)
-            .where(of_runs, ledger.c.kind == LedgerKind.MODEL_CALL.value, told, ~of_vectors)
+            .where(of_runs, ledger.c.kind == LedgerKind.MODEL_CALL.value, or_(told, of_vectors))
             .order_by(ledger.c.at)
         )
         self._blobs = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))
@@ -71,8 +72,14 @@ class FactReader:
         found = {row.run_id: run_of_row(row) for row in connection.execute(self._runs, ids)}
         journals = _journals(connection.execute(self._entries, ids))
         failures: dict[str, list[LedgerRecord]] = defaultdict(list)
-        for row in connection.execute(self._failures, ids):
-            failures[row.run_id].append(record_of(row).record)
+        indexing: dict[str, list[LedgerRecord]] = defaultdict(list)
+        for row in connection.execute(self._calls, ids):
+            record = record_of(row).record
+            match record.data.get("purpose"):
+                case None:
+                    failures[row.run_id].append(record)
+                case EmbeddingPurpose.INDEX.value:
+                    indexing[row.run_id].append(record)
         named = {run_id: _system_prompts(entries) for run_id, entries in journals.items()}
         texts = self._texts(connection, set(itertools.chain.from_iterable(named.values())))
         return [
@@ -80,6 +87,7 @@ class FactReader:
                 found[run_id],
                 tuple(journals[run_id]),
                 tuple(failures[run_id]),
+                tuple(indexing[run_id]),
                 {digest: texts[digest] for digest in named.get(run_id, ()) if digest in texts},
             )
             for run_id in wanted

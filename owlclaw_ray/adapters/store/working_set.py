@@ -302,14 +302,15 @@ class WorkingSet(Struct):
         """Store texts by their hashes."""
         self.changes.blobs.update(blobs)
 
-    def reserve(self, run: RunRow, reservation_id: str, amounts: Mapping[str, int], at: int) -> None:
+    def reserve(self, run: RunRow | None, reservation_id: str, amounts: Mapping[str, int], at: int) -> None:
         """Set amounts aside in accounts."""
-        rows = [ReservationRow(reservation_id, account, run.run_id, amount) for account, amount in amounts.items()]
+        run_id = "" if run is None else run.run_id
+        rows = [ReservationRow(reservation_id, account, run_id, amount) for account, amount in amounts.items()]
         self.reservations[reservation_id] = self.changes.new_reservations[reservation_id] = rows
         self.changes.reserved_at = max(at, self.changes.reserved_at)
         for row in rows:
-            self._account(row).reserved += row.amount
-        if not run.reserves:
+            self._account(row.account).reserved += row.amount
+        if run is not None and not run.reserves:
             run.reserves = True
             self.changed_run(run)
 
@@ -317,7 +318,7 @@ class WorkingSet(Struct):
         """Put what was used in the place of a reservation, if it stands; return its accounts."""
         accounts = []
         for row in self.reservations.pop(reservation_id, ()):
-            account = self._account(row)
+            account = self._account(row.account)
             account.reserved -= row.amount
             account.used += used.get(row.account, 0)
             accounts.append(account)
@@ -325,8 +326,15 @@ class WorkingSet(Struct):
             self.changes.settled.add(reservation_id)
         return accounts
 
-    def _account(self, row: ReservationRow) -> AccountRow:
-        account = self.changes.accounts[row.account] = self.accounts[row.account]
+    def charge(self, used: Mapping[str, int]) -> list[AccountRow]:
+        """Add what was used to accounts that there are, and return these."""
+        accounts = [self._account(name) for name in used if name in self.accounts]
+        for account in accounts:
+            account.used += used[account.account]
+        return accounts
+
+    def _account(self, name: str) -> AccountRow:
+        account = self.changes.accounts[name] = self.accounts[name]
         return account
 
     def add_schedule(self, schedule: Schedule) -> None:

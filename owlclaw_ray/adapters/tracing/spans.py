@@ -1,4 +1,4 @@
-"""From the journal of a run to its spans: the run, its model calls, its tool calls, and its waits.
+"""From the journal of a run to its spans: the run, its model calls, its tool calls, its calls for vectors, and its waits.
 
 Times are the journal's. A fact is written down when what it tells of has ended, and says how long that took: the end of a span is
 the time of its fact, its beginning so much earlier, though never before the run's own. Ids are derived from the run's, so
@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from owlclaw_ray.adapters.tracing import attributes as name
 from owlclaw_ray.adapters.tracing.content import Content
+from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
+from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.tracing import TraceParent, call_span, span_of, span_of_run
 from owlclaw_ray.ids import ToolCallId, derived_id
 from owlclaw_ray.ports.tracing import RunFacts
@@ -74,7 +75,7 @@ class RunSpans:
 
     def all(self) -> tuple[Span, ...]:
         """Return the run's span, then those within it, in the order of their ends."""
-        return (self._root(), *self._model_calls(), *self._tool_calls(), *self._waits())
+        return (self._root(), *self._model_calls(), *self._tool_calls(), *self._embeddings(), *self._waits())
 
     def _root(self) -> Span:
         run = self._run
@@ -114,7 +115,8 @@ class RunSpans:
         return attributes
 
     def _outcome(self, result: RunResult) -> dict[str, Value]:
-        run, usage = self._run, result.usage
+        run = self._run
+        usage = sum((Usage(**each.data["usage"]) for each in self._facts.indexing), result.usage)
         return {
             name.RUN_STATUS: run.status.value,
             name.RUN_TURNS: result.turns,
@@ -189,9 +191,7 @@ class RunSpans:
             name.INPUT_TOKENS: usage["prompt_tokens"],
             name.OUTPUT_TOKENS: usage["completion_tokens"],
             name.CACHED_TOKENS: usage["cached_tokens"],
-            name.COST: usage["cost"],
-            name.LANGFUSE_USAGE: _usage_details(usage),
-            name.LANGFUSE_COST: orjson.dumps({"total": usage["cost"]}).decode(),
+            **_cost(usage),
             name.SCRIPTED: data["scripted"],
         }
         if self._content.shown:
@@ -201,16 +201,8 @@ class RunSpans:
             attributes[name.INPUT_MESSAGES] = self._content.json(list(asked))
             if system in self._facts.blobs:
                 attributes[name.SYSTEM_INSTRUCTIONS] = self._content.prompt(system, [_text(self._facts.blobs[system])])
-        failed = () if record is None else record.data.get("failed_attempts", ())
         times = self._times(entry, data["duration_ms"])
-        events = tuple(
-            SpanEvent(
-                name.ATTEMPT_FAILED,
-                times[0],
-                {name.REQUEST_MODEL: each["model"], name.REASON: self._content.error("failed", each["error"])},
-            )
-            for each in failed
-        )
+        events = self._failed_attempts({} if record is None else record.data, times[0])
         span_id = span_of(self._run.run_id, "model", str(turn))
         return self._span(f"chat {model}", span_id, times, attributes, asks_elsewhere=True, events=events)
 
@@ -264,6 +256,58 @@ class RunSpans:
             error=None if error is None else self._content.error(error["type"], error["message"]),
         )
 
+    def _embeddings(self) -> Iterator[Span]:
+        """Return the calls for vectors: in a tool call, at the run's start, and of what it remembered."""
+        for entry in self._facts.journal:
+            for number, call in enumerate(entry.data.get("embeddings", ())):
+                parent, within = self._here, (self._began, entry.at)
+                if entry.kind is EntryKind.TOOL_FINISHED:
+                    parent = call_span(self._run, ToolCallId(entry.data["call_id"]))
+                    within = self._times(entry, entry.data["duration_ms"])
+                times = _inside(within, datetime.fromisoformat(call["at"]), call["duration_ms"])
+                yield self._embedding(call, EmbeddingPurpose.RECALL, times, parent, f"{entry.seq}.{number}")
+        for record in self._facts.indexing:
+            times = _inside((self._began, record.at), record.at, record.data["duration_ms"])
+            yield self._embedding(record.data, EmbeddingPurpose.INDEX, times, self._here, record.record_id)
+
+    def _embedding(
+        self,
+        call: JsonObject,
+        purpose: EmbeddingPurpose,
+        times: tuple[datetime, datetime],
+        parent: TraceParent,
+        which: str,
+    ) -> Span:
+        model, usage = call["model"], call["usage"]
+        attributes: dict[str, Value] = {
+            name.OPERATION: "embeddings",
+            name.LANGFUSE_TYPE: "embedding",
+            name.PROVIDER: provider_of(model),
+            name.REQUEST_MODEL: model,
+            name.INPUT_TOKENS: usage["prompt_tokens"],
+            **_cost(usage),
+            name.EMBEDDING_PURPOSE: purpose.value,
+        }
+        return self._span(
+            f"embeddings {model}",
+            span_of(self._run.run_id, "embedding", which),
+            times,
+            attributes,
+            parent_id=parent.span_id,
+            asks_elsewhere=True,
+            events=self._failed_attempts(call, times[0]),
+        )
+
+    def _failed_attempts(self, call: JsonObject, at: datetime) -> tuple[SpanEvent, ...]:
+        return tuple(
+            SpanEvent(
+                name.ATTEMPT_FAILED,
+                at,
+                {name.REQUEST_MODEL: each["model"], name.REASON: self._content.error("failed", each["error"])},
+            )
+            for each in call.get("failed_attempts", ())
+        )
+
     def _waits(self) -> Iterator[Span]:
         since: JournalEntry | None = None
         for entry in self._facts.journal:
@@ -309,12 +353,32 @@ def _said_in(facts: RunFacts) -> JsonValue:
     """Return everything that was said in a run, but for its system prompt."""
     trigger, result = facts.run.trigger, facts.run.result
     error = "" if result is None or result.error is None else result.error.message
-    entries, failures = [_said_by(each) for each in facts.journal], [each.data for each in facts.failures]
-    return [trigger.payload, trigger.focus, "" if result is None else result.final_text, error, entries, failures]
+    entries = [_said_by(each) for each in facts.journal]
+    calls = [each.data for each in (*facts.failures, *facts.indexing)]
+    return [trigger.payload, trigger.focus, "" if result is None else result.final_text, error, entries, calls]
 
 
 def _said_by(entry: JournalEntry) -> JsonValue:
-    return entry.data["user"] if entry.kind is EntryKind.PROMPT_BUILT else entry.data
+    if entry.kind is EntryKind.PROMPT_BUILT:
+        return [entry.data["user"], *entry.data.get("embeddings", ())]
+    return entry.data
+
+
+def _inside(within: tuple[datetime, datetime], end: datetime, duration_ms: int) -> tuple[datetime, datetime]:
+    """Return the times of what ended then, moved as little as it takes to be inside: two processes wrote them down."""
+    began, until = within
+    start = max(began, end - timedelta(milliseconds=duration_ms))
+    end = min(until, start + timedelta(milliseconds=duration_ms))
+    return min(start, end), end
+
+
+def _cost(usage: JsonObject) -> dict[str, Value]:
+    """Return what a call cost, and how Langfuse adds it up."""
+    return {
+        name.COST: usage["cost"],
+        name.LANGFUSE_USAGE: _usage_details(usage),
+        name.LANGFUSE_COST: orjson.dumps({"total": usage["cost"]}).decode(),
+    }
 
 
 def _usage_details(usage: JsonObject) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
@@ -41,6 +41,11 @@ class Caller(Protocol):
         """How many active schedules the agent may have."""
         ...
 
+    @property
+    def no_embedding(self) -> str:
+        """Why no provider may be asked for vectors for the call; empty if one may."""
+        ...
+
 
 class CallContext(Struct, frozen=True):
     """A caller outside the runtime's own dispatch: scripts and tests."""
@@ -49,6 +54,7 @@ class CallContext(Struct, frozen=True):
     run_id: RunId
     idempotency_key: str
     active_schedules: int = 100
+    no_embedding: str = ""
 
 
 class Answer(Struct, frozen=True):
@@ -56,8 +62,8 @@ class Answer(Struct, frozen=True):
 
     content: JsonObject
     records: tuple[LedgerRecord, ...] = ()
-    usage: Usage = field(default_factory=Usage)
-    """What models used for it."""
+    embeddings: tuple[EmbeddedCall, ...] = ()
+    """Calls for vectors that were made for it."""
 
 
 class LimitReachedError(UserError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory, ScoredMemory
 from owlclaw_ray.domain.memory import Recall as FoundMemories
+from owlclaw_ray.engine.embedding_account import EmbeddingAccount, on_account
 from owlclaw_ray.engine.entries import recall_records
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
@@ -48,10 +50,14 @@ class MemoryTools:
     def recall(self, arguments: Recall, caller: Caller) -> Answer:
         """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
         search = self._memory.search_archive if arguments.archived else self._memory.recall
-        found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags))
+        account = EmbeddingAccount(
+            caller.agent, EmbeddingPurpose.RECALL, caller.run_id, caller.idempotency_key, caller.no_embedding
+        )
+        with on_account(account):
+            found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags))
         memories = [_described(one, explained=arguments.explain) for one in found.memories]
         content = {"memories": memories, "count": len(memories), "degraded": found.degraded}
-        return Answer(content, tuple(self._records(found, caller)), found.usage)
+        return Answer(content, tuple(self._records(found, caller)), found.embeddings)
 
     def _records(self, found: FoundMemories, caller: Caller) -> Iterator[LedgerRecord]:
         for kind, name, data in recall_records(found):

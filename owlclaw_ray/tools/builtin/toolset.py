@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import RECALL, REMEMBER, ToolDefinition, ToolError, ToolResult
 from owlclaw_ray.errors import (
     OwlClawError,
@@ -92,10 +91,10 @@ class BuiltInTools:
         started = self._clock.monotonic()
         try:
             answer = self._answer(tool, arguments, invocation)
-            result, records, usage = ToolResult(invocation.call_id, answer.content), answer.records, answer.usage
+            result, records, made = ToolResult(invocation.call_id, answer.content), answer.records, answer.embeddings
         except Exception as error:  # noqa: BLE001 - providers raise anything, and the model is told what
-            result, records, usage = ToolResult(invocation.call_id, error=_as_tool_error(tool, error)), (), Usage()
-        return ToolOutcome(result, round((self._clock.monotonic() - started) * 1_000), records, usage=usage)
+            result, records, made = ToolResult(invocation.call_id, error=_as_tool_error(tool, error)), (), ()
+        return ToolOutcome(result, round((self._clock.monotonic() - started) * 1_000), records, made)
 
     def execute(self, tool_name: str, arguments: JsonObject, context: Caller) -> JsonValue:
         """Run a tool outside the runtime and return its content; nothing is written to the ledger.

@@ -9,12 +9,12 @@ from owlclaw_ray.adapters.lance_memory.naming import WORDS, decode, encode
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
-from owlclaw_ray.ports.embedding import Embedded, Patience
+from tests import paid_embeddings
 from tests.adapters.lance.conftest import TRADER, LetterEmbedder, memory, recalled
 
 
 class Provider(LetterEmbedder):
-    """An embedder that costs something, and remembers what it was asked."""
+    """An embedder that remembers what it was asked."""
 
     def __init__(self, id_, dimension=16):
         super().__init__(id_, dimension)
@@ -22,10 +22,7 @@ class Provider(LetterEmbedder):
 
     def embed_queries(self, texts):
         self.queries += texts
-        return Embedded(super().embed_queries(texts).vectors, Usage(len(texts), cost=0.25), self.id)
-
-    def embed_documents(self, texts, patience=Patience.LONG):
-        return Embedded(super().embed_documents(texts, patience).vectors, Usage(len(texts), cost=0.5), self.id)
+        return super().embed_queries(texts)
 
 
 class Known:
@@ -303,20 +300,27 @@ def test_reindexing_while_the_provider_is_down_leaves_the_old_index(tmp_path, cl
     assert by_meaning(store, "what does she drink") == [True]
 
 
-def test_what_embedding_costs_is_told(tmp_path, clock, new):
-    spent = []
-    store = LanceMemory(
-        tmp_path, OneEmbedder(new), clock, spent=lambda agent, embedded: spent.append((agent, embedded))
-    )
-    store.remember(TRADER, memory("a", "likes green tea"))
+def test_what_embedding_costs_is_told(tmp_path, clock):
+    provider = paid_embeddings.Provider()
+    store = LanceMemory(tmp_path, provider.embedders(clock), clock)
+    store.remember(TRADER, memory("a", "likes green tea", run_id="run_1"))
+    store.remember(TRADER, memory("b", "likes black tea", run_id="run_1"))
+    store.settle()
+    store.remember(TRADER, memory("c", "likes no coffee", run_id="run_2"))
+    store.remember(TRADER, memory("d", "likes milk", run_id="run_3"))
     store.settle()
 
     found = store.recall(TRADER, "tea", 5)
 
-    assert [(agent, embedded.usage, embedded.model) for agent, embedded in spent] == [
-        (TRADER, Usage(1, cost=0.5), new.id)
+    told = [
+        (each.agent_id, each.run_id, each.data["purpose"], each.data["usage"]["cost"]) for each in provider.recorded
     ]
-    assert (found.usage, found.embedded_by) == (Usage(1, cost=0.25), new.id)
+    assert told == [
+        ("trader", "", "index", 0.25),
+        ("trader", "run_1", "index", 0.5),
+        ("trader", "", "index", 0.5),
+    ], "asking for the dimension, memories of one run, and of two"
+    assert [(each.model, each.usage) for each in found.embeddings] == [("openai/x", Usage(1, cost=0.25))]
 
 
 def test_a_question_is_embedded_once_whatever_is_remembered_meanwhile(tmp_path, clock, new):
@@ -329,7 +333,7 @@ def test_a_question_is_embedded_once_whatever_is_remembered_meanwhile(tmp_path, 
     after = store.recall(TRADER, "tea", 5)
 
     assert first.memories == again.memories
-    assert again.usage == after.usage == Usage()
+    assert again.embeddings == after.embeddings == ()
     assert {one.memory.content for one in after.memories} == {"likes green tea", "tea is sold out"}
     assert new.queries == ["tea"]
 

@@ -13,6 +13,7 @@ from owlclaw_ray.adapters.metrics import counting, exposition
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, Tick, TickOutcome
@@ -188,7 +189,8 @@ async def test_a_webhook_that_triggers_is_a_trigger_and_what_comes_after_an_embe
     delivery = Delivery(
         DeliveryId("whd_1"), AGENT.tenant, "github", "rcp_1", NOW, DeliveryStatus.TRIGGERED, agent=AGENT
     )
-    embedded = told(1, LedgerKind.MODEL_CALL, **embedding_record("e5", "index", Usage(prompt_tokens=7, cost=0.5)))
+    call = EmbeddedCall("e5", Usage(prompt_tokens=7, cost=0.5), NOW, 20)
+    embedded = told(1, LedgerKind.MODEL_CALL, **embedding_record(call, EmbeddingPurpose.INDEX))
     await commits.apply([AppendLedger((embedded,)), ReceiveDelivery(delivery, submission("run_1"))])
     await commits.apply([ReceiveDelivery(replace(delivery, receipt="rcp_2"), submission("run_1"))])
 

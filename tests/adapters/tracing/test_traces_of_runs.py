@@ -15,6 +15,7 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import ApprovalDecision, Decision
+from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply
 from owlclaw_ray.domain.run import Usage
@@ -403,7 +404,10 @@ async def test_a_query_that_was_embedded_at_the_second_attempt_is_no_failed_call
         exporting(runtime.store) as export,
     ):
         run = await runtime.trigger("watch")
-        data = embedding_record("embedder", "recall", Usage(), [FailedAttempt("embedder", "busy", retryable=True)])
+        attempts = (FailedAttempt("embedder", "busy", retryable=True),)
+        data = embedding_record(
+            EmbeddedCall("embedder", Usage(), run.finished_at, 5, attempts), EmbeddingPurpose.RECALL
+        )
         of_run = run.agent.tenant, run.agent.agent_id, run.run_id
         record = LedgerRecord(RecordId("rec_query"), *of_run, LedgerKind.MODEL_CALL, run.finished_at, data)
         await runtime.store.apply([AppendLedger((record,))])

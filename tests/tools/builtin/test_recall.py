@@ -1,24 +1,11 @@
 import pytest
 
-from owlclaw_ray.adapters.embedders import OneEmbedder
 from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.ports.embedding import Embedded, Patience
 from owlclaw_ray.tools.builtin import BuiltInTools
+from tests.paid_embeddings import Provider
 from tests.tools.builtin.conftest import TRADER, invocation
-
-
-class Provider:
-    """A provider's model that gives every text the same vector."""
-
-    id, dimension, batch_size = "litellm:openai/x", 4, 64
-
-    def embed_queries(self, texts):
-        return Embedded([[1.0, 0.0, 0.0, 0.0]] * len(texts), Usage(len(texts), cost=0.25), "openai/x")
-
-    def embed_documents(self, texts, patience=Patience.LONG):
-        return self.embed_queries(texts)
 
 
 def recall(tools, number=9, **arguments):
@@ -85,7 +72,7 @@ def test_the_archive_is_searched_when_it_is_asked_for(call, memory):
 
 
 def test_what_the_vector_of_a_question_costs_is_used_and_recorded(tmp_path, schedules, states, clock):
-    memory = LanceMemory(tmp_path, OneEmbedder(Provider()), clock)
+    memory = LanceMemory(tmp_path, Provider().embedders(clock), clock)
     tools = BuiltInTools(schedules=schedules, memory=memory, states=states, clock=clock)
     tools.call("remember", {"content": "tea is sold out"}, invocation("remember"))
     memory.settle()
@@ -99,6 +86,7 @@ def test_what_the_vector_of_a_question_costs_is_used_and_recorded(tmp_path, sche
         "model": "openai/x",
         "purpose": "recall",
         "usage": {"prompt_tokens": 1, "completion_tokens": 0, "cached_tokens": 0, "cost": 0.25},
+        "duration_ms": 0,
     }
     assert (again.usage, again.records) == (Usage(), ())
     assert again.result.content == first.result.content
