@@ -88,7 +88,7 @@ def test_an_edit_reaches_the_index_with_the_next_memory(store):
 def test_a_merged_memory_is_found_by_its_new_tags(store):
     store.remember(TRADER, memory("a", "the customer likes tea", ("drinks",)))
     store.settle()
-    store.remember(TRADER, memory("b", "Customer likes tea.", ("orders",)))
+    store.remember(TRADER, memory("b", "the customer likes tea.", ("orders",)))
     assert recalled(store, "tea", tags=("drinks", "orders")) == ["the customer likes tea"]
     assert store.indexed(TRADER) == {"mem_a"}
 
