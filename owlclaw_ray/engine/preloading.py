@@ -19,14 +19,14 @@ LONGEST_QUERY = 1_000
 """Characters."""
 _LONGEST_TEXT = 250
 """Characters that every text of a query has, however many there are."""
-_MOST_VALUES = 500
+MOST_VALUES = 500
+"""How many values of a payload are looked at."""
 _OF_THE_RUNTIME = {each.value for each in (EventSourceKind.INBOX, EventSourceKind.QUEUE, EventSourceKind.SCHEDULES)}
 _ID = re.compile(
     r"""(?<![A-Z0-9])(?:
     [A-Z]+_[0-9A-Z]{26}                                    # ours: see ids.py
     | [0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}          # UUID
-    | [0-9A-F]{32,}                                        # digest
-    | (?=[A-Z0-9]{16})[0-9]*(?:[A-Z]+[0-9]+){3,}[A-Z]*     # random
+    | (?=[A-Z0-9]{16})[0-9]*(?:[A-Z]+[0-9]+){3,}[A-Z]*     # random, digests
     | [A-Z0-9+/=]{64,}                                     # base64
     | [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]{4,6})?
     )(?![A-Z0-9])""",
@@ -99,12 +99,12 @@ def _told(trigger: Trigger) -> Iterator[str]:
         case TriggerKind.HEARTBEAT:
             events = payload.get("events", ()) if isinstance(payload, dict) else ()
             payload = [_pending(event["source"], event["pending"]) for event in events]
-        case TriggerKind.AGENT if isinstance(payload, dict) and "assignment" in payload:
+        case TriggerKind.AGENT if isinstance(payload, dict) and isinstance(payload.get("assignment"), str):
             yield _readable(payload["assignment"])  # the focus is how it begins
             return
     yield _readable(trigger.focus)
     has_address = False
-    for value in dict.fromkeys(each for each in islice(_values(payload), _MOST_VALUES) if isinstance(each, str)):
+    for value in dict.fromkeys(each for each in islice(_values(payload), MOST_VALUES) if isinstance(each, str)):
         text, is_address = _readable(value), _URL.fullmatch(value) is not None
         if not _NO_WORDS.fullmatch(text) and not (is_address and has_address):
             yield text

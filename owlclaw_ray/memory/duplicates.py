@@ -29,10 +29,12 @@ _QUOTES = re.compile("[\"`\u201c\u201d\u00ab\u00bb\u300c-\u300f\uff02\uff07\uff4
 _HAN = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _JOINTS = [re.compile(f"(?<=[{_HAN}]) ?(?=[{kind}])|(?<=[{kind}]) ?(?=[{_HAN}])") for kind in ("A-Za-z", "0-9")]
 _AFTER_PUNCTUATION = re.compile(f"(?<=[,;:!?)\u3001\u3002]) (?=[{_HAN}])|(?<=[{_HAN}]) (?=\\()")
-_FULL_STOP = re.compile(
-    "(?<=[\\w)\\]}%\"'`\u00b0\u00bb\u2019\u201d\u300b\u300d\u300f])\\.\\Z|(?<=[^\\s.!?\u2026\u3002])\u3002\\Z"
-)
-_EXCLAMATION = re.compile(f"((?<=[{_HAN}])|(?<![:=])(?<!\\bis) [a-z]{{2,}})!\\Z")
+_BEFORE_FINAL = {
+    ".": re.compile("[\\w)\\]}%\"'`\u00b0\u00bb\u2019\u201d\u300b\u300d\u300f]\\Z"),
+    "\u3002": re.compile("[^\\s.!?\u2026]\\Z"),
+    "!": re.compile(f"[{_HAN}]\\Z|(?<![:=])(?<!\\bis) [a-z]{{2,}}\\Z"),
+}
+"""What stands before a final mark that does not count."""
 
 
 def likeness(content: str) -> bytes:
@@ -51,7 +53,8 @@ def _normal(content: str) -> str:
     text = "\n".join(lines).lstrip("\n")
     if "\n" not in text:
         text = text.strip() if quotes else _spaced(text)
-    return _EXCLAMATION.sub(r"\1", _FULL_STOP.sub("", text))
+    before = _BEFORE_FINAL.get(text[-1:])
+    return text[:-1] if before is not None and before.search(text, 0, len(text) - 1) else text
 
 
 def _spaced(line: str) -> str:

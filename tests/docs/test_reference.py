@@ -29,7 +29,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import DeliveryStatus
-from owlclaw_ray.engine.preloading import LONGEST_QUERY
+from owlclaw_ray.engine.preloading import LONGEST_QUERY, MOST_VALUES
 from owlclaw_ray.governance.redaction import SHORTEST_SECRET
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.loading import MAX_BYTES
@@ -270,6 +270,7 @@ def test_limits_of_memory_are_those_of_the_code():
     assert MERGED_TEXTS + 1 == 11
     assert "the eleventh other form begins another entry" in text
     assert f"words for people, {LONGEST_QUERY:,} characters of them" in text
+    assert f"the first {MOST_VALUES} values" in text
 
 
 def test_extras_that_are_documented_exist():

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.preloading import LONGEST_QUERY, memory_query, shown_memories
+from owlclaw_ray.engine.preloading import LONGEST_QUERY, MOST_VALUES, memory_query, shown_memories
 from owlclaw_ray.engine.tokens import EstimatedTokens
 
 
@@ -70,7 +70,7 @@ def test_texts_and_short_codes_are_words_for_people(value):
 @pytest.mark.parametrize(
     "value",
     [
-        *(RUN, UUID, UUID.upper(), JWT, "d41d8cd98f00b204e9800998ecf8427e", "aGVsbG8gd29ybGQgMTIz" * 20),
+        *(RUN, UUID, UUID.upper(), JWT, "d41d8cd98f00b204e9800998ecf8427e", "QUJD" * 20),
         *(17, 48213, -0.5, 1_763_888_400, "17", "-5", "129.90", "1,299.00", "5 %", "---", "👍"),
         *(
             "2026-11-23",
@@ -135,8 +135,15 @@ def test_an_agent_asks_by_its_assignment():
 
 
 def test_a_large_payload_makes_a_short_query():
+    late = {"numbers": [17] * MOST_VALUES, "text": "tea"}
+    assert memory_query(Trigger(TriggerKind.API, late)) == ""
     assert len(memory_query(Trigger(TriggerKind.API, {"rows": [f"word {n}" for n in range(100_000)]}))) == LONGEST_QUERY
     assert len(memory_query(Trigger(TriggerKind.API, "文" * 1_000_000))) == LONGEST_QUERY
+
+
+def test_what_is_said_again_and_again_leaves_room_for_the_others():
+    rows = [f"packed {UUID[: -len(str(n))]}{n}" for n in range(300)]
+    assert memory_query(Trigger(TriggerKind.API, {"rows": rows, "text": "tea"})) == "packed tea"
 
 
 def test_a_long_text_leaves_room_for_the_others():
