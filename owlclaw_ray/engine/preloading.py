@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from owlclaw_ray.domain.heartbeat import EventSourceKind
+from owlclaw_ray.domain.heartbeat import EventSourceKind, Heartbeat
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.fitting import CountTokens, first_that_fit, fit
@@ -22,6 +22,8 @@ _LONGEST_TEXT = 250
 MOST_VALUES = 500
 """How many values of a payload are looked at."""
 _OF_THE_RUNTIME = {each.value for each in (EventSourceKind.INBOX, EventSourceKind.QUEUE, EventSourceKind.SCHEDULES)}
+_FOCUS_OF_HEARTBEATS = Heartbeat().focus
+"""Unless a definition says another one."""
 _ID = re.compile(
     r"""(?<![A-Z0-9])(?:
     [A-Z]+_[0-9A-Z]{26}                                    # ours: see ids.py
@@ -92,17 +94,18 @@ async def shown_memories(found: Sequence[JsonObject], limit: int, count: CountTo
 
 def _told(trigger: Trigger) -> Iterator[str]:
     """Return the focus, and the texts of the payload that the runtime did not put there, as they are read."""
-    payload = trigger.payload
+    focus, payload = trigger.focus, trigger.payload
     match trigger.kind:
         case TriggerKind.SCHEDULE_ONCE | TriggerKind.SCHEDULE_CRON:
             payload = None
         case TriggerKind.HEARTBEAT:
             events = payload.get("events", ()) if isinstance(payload, dict) else ()
+            focus = "" if focus == _FOCUS_OF_HEARTBEATS else focus
             payload = [_pending(event["source"], event["pending"]) for event in events]
         case TriggerKind.AGENT if isinstance(payload, dict) and isinstance(payload.get("assignment"), str):
             yield _readable(payload["assignment"])  # the focus is how it begins
             return
-    yield _readable(trigger.focus)
+    yield _readable(focus)
     has_address = False
     for value in dict.fromkeys(each for each in islice(_values(payload), MOST_VALUES) if isinstance(each, str)):
         text, is_address = _readable(value), _URL.fullmatch(value) is not None

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.preloading import LONGEST_QUERY, MOST_VALUES, memory_query, shown_memories
 from owlclaw_ray.engine.tokens import EstimatedTokens
@@ -127,6 +128,11 @@ def test_a_heartbeat_asks_by_its_focus_and_by_what_others_said():
     trigger = Trigger(TriggerKind.HEARTBEAT, {"schedule_id": "one", "due_at": "now", "events": pending}, focus="look")
     assert memory_query(trigger) == "look tea 茶 count stock kettle mugs"
     assert memory_query(Trigger(TriggerKind.HEARTBEAT, {"schedule_id": "one", "due_at": "now"}, focus="look")) == "look"
+
+
+def test_a_heartbeat_that_was_given_no_focus_asks_by_what_others_said_alone():
+    events = [{"source": "events.low_stock", "pending": ["mugs"]}]
+    assert memory_query(Trigger(TriggerKind.HEARTBEAT, {"events": events}, focus=Heartbeat().focus)) == "mugs"
 
 
 def test_an_agent_asks_by_its_assignment():
