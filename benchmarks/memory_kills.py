@@ -115,10 +115,10 @@ class Report:
 
 
 def memory_of(number: int) -> Memory:
-    """Return what the call of that number remembers: every seventh says the same as the one before it."""
+    """Return what the call of that number remembers: every seventh what the one before it did, in another form."""
     said = number - 1 if number % 7 == 6 else number
-    mark = "!" if said != number else ""
-    content = f"事实 {said}: the customer number {said} likes tea{mark}\n\n## not a heading\n---\n```"
+    blank = " " if said != number else ""
+    content = f"事实 {said}: the customer number {said} likes tea{blank}\n\n## not a heading\n---\n```"
     return Memory(call_id(number), content, (f"t{number % 3}",), SystemClock().now(), f"run_{number // 5}")
 
 
@@ -180,11 +180,10 @@ def problems(folder: Path, told: Told) -> tuple[list[str], int, int]:
     for memory in everything:
         if memory.count != 1 + len(memory.merged):
             found.append(f"{memory.memory_id} counts {memory.count} with {len(memory.merged)} merged")
-    calls = {call_id(number): number for number in told.remembered}
-    for memory in everything:
-        number = calls.get(memory.memory_id)
-        if number is not None and memory.content != memory_of(number).content:
-            found.append(f"call {number} has another content: {memory.content!r}")
+    for number in sorted(told.remembered):
+        holder = holders.get(call_id(number))
+        if holder is not None and memory_of(number).content not in {holder.content, *holder.also}:
+            found.append(f"call {number} has another content: {holder.content!r}")
     indexed, wanted = store.indexed(AGENT), {memory.memory_id for memory in active}
     if indexed != wanted:
         found.append(f"the index lacks {sorted(wanted - indexed)} and has {sorted(indexed - wanted)} too many")

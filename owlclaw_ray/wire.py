@@ -223,7 +223,9 @@ class Skills(TypedDict):
 
 
 class Memory(TypedDict):
-    """One thing that the agent remembered. `run_id` is empty for one that a person wrote; `count`: how often it was remembered."""
+    """One thing that the agent remembered. `run_id` is empty for one that a person wrote; `count`: how often it was remembered;
+    `also`: the forms that its text had then, besides `content`.
+    """
 
     memory_id: str
     content: str
@@ -232,6 +234,7 @@ class Memory(TypedDict):
     run_id: str
     session: str
     count: int
+    also: list[str]
 
 
 class Memories(TypedDict):

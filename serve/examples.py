@@ -83,6 +83,7 @@ MEMORY: wire.Memory = {
     "run_id": "run_01kaexample",
     "session": "",
     "count": 2,
+    "also": ["The machine is busiest at nine"],
 }
 MEMORIES: wire.Memories = {"memories": [MEMORY], "next_after": None}
 ARCHIVED_MEMORIES: wire.ArchivedMemories = {"memories": [MEMORY]}

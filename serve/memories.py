@@ -31,7 +31,8 @@ TagsQuery = Annotated[
 ]
 ByQuery = Annotated[str, Query(max_length=200, description="Who has it done, for the ledger.", examples=["ana"])]
 
-REMEMBER_DESCRIPTION = """Store a memory, as the agent's own tool `remember` does: what says the same as an active memory is merged into it.
+REMEMBER_DESCRIPTION = """Store a memory, as the agent's own tool `remember` does. What is equal to an active one but for its form is merged
+into it.
 
 It is on the disk before the answer, and the agent's next recall finds it. With an `Idempotency-Key`, the same request again stores
 nothing and gets the same answer."""

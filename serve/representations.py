@@ -237,6 +237,7 @@ def memory_body(memory: Memory) -> wire.Memory:
         "run_id": memory.run_id,
         "session": memory.session,
         "count": memory.count,
+        "also": list(memory.also),
     }
 
 

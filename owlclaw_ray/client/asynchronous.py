@@ -226,7 +226,7 @@ class Client:
     async def remember(
         self, agent: str, content: str, tags: Sequence[str] = (), *, by: str = "", idempotency_key: str | None = None
     ) -> wire.Memory:
-        """Have the agent remember something, and return what is stored: the memory that says the same already, if there is one.
+        """Have the agent remember something, and return what is stored: the memory that has this text already, if there is one.
 
         `by`, here and where memories are changed, is who has it done, for the ledger.
         """

@@ -25,9 +25,11 @@ class Memory(Struct, frozen=True):
     session: str = ""
     """The conversation it belongs to, if that is more than its run: as people say in MEMORY.md, nothing else knows."""
     count: int = 1
-    """How often it was remembered: near-duplicates are stored once."""
+    """How often it was remembered: duplicates are stored once."""
     merged: tuple[MemoryId, ...] = ()
-    """The last near-duplicates that are counted here, so that each counts once."""
+    """The last duplicates that are counted here, so that each counts once."""
+    also: tuple[str, ...] = ()
+    """The texts of duplicates that were written in other ways than `content`."""
 
 
 class ScoreParts(Struct, frozen=True):

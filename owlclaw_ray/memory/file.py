@@ -32,6 +32,8 @@ ARCHIVE_HEADER = """# Archived memories
 """
 MERGED_IDS = 20
 """How many of the ids that were merged into a memory stay with it: more than calls that can still be repeated."""
+MERGED_TEXTS = 10
+"""How many texts a memory has beside its own; what is written in yet another way begins another one."""
 _IDS = re.compile(rb"^(?:## |merged: )(mem_.*)$", re.MULTILINE)
 _ID = re.compile(rb"mem_[^\s,]+")
 _REPORTED = 5
@@ -74,7 +76,7 @@ class _Known:
         """Take in the next memory of the document."""
         self._seen += 1
         self._likeness[memory.memory_id] = (memory.content, key)
-        self.by_likeness.setdefault(key, memory.memory_id)
+        self.by_likeness[key] = memory.memory_id
         self.merged.update(dict.fromkeys(memory.merged, memory.memory_id))
 
     def follow(self, merged: Memory, generation: int) -> None:
@@ -125,7 +127,7 @@ class MemoryFile:
                 return earlier
             key = likeness(memory.content)
             alike = document.by_id.get(self._known.by_likeness.get(key, MemoryId("")))
-            stored = self._add(memory, key) if alike is None else self._merge(alike, memory)
+            stored = self._merge(alike, memory) if alike and _has_room(alike, memory) else self._add(memory, key)
             self._tidy(memory.created_at)
             return stored
 
@@ -151,6 +153,7 @@ class MemoryFile:
                 memory,
                 content=memory.content if content is None else content,
                 tags=memory.tags if tags is None else tuple(dict.fromkeys(tags)),
+                also=memory.also if content in {None, memory.content} else (),
             )
             self._rewrite(self._active, partial(_replaced, memory=edited))
             return edited
@@ -232,6 +235,7 @@ class MemoryFile:
             created_at=max(earlier.created_at, memory.created_at),
             count=earlier.count + memory.count,
             merged=(*earlier.merged, memory.memory_id)[-MERGED_IDS:],
+            also=tuple(dict.fromkeys((earlier.content, *earlier.also, memory.content)))[1:],
         )
         if self._rewrite(self._active, partial(_replaced, memory=merged)) == self._known.generation:
             self._known.follow(merged, self._active.generation)
@@ -321,6 +325,11 @@ class _ArchivedIds:
             self._ids |= {MemoryId(each.decode("utf-8", "replace")) for each in found}
             self._inode, self._size, self._modified = status.st_ino, self._size + len(added), status.st_mtime_ns
         return self._ids
+
+
+def _has_room(earlier: Memory, memory: Memory) -> bool:
+    """Return whether the text of a duplicate can stay readable in the earlier memory."""
+    return memory.content in {earlier.content, *earlier.also} or len(earlier.also) < MERGED_TEXTS
 
 
 def _changed(

@@ -57,8 +57,12 @@ def is_mostly_cjk(text: str) -> bool:
 
 
 def searchable(memory: Memory) -> str:
-    """Return the text by which the memory is found: its content and tags, safe for any library."""
-    text = memory.content if not memory.tags else f"{memory.content}\n{' '.join(memory.tags)}"
+    """Return the text by which the memory is found, safe for any library: its content, other forms of it that have other words, and
+    its tags.
+    """
+    said = telling_words(memory.content) if memory.also else frozenset()
+    forms = (text for text in memory.also if not telling_words(text) <= said)
+    text = "\n".join((memory.content, *forms, *([" ".join(memory.tags)] if memory.tags else ())))
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -85,7 +89,7 @@ def search(query: str, memories: Sequence[Memory]) -> dict[MemoryId, float]:
     }
     stripped = query.strip()
     for memory in memories:
-        if memory.content.strip() == stripped:
+        if stripped in {text.strip() for text in (memory.content, *memory.also)}:
             scores[memory.memory_id] = scores.get(memory.memory_id, 0.0) + 1.0
     return scores
 

@@ -1,7 +1,7 @@
 r"""The format of MEMORY.md: what people may read and edit, and what content cannot break.
 
-An entry is a heading `## <memory id> · <ISO 8601 time>`, then `tags:`, `run:`, `session:`, `count:` and `merged:` lines if it
-has them, a blank line, the content, and a rule `---`. A line of content that could be taken for structure, or that an editor
+An entry is a heading `## <memory id> · <ISO 8601 time>`, then `tags:`, `run:`, `session:`, `count:`, `merged:` and `also:` lines
+if it has them, a blank line, the content, and a rule `---`. A line of content that could be taken for structure, or that an editor
 would change (control characters, trailing blanks, a leading `## `, `---` or `\`, a code fence that is not closed), stands as
 a backslash and a JSON string, so any content comes back exactly.
 
@@ -35,7 +35,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\ufeff\ud800-\udfff
 _PLAIN = re.compile(r"[\w.:/@+-]+(?: [\w.:/@+-]+)*")
 _ID = re.compile(r"mem_[\w.:@+-]+")
 _STAMPED = re.compile(rf"({_ID.pattern})(?: · (.*))?")
-_FIELD = re.compile(r"([Tt]ags|run|session|count|merged):[ \t]*(.*)")
+_FIELD = re.compile(r"([Tt]ags|run|session|count|merged|also):[ \t]*(.*)")
 _TAGS_ONLY = re.compile(r"([Tt]ags):[ \t]*(.*)")
 _UNFINISHED_HEADING = re.compile(r"## mem_\S*(?: \S?(?: \S*)?)?")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
@@ -79,6 +79,7 @@ class _Draft(Struct, frozen=True):
     session: str = ""
     count: int = 1
     merged: tuple[MemoryId, ...] = ()
+    also: tuple[str, ...] = ()
     created_at: datetime | None = None
     is_unfinished: bool = False
     faults: tuple[Fault, ...] = ()
@@ -162,6 +163,7 @@ class Document(Struct):
             draft.session,
             draft.count,
             draft.merged,
+            draft.also,
         )
         earlier = self.by_id.get(memory.memory_id)
         if earlier is not None and (earlier.content, earlier.tags) == (memory.content, memory.tags):
@@ -200,6 +202,8 @@ def render(memory: Memory) -> str:
         lines.append(f"count: {memory.count}")
     if memory.merged:
         lines.append(f"merged: {', '.join(memory.merged)}")
+    if memory.also:
+        lines.append(f"also: [{', '.join(_quoted(text) for text in memory.also)}]")
     lines += ["", *_escaped_lines(memory.content), "", _RULE, ""]
     return "\n".join(lines)
 
@@ -418,6 +422,7 @@ def _headed(piece: str, line: int, lines: Sequence[str], faults: list[Fault]) ->
         fields.text("session"),
         fields.count(),
         fields.merged(),
+        fields.also(),
         created_at,
         is_unfinished,
         (*faults, *broken),
@@ -472,6 +477,17 @@ class _Fields(Struct, frozen=True):
         if any(not _ID.fullmatch(each) for each in ids):
             self._fault("merged", "is no list of memory ids", "what is none is left out")
         return tuple(MemoryId(each) for each in ids if _ID.fullmatch(each))
+
+    def also(self) -> tuple[str, ...]:
+        written = self.written.get("also", "").strip()
+        try:
+            texts = json.loads(written or "[]")
+        except ValueError:
+            texts = None
+        if isinstance(texts, list):
+            return tuple(str(text) for text in texts)
+        self._fault("also", "is no JSON list", "it is read as one text")
+        return (written,)
 
     def _fault(self, name: str, what: str, fix: str) -> None:
         line = self.heading + 1 + list(self.written).index(name)

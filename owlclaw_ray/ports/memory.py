@@ -69,8 +69,9 @@ class MemoryStore(Protocol):
     def remember(self, agent: AgentRef, memory: Memory) -> Memory:
         """Store the memory in MEMORY.md and return what is stored, fsynced; the index follows in its own time.
 
-        A memory whose id is already there, in the archive too, is not stored again: the first is returned. One that says
-        the same as an active memory is merged into it: tags united, the newer time, `count` raised, once for each id.
+        A memory whose id is already there, in the archive too, is not stored again: the first is returned. One that is
+        equal to an active memory but for its form is merged into it: tags united, the newer time, `count` raised, once for each
+        id, and its text kept in `also`.
         """
         ...
 

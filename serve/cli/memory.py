@@ -275,6 +275,8 @@ def _print(memory: wire.Memory, *, as_json: bool) -> None:
     often = f" · remembered {memory['count']} times" if memory["count"] > 1 else ""
     target.print(f"{memory['memory_id']} · {when(memory['created_at'])}{tags}{often}", soft_wrap=True)
     target.print(plain(memory["content"], keep_lines=True), soft_wrap=True)
+    for text in memory["also"]:
+        target.print(f"also: {plain(text, keep_lines=True)}", soft_wrap=True)
 
 
 def _line(memory: wire.Memory | wire.FoundMemory) -> str:

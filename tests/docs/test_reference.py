@@ -29,11 +29,11 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import DeliveryStatus
+from owlclaw_ray.engine.preloading import LONGEST_QUERY, MOST_VALUES
 from owlclaw_ray.governance.redaction import SHORTEST_SECRET
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.loading import MAX_BYTES
-from owlclaw_ray.memory.duplicates import SHORTEST
-from owlclaw_ray.memory.file import MERGED_IDS
+from owlclaw_ray.memory.file import MERGED_IDS, MERGED_TEXTS
 from owlclaw_ray.ports.store import BreakKind
 from owlclaw_ray.skills.frontmatter import Constraints, Extension, Prerequisites
 from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
@@ -263,11 +263,14 @@ def test_limits_of_memory_are_those_of_the_code():
     text, limits = prose("docs/memory.md"), MemoryLimits()
     assert f"keeps {limits.memories:,} memories and {limits.size // 1024**2} MiB active" in text
     assert f"older than {limits.stale_after.days} days" in text
-    assert f"the last {MERGED_IDS} near-duplicates" in text
+    assert f"the last {MERGED_IDS} duplicates" in text
+    assert f"in another form, up to {MERGED_TEXTS}," in text
     assert f"compacted at {MOST_FRAGMENTS} fragments or {MOST_UNINDEXED} memories" in text
     assert f"begun anew after {Session.WRITES} writes" in text
-    assert SHORTEST == 8
-    assert "under eight letters" in text
+    assert MERGED_TEXTS + 1 == 11
+    assert "the eleventh other form begins another entry" in text
+    assert f"words for people, {LONGEST_QUERY:,} characters of them" in text
+    assert f"the first {MOST_VALUES} values" in text
 
 
 def test_extras_that_are_documented_exist():

@@ -169,7 +169,7 @@ async def test_what_is_remembered_in_a_second_try_or_again_after_it_was_removed_
 async def test_what_was_remembered_already_is_recorded_as_merged_into_that(trial):
     memory = trial.memories()
     one = await memory.remember(WATCH, "The pump fails at nine.")
-    again = await memory.remember(WATCH, "the pump fails at nine")
+    again = await memory.remember(WATCH, "The pump fails at nine")
 
     *_, (_, merged) = await trial.told()
     assert again.memory_id == one.memory_id

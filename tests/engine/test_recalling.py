@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import LedgerFilter
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
+from owlclaw_ray.ids import DEFAULT_TENANT, ScheduleId
+from owlclaw_ray.ports.store import CreateSchedule, LedgerFilter, RunFilter
+from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, asks, says
 from tests.paid_embeddings import Provider
@@ -112,3 +117,72 @@ async def test_a_hundred_thousand_chinese_characters_are_cut_to_the_tokens_of_sh
     shown = model.requests[0].messages[0].content
     assert 900 < shown.count("市") * 4 < 2_000
     assert "characters cut" in shown
+
+
+FIELDS = "schedule_id and due_at, placed_at and message"
+PUMPS = [("look at the pump", "the pump of crane two leaks"), ("看看水泵", "二号吊车的水泵漏水")]
+
+
+@pytest.fixture
+def shown_of(agents, tmp_path):
+    """Returns what the model is shown at the start of a run: of two memories the one that fits the run's query better."""
+
+    async def show(memory, start, *, app=None, **options):
+        agents.define(preload_memories=1, **options)
+        clock, answers = ManualClock(), iter([remembers(memory), remembers(FIELDS), *[says("ok")] * 3])
+        model = Model(lambda _: next(answers))
+        folder = {"agents_dir": agents.folder, "data_dir": tmp_path / "data"}
+        async with in_process_runtime(**folder, models=[model], clock=clock, app=app) as runtime:
+            await runtime.trigger("watch", "note this")
+            await start(runtime, clock)
+            [run, *_] = await runtime.runs(RunFilter(DEFAULT_TENANT))
+            while not (await runtime.run(DEFAULT_TENANT, run.run_id)).status.final:
+                await runtime.watch(DEFAULT_TENANT, run.run_id, 99, 5)
+        return model.requests[3].messages[0].content
+
+    return show
+
+
+@pytest.mark.parametrize(("focus", "memory"), PUMPS)
+async def test_a_scheduled_run_is_reminded_of_what_its_focus_is_about(shown_of, focus, memory):
+    async def start(runtime, clock):
+        now = clock.now()
+        schedule = Schedule(ScheduleId("sch_1"), WATCH, ScheduleKind.ONCE, focus, now, now + timedelta(minutes=5))
+        await runtime.store.apply([CreateSchedule(schedule, 5)])
+        await clock.advance(301)
+        assert await runtime.bell.ring_all() == 1
+
+    shown = await shown_of(memory, start)
+
+    assert "schedule_id" in shown, "the model is told the payload as before"
+    assert memory in shown
+    assert FIELDS not in shown
+
+
+async def test_a_heartbeat_is_reminded_of_what_woke_it(shown_of):
+    app, (said, memory) = OwlClaw("cranes"), PUMPS[1]
+
+    @app.event_source("complaints")
+    def complaints(agent: AgentRef) -> list[dict[str, str]]:
+        return [{"schedule_id": "run_01m83kq9v8w7x6y5z4t3s2r1q0", "due_at": "2026-11-23T09:00:00Z", "message": said}]
+
+    async def start(runtime, clock):
+        assert await runtime.heartbeats.tick() == 1
+        await clock.advance(301)
+        assert await runtime.bell.ring_all() == 1
+
+    shown = await shown_of(memory, start, app=app, heartbeat={})
+
+    assert "pending" in shown
+    assert memory in shown
+    assert FIELDS not in shown
+
+
+async def test_a_run_is_reminded_of_what_its_payload_says_and_not_of_how_its_fields_are_called(shown_of):
+    said, memory = PUMPS[0]
+    payload = {"source": 17, "message": said, "placed_at": "2026-11-23T09:00:00Z", "due_at": None}
+    shown = await shown_of(memory, lambda runtime, _: runtime.trigger("watch", payload))
+
+    assert "placed_at" in shown
+    assert memory in shown
+    assert FIELDS not in shown

@@ -95,6 +95,7 @@ memories = st.lists(
         st.text(max_size=12),
         st.integers(1, 3),
         st.lists(st.sampled_from(["mem_a", "mem_b.c"]), max_size=2).map(tuple),
+        st.lists(texts, max_size=3).map(tuple),
     ),
     max_size=5,
 )
@@ -238,6 +239,8 @@ BROKEN = [
     ('## mem_1 · 2026-01-01\nrun: "half\n\nlikes tea\n---\n', 2, "no JSON string", "likes tea"),
     ("## mem_1 · 2026-01-01\nrun: r\ncount: often\n\nlikes tea\n---\n", 3, "count", "likes tea"),
     ("## mem_1 · 2026-01-01\nmerged: mem_2, x y\n\nlikes tea\n---\n", 2, "merged", "likes tea"),
+    ("## mem_1 · 2026-01-01\nalso: likes  tea\n\nlikes tea\n---\n", 2, "no JSON list", "likes tea"),
+    ('## mem_1 · 2026-01-01\nalso: "likes  tea"\n\nlikes tea\n---\n', 2, "no JSON list", "likes tea"),
     ('## mem_1 · 2026-01-01\n\nlikes tea\n\\"half\n---\n', 4, "backslash", 'likes tea\n\\"half'),
     ("## mem_1 · 2026-01-01\n\n---\n", 1, "has no text", None),
     ("## mem_1 · 2026-01-01\n\ncaf\udce9\n---\n", 3, "no UTF-8", "caf\ufffd"),
@@ -253,6 +256,11 @@ def test_a_broken_entry_is_reported_with_its_line_and_kept(entry, line, what, co
     assert [one.content for one in document.memories] == ["before", *([content] if content else []), "after"]
     text = "".join(block.text for block in document.blocks) + document.torn
     assert text.encode("utf-8", "surrogateescape") == data
+
+
+def test_other_forms_that_are_no_list_are_kept_as_one_text():
+    (found,) = read("## mem_1 · 2026-01-01\nalso: likes  tea\n\nlikes tea\n---\n").memories
+    assert (found.content, found.also) == ("likes tea", ("likes  tea",))
 
 
 def test_an_id_that_stands_over_two_texts_is_reported():

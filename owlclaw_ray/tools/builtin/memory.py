@@ -27,7 +27,7 @@ class MemoryTools:
         self._clock = clock
 
     def remember(self, arguments: Remember, caller: Caller) -> Answer:
-        """Store a memory; a repeated call returns the first, and what says the same as an earlier one that one."""
+        """Store a memory; a repeated call returns the first, and what is equal to an earlier one but for its form that one."""
         memory = Memory(
             memory_id=MemoryId(derived_id("mem", caller.idempotency_key)),
             content=arguments.content,

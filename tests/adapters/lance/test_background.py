@@ -85,10 +85,28 @@ def test_an_edit_reaches_the_index_with_the_next_memory(store):
     assert store.indexed(TRADER) == {"mem_b"}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "query"),
+    [
+        ("the cafe\u0301 opens at six", "the café opens at six", "café"),
+        ("the café opens at six", "the cafe\u0301 opens at six", "café"),
+        ("限额是\uff15\uff10\uff10\uff10元", "限额是5000元", "5000"),
+    ],
+)
+def test_a_memory_is_found_by_each_form_in_which_it_was_remembered(store, first, second, query):
+    store.remember(TRADER, memory("a", "the harbour closes at ten"))
+    for number, content in enumerate((first, second)):
+        store.remember(TRADER, memory(number, content))
+        store.settle()
+    assert recalled(store, query, 1) == [first]
+    store.files.archive(TRADER, ["mem_0"])
+    assert [each.memory.content for each in store.search_archive(TRADER, query, 5).memories] == [first]
+
+
 def test_a_merged_memory_is_found_by_its_new_tags(store):
     store.remember(TRADER, memory("a", "the customer likes tea", ("drinks",)))
     store.settle()
-    store.remember(TRADER, memory("b", "Customer likes tea.", ("orders",)))
+    store.remember(TRADER, memory("b", "the customer likes tea.", ("orders",)))
     assert recalled(store, "tea", tags=("drinks", "orders")) == ["the customer likes tea"]
     assert store.indexed(TRADER) == {"mem_a"}
 

@@ -20,7 +20,10 @@ ASSISTANT = AgentRef.parse("assistant")
 @pytest.fixture
 def memories(runtime: MemoryRuntime) -> list[Memory]:
     made = runtime.memory.active.setdefault(ASSISTANT, [])
-    made += [Memory("mem_1", "机器很闲", ("load",), AT, count=2), Memory("mem_2", "The owner\nis away.", (), AT)]
+    made += [
+        Memory("mem_1", "机器很闲", ("load",), AT, count=2, also=("机器很闲。",)),
+        Memory("mem_2", "The owner\nis away.", (), AT),
+    ]
     return made
 
 
@@ -44,7 +47,7 @@ def test_list_and_show(owlclaw: Run, memories: list[Memory]):
     assert [row.split()[0] for row in rows] == ["MEMORY", "mem_1", "mem_2"]
     assert rows[2].endswith("The owner is away.")
     assert owlclaw("memory", "show", "assistant", "mem_1").output == (
-        "mem_1 · 2026-11-03 09:30:00Z · load · remembered 2 times\n机器很闲\n"
+        "mem_1 · 2026-11-03 09:30:00Z · load · remembered 2 times\n机器很闲\nalso: 机器很闲。\n"
     )
     assert json.loads(owlclaw("memory", "show", "assistant", "mem_2", "--json").output)["tags"] == []
     assert owlclaw("memory", "list", "patient").output == "patient remembers nothing yet\n"
