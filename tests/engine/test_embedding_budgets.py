@@ -223,7 +223,7 @@ async def test_runs_at_once_go_over_a_budget_by_no_more_than_the_last_reservatio
     await trial.know(*named)
     trial.client.open.clear()
     async with trial.start(lambda _: recalls("disk"), house(0.035), named=named) as runtime:
-        running = [asyncio.create_task(runtime.trigger(name, {"fills": "disk"})) for name in named]
+        running = [asyncio.create_task(runtime.trigger(name, {"question": "what fills up"})) for name in named]
         for _ in named:
             await trial.client.asked.acquire()
         reserved = await use(runtime, HOUSE)
