@@ -13,6 +13,7 @@ it may have tokens: a token is a byte at least.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -71,6 +72,7 @@ class ContextWindows:
     def __init__(self, counter: TokenCounter, rules: Sequence[tuple[str, int]] = ()) -> None:
         self._counter, self._rules = counter, tuple(rules)
         self._known: dict[str, ContextWindow | None] = {}
+        self._questions: dict[str, asyncio.Task[ContextWindow | None]] = {}
 
     async def room(self, choice: ModelChoice) -> Room | None:
         """Return what prompts for the first model of the chain may take; None if they have no limit, as for a scripted model."""
@@ -83,11 +85,20 @@ class ContextWindows:
                 return None
             else:
                 try:
-                    self._known[model] = await self._counter.context_window(model)
+                    self._known[model] = await self._asked(model)
                 except (OwlClawError, TimeoutError) as error:
                     logger.warning("the context window of %s is taken for %d tokens: %s", model, _UNKNOWN, error)
                     return _room(None, choice)
         return _room(self._known[model], choice)
+
+
+    async def _asked(self, model: str) -> ContextWindow | None:
+        """Ask once for all runs that begin meanwhile."""
+        question = self._questions.get(model)
+        if question is None:
+            question = self._questions[model] = asyncio.create_task(self._counter.context_window(model))
+            question.add_done_callback(lambda _: self._questions.pop(model, None))
+        return await asyncio.shield(question)
 
 
 def _room(window: ContextWindow | None, choice: ModelChoice) -> Room:

@@ -302,6 +302,7 @@ class Table(EstimatedTokens):
 
     async def context_window(self, model):
         self.asked.append(model)
+        await asyncio.sleep(0)
         if self.away:
             raise RuntimeUnavailableError("restarting")
         return {"known": ContextWindow(200_000, 64_000), "short": ContextWindow(8_192, 1_000)}.get(model)
@@ -321,6 +322,16 @@ async def test_a_prompt_may_take_what_the_model_takes_less_its_reply():
     assert await room("unknown") == Room(int((32_768 - 4_096) * 0.9), is_known=False)
     assert await room("scripted:echo") is None
     assert table.asked == ["known", "short", "unknown"]
+
+
+async def test_runs_that_begin_together_ask_once_what_their_model_takes():
+    table = Table()
+    windows = ContextWindows(table)
+
+    rooms = await asyncio.gather(*(windows.room(ModelChoice(("known",))) for _ in range(100)))
+
+    assert set(rooms) == {Room(int((200_000 - 4_096) * 0.9))}
+    assert table.asked == ["known"]
 
 
 async def test_a_table_that_cannot_be_asked_now_is_asked_again():
