@@ -71,7 +71,8 @@ class AgentRef(Struct, frozen=True):
         """The agent's folder below `data_dir/agents`, on any file system another one for every agent: `<tenant>/<agent>`.
 
         All but lower-case letters, digits and `_.-~` is percent-encoded: where case does not count, or dots at the end, as on
-        macOS and network drives, two agents would share one folder. A name that is too long for a file system ends in a digest of the whole.
+        macOS and network drives, two agents would share one folder. A name that is too long for a file system ends in a
+        digest of the whole.
         """
         return f"{_folder_name(self.tenant)}/{_folder_name(self.agent_id)}"
 

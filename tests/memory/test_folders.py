@@ -91,13 +91,17 @@ def test_threads_that_write_at_once_lose_nothing(folders):
 
 
 tenants = st.sampled_from(
-    [".", "..", "../..", "", "a/b", "a%2Fb", "a%2fb", "default", "Default", "x.", "x..", "x", "X", "租户", "x" * 300]
-    + ["X" * 300, "x" * 301, "%~", "\u00e9", "e\u0301", "\u00c9", "ß", "ss", "\u2126", "Ω", "ω"]
+    [
+        *(".", "..", "../..", "", "a/b", "a%2Fb", "a%2fb", "default", "Default", "x.", "x..", "x", "X", "租户"),
+        *("x" * 300, "X" * 300, "x" * 301, "%~", "\u00e9", "e\u0301", "\u00c9", "ß", "ss", "\u2126", "Ω", "ω"),
+    ]
 ) | st.text(max_size=60).filter(lambda text: not any("\ud800" <= character <= "\udfff" for character in text))
 
 
 agents = st.builds(
-    AgentRef, tenants.map(TenantId), st.sampled_from(["trader", "trader:..", "trader:AAPL", "trader:aapl", "trader:" + "键" * 128]).map(AgentId)
+    AgentRef,
+    tenants.map(TenantId),
+    st.sampled_from(["trader", "trader:..", "trader:AAPL", "trader:aapl", "trader:" + "键" * 128]).map(AgentId),
 )
 
 
