@@ -113,24 +113,29 @@ class Acknowledged:
         return found
 
     def add(self, entries: Iterable[Entry], file: Version, replaced: Version | None = None) -> None:
-        """Record what a write added, changed and removed, what the file is now, and what it was if it was replaced."""
-        before = self.state()
-        state = State(file, replaced or (before.kept if before else None))
+        """Record what a write added, changed and removed, what the file is now, and what it was if it was replaced.
+
+        `state` was asked for since the lock was taken.
+        """
+        state = State(file, replaced or (self._state.kept if self._state else None))
         data = _lines(entries, state)
+        if not self._is_whole:
+            data = b"\n" + data
+        inode, size = self._seen
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                os.write(descriptor, data if self._is_whole else b"\n" + data)
-                status = os.fstat(descriptor)
+                written = os.write(descriptor, data)
+                inode = inode or os.fstat(descriptor).st_ino
             finally:
                 os.close(descriptor)
         except OSError as error:
             self._warn(error)
             return
-        self._seen, self._state, self._is_whole = (status.st_ino, status.st_size), state, True
-        if status.st_size > self._large:
+        self._seen, self._state, self._is_whole = (inode, size + written), state, written == len(data)
+        if size > self._large:
             self.keep(self.entries().values(), state)
-            self._large = max(_LARGE, 2 * self._path.stat().st_size)
+            self._large = max(_LARGE, 2 * self._seen[1])
 
     def keep(self, entries: Iterable[Entry], state: State) -> None:
         """Record these entries, those of the last day, and nothing else."""
@@ -139,8 +144,11 @@ class Acknowledged:
         try:
             draft.write_bytes(_lines([each for each in entries if each.at >= oldest], state))
             draft.rename(self._path)
+            status = self._path.stat()
         except OSError as error:
             self._warn(error)
+            return
+        self._seen, self._state, self._is_whole = (status.st_ino, status.st_size), state, True
 
     def _read(self, begin: int) -> bytes:
         with self._path.open("rb") as file:
@@ -199,9 +207,9 @@ def followed(entries: Mapping[MemoryId, Entry], document: Document) -> list[Entr
     return [replace(entry, text=render(memory)) for entry, memory in there if memory is not None]
 
 
-def acknowledged(memory: Memory, before: Memory | None, at: int) -> Entry:
-    """Return the entry of a memory that was stored, or changed from what it was before."""
-    return Entry(memory.memory_id, render(memory), at, () if before is None else (_digest(render(before)),))
+def acknowledged(memory: Memory, text: str, at: int, before: Memory | None = None) -> Entry:
+    """Return the entry of a memory that was stored as this text, or changed from what it was before."""
+    return Entry(memory.memory_id, text, at, () if before is None else (_digest(render(before)),))
 
 
 def notes(text: str) -> list[Note]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.memory import durable
@@ -59,10 +58,14 @@ class EntryFile:
     def load(self) -> Document:
         """Return what the file says now; an absent file says nothing. Raises OSError if it cannot be read."""
         try:
-            with self._opened() as file:
-                version = Version.of(os.fstat(file.fileno()))
+            descriptor = self._opened()
+            try:
+                version = Version.of(os.fstat(descriptor))
                 if version != self._version:
-                    self._read(file.read(), version)
+                    with os.fdopen(descriptor, "rb", closefd=False) as file:
+                        self._read(file.read(), version)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             if self._version is not None or self.document.blocks:
                 self._begin(Document(), b"", None)
@@ -88,7 +91,8 @@ class EntryFile:
 
         If it fails with OSError, the file is as before.
         """
-        entries = "".join(map(render, memories))
+        texts = [render(memory) for memory in memories]
+        entries = "".join(texts)
         version = self._version
         if version is None:
             data = (self._header + entries).encode()
@@ -103,7 +107,7 @@ class EntryFile:
                 self.document.extend(data, version.modified)
                 self._digest.update(data)
                 self._version = after
-        self._record.add([acknowledged(each, None, after.modified_ns) for each in memories], after)
+        self._record_added(memories, texts, after)
 
     def append_unread(self, memories: Sequence[Memory]) -> bool:
         """Put the memories at the end without reading what is there.
@@ -114,21 +118,21 @@ class EntryFile:
         version = durable.version_of(self.path)
         if version is None:
             return False
-        with self._opened() as file:
+        with os.fdopen(self._opened(), "rb") as file:
             file.seek(-min(len(_ENDING), file.seek(0, os.SEEK_END)), os.SEEK_END)
             if state is None or state.file != version or file.read() != _ENDING:
                 return False
-        entries = "".join(map(render, memories)).encode()
-        after = durable.append(self.path, entries, version)
-        self._record.add([acknowledged(each, None, after.modified_ns) for each in memories], after)
+        texts = [render(memory) for memory in memories]
+        after = durable.append(self.path, "".join(texts).encode(), version)
+        self._record_added(memories, texts, after)
         return True
 
     def acknowledge(self, memory: Memory) -> None:
         """Return when what the file says is on the disk, whoever wrote it, and it is recorded that this memory is in it."""
-        with self._opened() as file:
+        with os.fdopen(self._opened(), "rb") as file:
             os.fsync(file.fileno())
         if self._version is not None and memory.memory_id not in self._record.entries():
-            self._record.add([acknowledged(memory, None, self._version.modified_ns)], self._version)
+            self._record_added([memory], [render(memory)], self._version)
 
     def forget(self) -> None:
         """Keep nothing of what was read."""
@@ -204,21 +208,24 @@ class EntryFile:
         self.kept.rename(free)
         durable.sync_folder(self.path.parent)
 
+    def _record_added(self, memories: Sequence[Memory], texts: Sequence[str], after: Version) -> None:
+        at = after.modified_ns
+        self._record.add([acknowledged(each, text, at) for each, text in zip(memories, texts, strict=True)], after)
+
     def _record_change(self, before: Document, blocks: Sequence[Block], after: Version, replaced: Version) -> None:
         old, at = {id(block) for block in before.blocks}, after.modified_ns
         memories = [block.memory for block in blocks if block.memory is not None and id(block) not in old]
         removed = before.by_id.keys() - {block.memory.memory_id for block in blocks if block.memory is not None}
-        entries = [acknowledged(each, before.by_id.get(each.memory_id), at) for each in memories]
+        entries = [acknowledged(each, render(each), at, before.by_id.get(each.memory_id)) for each in memories]
         self._record.add([*entries, *(Entry(memory_id, "", at) for memory_id in removed)], after, replaced)
 
-    def _opened(self) -> BinaryIO:
+    def _opened(self) -> int:
         flags = os.O_RDONLY | os.O_CLOEXEC
         try:
-            descriptor = os.open(self.path, flags)
+            return os.open(self.path, flags)
         except FileNotFoundError:
             # while it is replaced where files cannot be swapped
-            descriptor = os.open(durable.instead(self.path, self.kept) or self.path, flags)
-        return os.fdopen(descriptor, "rb")
+            return os.open(durable.instead(self.path, self.kept) or self.path, flags)
 
     def _read(self, data: bytes, version: Version) -> None:
         before, self._version = self._version, None

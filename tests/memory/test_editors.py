@@ -93,9 +93,9 @@ class World:
             assert written in text
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def unsynced(monkeypatch):
-    """What is written need not reach a disk here: hundreds of operations follow one another."""
+    """What is written need not reach the disk of this machine: thousands of operations follow one another."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -105,17 +105,20 @@ def calls_of(world, monkeypatch, *, swaps=True):
     return calls.made
 
 
-OF_MEMORY = [(name, kind, "MEMORY.md", True) for name in OPERATIONS if "archived" not in name for kind in KINDS]
-OF_ARCHIVE = [
-    (name, kind, "MEMORY.archive.md", True)
-    for name in ("archive", "delete of what is archived")
-    for kind in ("fresh renamed", "older in place")
+EACH_WAY = ("fresh renamed", "older in place", "opened before")
+CASES = [
+    *((name, kind, "MEMORY.md", True) for name in ("append", "merge") for kind in KINDS),
+    *((name, kind, "MEMORY.md", True) for name in ("edit", "archive", "delete", "retention") for kind in EACH_WAY),
+    *(
+        (name, kind, "MEMORY.archive.md", True)
+        for name in ("archive", "delete of what is archived")
+        for kind in EACH_WAY[:2]
+    ),
+    *(("merge", kind, "MEMORY.md", False) for kind in EACH_WAY),
 ]
-WITHOUT_SWAP = [("merge", kind, "MEMORY.md", False) for kind in KINDS]
 
 
-@pytest.mark.usefixtures("unsynced")
-@pytest.mark.parametrize("case", [*OF_MEMORY, *OF_ARCHIVE, *WITHOUT_SWAP], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_save_at_any_system_call_loses_nothing(tmp_path, monkeypatch, case):
     name, kind, file, swaps = case
     operation = OPERATIONS[name]
@@ -204,7 +207,7 @@ def test_a_file_is_written_out_before_it_gets_its_name_and_the_name_before_the_a
 
 
 @pytest.mark.parametrize("swaps", [True, False], ids=["swapped", "moved"])
-def test_a_reader_sees_at_every_system_call_what_the_file_was_or_is(tmp_path, monkeypatch, unsynced, swaps):
+def test_a_reader_sees_at_every_system_call_what_the_file_was_or_is(tmp_path, monkeypatch, swaps):
     world = World(tmp_path / "world", OPERATIONS["edit"])
     reader, seen = open_file(world.folder), []
 
@@ -218,7 +221,7 @@ def test_a_reader_sees_at_every_system_call_what_the_file_was_or_is(tmp_path, mo
     assert set(seen) == {frozenset(before), frozenset(before - {"fact of the number 4"} | {"fact four"})}
 
 
-def test_a_save_that_is_noticed_in_time_never_leaves_its_place(tmp_path, monkeypatch, unsynced):
+def test_a_save_that_is_noticed_in_time_never_leaves_its_place(tmp_path, monkeypatch):
     world = World(tmp_path / "world", OPERATIONS["edit"])
     made = calls_of(World(tmp_path / "dry", OPERATIONS["edit"]), monkeypatch)
     synced = next(number for number, call in enumerate(made) if call[0] == "fsync")
