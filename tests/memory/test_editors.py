@@ -86,9 +86,10 @@ class World:
         assert FACTS - operation.gone <= {*active, *archived}
         assert set(operation.active) <= set(active)
         assert len(set(active)) == len(active)
-        files = [folder / "MEMORY.md", folder / "MEMORY.archive.md"]
-        named = [folder / problem.where.partition(":")[0] for problem in file.problems()]
-        text = "\n".join(path.read_text() for path in {*files, *named} if path.exists())
+        files = {folder / "MEMORY.md", folder / "MEMORY.archive.md"}
+        if self.editor.kind == "opened before":
+            files |= {folder / problem.where.partition(":")[0] for problem in file.problems()}
+        text = "\n".join(path.read_text() for path in files if path.exists())
         for written in ("the tide is high at noon", LINE.strip("\n")):
             assert written in text
 
