@@ -1,5 +1,6 @@
 """Whoever saves MEMORY.md, or the archive, at whatever instant of an operation: nothing acknowledged and nothing written is lost."""
 
+import errno
 import os
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ import pytest
 
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory import durable
 from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.markdown import render
 from tests.memory.editors import KINDS, Calls, Disk, Editor
@@ -250,3 +252,22 @@ def test_what_is_remembered_while_somebody_saves_is_in_the_file_when_it_is_ackno
         text = (world.folder / "MEMORY.md").read_text()
         assert "fact of the number 9" in text
         assert LINE.strip() in text
+
+
+def test_files_are_written_where_there_are_neither_swaps_nor_hard_links(tmp_path, monkeypatch):
+    def unsupported(file, path):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", unsupported)
+    monkeypatch.setattr(durable, "swap", lambda one, other: False)
+    file = open_file(tmp_path)
+    for number in (1, 2, 3):
+        file.append(memory(number))
+    file.edit("mem_2", "fact two", None)
+    file.archive(["mem_1"])
+
+    again = open_file(tmp_path)
+    assert [one.content for one in again.load().memories] == ["fact two", "fact of the number 3"]
+    assert [one.content for one in again.archived()] == ["fact of the number 1"]
+    assert again.problems() == ()
+    assert not list(tmp_path.glob("*.ne*"))
