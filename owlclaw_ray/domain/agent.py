@@ -6,7 +6,6 @@ import hashlib
 import re
 from enum import Enum
 from fnmatch import fnmatchcase
-from urllib.parse import quote
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,6 +19,8 @@ from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
 
 _DEFINITION = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _KEY = re.compile(r"[\w.@=+-]{1,128}")
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_.-~")
+"""What stands for itself in the name of a folder."""
 _LONGEST_FOLDER = 200
 INTERNAL = "internal."
 """How the names of the runtime's own tools beside the built-in ones begin."""
@@ -67,9 +68,11 @@ class AgentRef(Struct, frozen=True):
 
     @property
     def folder(self) -> str:
-        """The agent's folder below `data_dir/agents`, safe on any file system: `<tenant>/<agent>` percent-encoded.
+        """The agent's folder below `data_dir/agents`, on any file system another one for every agent: `<tenant>/<agent>`.
 
-        A name that is too long for a file system ends in a digest of the whole.
+        All but lower-case letters, digits and `_.-~` is percent-encoded: where case does not count, or dots at the end, as on
+        macOS and network drives, two agents would share one folder. A name that is too long for a file system ends in a
+        digest of the whole.
         """
         return f"{_folder_name(self.tenant)}/{_folder_name(self.agent_id)}"
 
@@ -78,11 +81,11 @@ class AgentRef(Struct, frozen=True):
 
 
 def _folder_name(name: str) -> str:
-    encoded = quote(name, safe="")
-    if not encoded.strip("."):
-        return encoded.replace(".", "%2E") or "%"
+    body = name.rstrip(".")
+    encoded = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in body.encode())
+    encoded += "%2E" * (len(name) - len(body))
     if len(encoded) <= _LONGEST_FOLDER:
-        return encoded
+        return encoded or "%"
     digest = hashlib.sha256(name.encode()).hexdigest()[:32]
     beginning = re.sub("%[0-9A-F]?$", "", encoded[: _LONGEST_FOLDER - len(digest) - 2])
     return f"{beginning}%~{digest}"

@@ -101,7 +101,8 @@ class MemoryStats(Struct, frozen=True):
     oldest: datetime | None
     newest: datetime | None
     problems: tuple[Problem, ...]
-    """Entries that could not be read as they were meant, each with its file and line. They are kept as they stand."""
+    """Each with its file: entries that could not be read as they were meant, which are kept as they stand; memories that were
+    put back because an older copy of the file was saved; and files that hold what somebody wrote and no agent reads."""
 
 
 class MemoryLimits(Struct, frozen=True):

@@ -91,7 +91,6 @@ class ContextWindows:
                     return _room(None, choice)
         return _room(self._known[model], choice)
 
-
     async def _asked(self, model: str) -> ContextWindow | None:
         """Ask once for all runs that begin meanwhile."""
         question = self._questions.get(model)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from owlclaw_ray.memory import durable
+from owlclaw_ray.memory.durable import FileChangedError
+from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.lock import FileLock
+from owlclaw_ray.memory.markdown import HEADER
 
 _KEPT = "MEMORY.edited.md"
 
@@ -16,15 +20,15 @@ def put_back(folder: Path, before: bytes, after: bytes) -> Path | None:
     If it was changed in another way, nothing of it is replaced, and `after` is written beside it: to the path that is returned.
     Raises OSError if it cannot be written.
     """
-    path = folder / "MEMORY.md"
+    file = EntryFile(folder / "MEMORY.md", HEADER)
     with FileLock(folder / ".lock"):
-        now = path.read_bytes() if path.exists() else b""
-        if not now.startswith(before):
-            kept = folder / _KEPT
-            durable.replace(kept, after)
-            return kept
-        appended = now[len(before) :]
-        if appended and not after.endswith(b"\n"):
-            after += b"\n"
-        durable.replace(path, after + appended)
-        return None
+        with suppress(FileChangedError):
+            file.settle()
+            now = file.path.read_bytes() if file.path.exists() else b""
+            if now.startswith(before):
+                appended = now[len(before) :]
+                file.overwrite(after + (b"\n" if appended and not after.endswith(b"\n") else b"") + appended)
+                return None
+        kept = folder / _KEPT
+        durable.replace(kept, after)
+        return kept

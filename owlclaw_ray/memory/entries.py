@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 
-from msgspec import Struct
-
+from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.memory import durable
-from owlclaw_ray.memory.markdown import Block, Document, begins_entry, parse
+from owlclaw_ray.memory.acknowledged import Acknowledged, Entry, State, acknowledged, followed, lacking, put_back
+from owlclaw_ray.memory.durable import FileChangedError, Version
+from owlclaw_ray.memory.markdown import Block, Document, begins_entry, parse, render
+
+logger = logging.getLogger(__name__)
 
 _GENERATIONS = itertools.count(1)
 _ENDING = b"\n---\n"
@@ -20,39 +24,24 @@ _UNDATED = datetime.min.replace(tzinfo=UTC)
 """The time of entries without one in a file that has none."""
 
 
-class FileChangedError(Exception):
-    """Somebody changed the file after it was loaded; what was to be written does not fit it."""
-
-
-class _Version(Struct, frozen=True):
-    """What changes when somebody changes the file."""
-
-    inode: int
-    modified_ns: int
-    size: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> _Version:
-        return cls(status.st_ino, status.st_mtime_ns, status.st_size)
-
-    @property
-    def modified(self) -> datetime:
-        return datetime.fromtimestamp(self.modified_ns // 1_000_000_000, UTC)
-
-
 class EntryFile:
     """MEMORY.md or its archive. Writers hold a lock among themselves; people with editors do not.
 
     `document` is what the last `load`, `append` or `rewrite` saw. Entries that are appended extend it; anything else makes
-    another one, of another `generation`.
+    another one, of another `generation`. What was written is recorded, so that an older copy that somebody saves over it is
+    known as one. Methods that write are for the holder of the lock; they raise FileChangedError if somebody saves the file at
+    the same moment, and then the save is what the file says.
     """
 
     def __init__(self, path: Path, header: str) -> None:
         self.path = path
+        self.kept = path.with_name(f"{path.stem}.previous.md")
+        self.torn = path.with_name("MEMORY.torn.md")
         self.document = Document()
         self.generation = 0
         self._header = header
-        self._version: _Version | None = None
+        self._record = Acknowledged(path.with_name(f".{path.name}.acknowledged"))
+        self._version: Version | None = None
         self._digest = blake2b()
 
     @property
@@ -60,51 +49,90 @@ class EntryFile:
         """In bytes; 0 for a file that is not there."""
         return self._version.size if self._version else 0
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether what was loaded is as the runtime left it, or says nothing, as a file does that an editor is just writing."""
+        state = self._record.state()
+        return not self.size or (state is not None and state.file == self._version)
+
     def load(self) -> Document:
         """Return what the file says now; an absent file says nothing. Raises OSError if it cannot be read."""
         try:
-            with self.path.open("rb") as file:
-                version = _Version.of(os.fstat(file.fileno()))
+            descriptor = self._opened()
+            try:
+                version = Version.of(os.fstat(descriptor))
                 if version != self._version:
-                    self._read(file.read(), version)
+                    with os.fdopen(descriptor, "rb", closefd=False) as file:
+                        self._read(file.read(), version)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             if self._version is not None or self.document.blocks:
                 self._begin(Document(), b"", None)
         return self.document
 
-    def append(self, entry: str) -> None:
-        """Put the entry, a rendered one, at the end. The file must have been loaded and must end with a whole entry.
+    def settle(self) -> None:
+        """Load the file; if somebody else has saved it, put back what was acknowledged and his copy lacks for being older."""
+        self.load()
+        if self.is_settled and self.document.blocks:
+            return
+        durable.complete(self.path, self.kept)
+        self.load()
+        if self.is_settled or self._version is None:
+            return
+        if missing := lacking(self._record.entries(), self.document, self._version):
+            self.rewrite(put_back(self.document, missing, self._version))
+            logger.warning("%s was saved from an older copy: %d memories were put back", self.path, len(missing))
+        kept = self._kept_version()
+        self._record.keep(followed(self._record.entries(), self.document), State(self._version, kept))
+
+    def append(self, memories: Sequence[Memory]) -> None:
+        """Put the memories at the end. The file must have been loaded and must end with a whole entry.
 
         If it fails with OSError, the file is as before.
         """
+        texts = [render(memory) for memory in memories]
+        entries = "".join(texts)
         version = self._version
         if version is None:
-            text = self._header + entry
-            durable.replace(self.path, text.encode())
-            self._begin(parse(text.encode(), _UNDATED), text.encode(), self.path.stat())
-            return
-        last = self.document.blocks[-1].text if self.document.blocks else ""
-        data = (entry if not last or last.endswith("\n") else "\n" + entry).encode()
-        self._version = None
-        status = durable.append(self.path, data)
-        is_all_that_changed = (status.st_ino, status.st_size) == (version.inode, version.size + len(data))
-        if is_all_that_changed and not self.document.is_undated:
-            self.document.extend(data, version.modified)
-            self._digest.update(data)
-            self._version = _Version.of(status)
-
-    def append_unread(self, entries: str) -> bool:
-        """Put the entries at the end without reading what is there; return False if that does not end with a whole entry."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(-min(len(_ENDING), file.seek(0, os.SEEK_END)), os.SEEK_END)
-                if file.read() != _ENDING:
-                    return False
-        except FileNotFoundError:
-            durable.replace(self.path, (self._header + entries).encode())
+            data = (self._header + entries).encode()
+            after = durable.create(self.path, data)
+            self._begin(parse(data, _UNDATED), data, after)
         else:
-            durable.append(self.path, entries.encode())
+            last = self.document.blocks[-1].text if self.document.blocks else ""
+            data = (entries if not last or last.endswith("\n") else "\n" + entries).encode()
+            self._version = None
+            after = durable.append(self.path, data, version)
+            if after.size == version.size + len(data) and not self.document.is_undated:
+                self.document.extend(data, version.modified)
+                self._digest.update(data)
+                self._version = after
+        self._record_added(memories, texts, after)
+
+    def append_unread(self, memories: Sequence[Memory]) -> bool:
+        """Put the memories at the end without reading what is there.
+
+        Returns False if that does not end with a whole entry, or is not as the runtime left it.
+        """
+        state = self._record.state()
+        version = durable.version_of(self.path)
+        if version is None:
+            return False
+        with os.fdopen(self._opened(), "rb") as file:
+            file.seek(-min(len(_ENDING), file.seek(0, os.SEEK_END)), os.SEEK_END)
+            if state is None or state.file != version or file.read() != _ENDING:
+                return False
+        texts = [render(memory) for memory in memories]
+        after = durable.append(self.path, "".join(texts).encode(), version)
+        self._record_added(memories, texts, after)
         return True
+
+    def acknowledge(self, memory: Memory) -> None:
+        """Return when what the file says is on the disk, whoever wrote it, and it is recorded that this memory is in it."""
+        with os.fdopen(self._opened(), "rb") as file:
+            os.fsync(file.fileno())
+        if self._version is not None and memory.memory_id not in self._record.entries():
+            self._record_added([memory], [render(memory)], self._version)
 
     def forget(self) -> None:
         """Keep nothing of what was read."""
@@ -113,33 +141,93 @@ class EntryFile:
     def rewrite(self, blocks: Sequence[Block]) -> None:
         """Give the loaded file these blocks; a crash or an OSError leaves it as it was or as it is to be.
 
-        Raises FileChangedError if it is not as loaded any more.
+        An unfinished entry at its end is set aside.
         """
-        if self._version is None and not blocks:
+        before, version = self.document, self._version
+        if version is None and not blocks:
             return
-        if self._version is None or self._now() != self._version:
-            self._version = None
-            raise FileChangedError
-        modified = self._version.modified
+        if before.torn:
+            self._set_torn_aside()
         ended = [block if block.text.endswith("\n") else Block(block.text + "\n", block.memory) for block in blocks]
         data = "".join(block.text for block in ended).encode("utf-8", "surrogateescape")
-        self._version = None
-        durable.replace(self.path, data)
-        document = parse(data, modified) if self.document.is_relative else Document.of(ended)
-        self._begin(document, data, self.path.stat())
+        after = self._replace(data)
+        assert version is not None
+        document = parse(data, version.modified) if before.is_relative or before.unfinished else Document.of(ended)
+        self._begin(document, data, after)
+        self._record_change(before, blocks, after, version)
 
-    def synchronize(self) -> None:
-        """Return when what the file says is on the disk, whoever wrote it."""
-        with self.path.open("rb") as file:
-            os.fsync(file.fileno())
+    def overwrite(self, data: bytes) -> None:
+        """Give the loaded file this content, which a person wrote: what he deleted is deleted on purpose."""
+        version = self._version
+        after = self._replace(data)
+        self._begin(parse(data, after.modified), data, after)
+        self._record.keep(followed(self._record.entries(), self.document), State(after, version))
 
-    def _now(self) -> _Version | None:
+    def forget_removed(self) -> None:
+        """Leave nothing of what was removed beside the file: in the record, and in what it was unless somebody saved that since."""
+        state = self._record.state()
+        if state is None:
+            return
+        self._record.keep(self._record.entries().values(), state)
+        if state.kept is not None and durable.version_of(self.kept) == state.kept:
+            self.kept.unlink()
+            durable.sync_folder(self.path.parent)
+
+    def is_saved_late(self) -> bool:
+        """Return whether somebody who had opened the file before it was replaced has saved it since: to what it was before."""
+        there = durable.version_of(self.kept)
+        return there is not None and self._record.state() is not None and there != self._kept_version()
+
+    def _kept_version(self) -> Version | None:
+        """Return what `kept` is to be: a crash may have come between the replacement and its record."""
+        state = self._record.state()
+        if state is None:
+            return durable.version_of(self.kept)
+        return state.file if durable.version_of(self.kept) == state.file else state.kept
+
+    def _replace(self, data: bytes) -> Version:
+        version, self._version = self._version, None
+        if version is None:
+            raise FileChangedError
+        if self.is_saved_late():
+            self._set_late_save_aside()
+        return durable.exchange(self.path, data, version, self.kept)
+
+    def _set_torn_aside(self) -> None:
+        """Keep what a crash left of an entry, for people to look at."""
+        data = self.document.torn.encode("utf-8", "surrogateescape") + b"\n"
+        if self.torn.exists():
+            durable.append(self.torn, data)
+        else:
+            durable.create(self.torn, data)
+
+    def _set_late_save_aside(self) -> None:
+        """Give what somebody saved late a name under which it stays."""
+        names = (f"{self.path.stem}.saved{number}.md" for number in itertools.chain([""], itertools.count(2)))
+        free = next(path for name in names if not (path := self.path.with_name(name)).exists())
+        self.kept.rename(free)
+        durable.sync_folder(self.path.parent)
+
+    def _record_added(self, memories: Sequence[Memory], texts: Sequence[str], after: Version) -> None:
+        at = after.modified_ns
+        self._record.add([acknowledged(each, text, at) for each, text in zip(memories, texts, strict=True)], after)
+
+    def _record_change(self, before: Document, blocks: Sequence[Block], after: Version, replaced: Version) -> None:
+        old, at = {id(block) for block in before.blocks}, after.modified_ns
+        memories = [block.memory for block in blocks if block.memory is not None and id(block) not in old]
+        removed = before.by_id.keys() - {block.memory.memory_id for block in blocks if block.memory is not None}
+        entries = [acknowledged(each, render(each), at, before.by_id.get(each.memory_id)) for each in memories]
+        self._record.add([*entries, *(Entry(memory_id, "", at) for memory_id in removed)], after, replaced)
+
+    def _opened(self) -> int:
+        flags = os.O_RDONLY | os.O_CLOEXEC
         try:
-            return _Version.of(self.path.stat())
+            return os.open(self.path, flags)
         except FileNotFoundError:
-            return None
+            # while it is replaced where files cannot be swapped
+            return os.open(durable.instead(self.path, self.kept) or self.path, flags)
 
-    def _read(self, data: bytes, version: _Version) -> None:
+    def _read(self, data: bytes, version: Version) -> None:
         before, self._version = self._version, None
         if before is not None and self._grew(before, data):
             added = data[before.size :]
@@ -149,7 +237,7 @@ class EntryFile:
         else:
             self._begin(parse(data, version.modified), data, version)
 
-    def _grew(self, before: _Version, data: bytes) -> bool:
+    def _grew(self, before: Version, data: bytes) -> bool:
         """Return whether the data is what was known, and entries of ours after it."""
         return (
             len(data) > before.size
@@ -159,8 +247,8 @@ class EntryFile:
             and blake2b(data[: before.size]).digest() == self._digest.digest()
         )
 
-    def _begin(self, document: Document, data: bytes, version: _Version | os.stat_result | None) -> None:
+    def _begin(self, document: Document, data: bytes, version: Version | None) -> None:
         self._version = None
         self.document, self.generation = document, next(_GENERATIONS)
         self._digest = blake2b(data)
-        self._version = _Version.of(version) if isinstance(version, os.stat_result) else version
+        self._version = version

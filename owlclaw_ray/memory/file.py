@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -10,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,10 +19,11 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.errors import MemoryChangedError, NotFoundError, Problem, UserError
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory import durable
+from owlclaw_ray.memory.acknowledged import notes
 from owlclaw_ray.memory.archive import choose_for_archive, is_expired
 from owlclaw_ray.memory.duplicates import likeness
-from owlclaw_ray.memory.entries import EntryFile, FileChangedError
+from owlclaw_ray.memory.durable import FileChangedError
+from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.memory.markdown import HEADER, Block, Document, Fault, parse, render
 
@@ -38,6 +41,7 @@ _IDS = re.compile(rb"^(?:## |merged: )(mem_.*)$", re.MULTILINE)
 _ID = re.compile(rb"mem_[^\s,]+")
 _REPORTED = 5
 _TRIES = 5
+_Result = TypeVar("_Result")
 
 
 class Snapshot(Struct, frozen=True):
@@ -96,10 +100,11 @@ class MemoryFile:
         self.path = folder / "MEMORY.md"
         self._limits = limits
         self._lock = FileLock(folder / ".lock", patience)
+        self._lock_if_free = FileLock(folder / ".lock", 0.0)
         self._active = EntryFile(self.path, HEADER)
         self._archive = EntryFile(folder / "MEMORY.archive.md", ARCHIVE_HEADER)
-        self._torn = folder / "MEMORY.torn.md"
         self._snapshot = Snapshot((), 0)
+        self._warned = 0
         self._known = _Known()
         self._expired_on: date | None = None
         self._archived_ids = _ArchivedIds(self._archive.path)
@@ -111,25 +116,14 @@ class MemoryFile:
 
     def load(self) -> Snapshot:
         """Return what MEMORY.md says now; an absent file says nothing. Raises OSError if it cannot be read."""
-        document = self._loaded()
+        document = self._read(self._active)
         if (self._active.generation, len(document.by_id)) != (self._snapshot.generation, len(self._snapshot.memories)):
             self._snapshot = Snapshot(document.memories, self._active.generation)
         return self._snapshot
 
     def append(self, memory: Memory) -> Memory:
         """Store the memory and return what is stored; see MemoryStore.remember."""
-        with self._lock:
-            if memory.memory_id in self._loaded().unfinished:
-                self._rewrite(self._active, partial(_without, ids={memory.memory_id}))
-            document = self._active.document
-            self._known.learn(document, self._active.generation)
-            if earlier := self._earlier(document, memory.memory_id):
-                return earlier
-            key = likeness(memory.content)
-            alike = document.by_id.get(self._known.by_likeness.get(key, MemoryId("")))
-            stored = self._merge(alike, memory) if alike and _has_room(alike, memory) else self._add(memory, key)
-            self._tidy(memory.created_at)
-            return stored
+        return self._write(partial(self._append, memory))
 
     def edit(
         self,
@@ -143,8 +137,9 @@ class MemoryFile:
         """Change an active memory; see MemoryFiles.edit."""
         if content is not None and not content.strip():
             raise UserError("a memory needs a text: delete it instead")
-        with self._lock:
-            memory = self._loaded().by_id.get(memory_id)
+
+        def change() -> Memory:
+            memory = self._active.document.by_id.get(memory_id)
             if memory is None:
                 raise NotFoundError("memory", memory_id)
             if changed := _changed(memory, content, tags, old_content, old_tags):
@@ -158,31 +153,38 @@ class MemoryFile:
             self._rewrite(self._active, partial(_replaced, memory=edited))
             return edited
 
+        return self._write(change)
+
     def delete(self, memory_id: MemoryId) -> Memory:
         """Remove a memory for good; see MemoryFiles.delete."""
-        with self._lock:
-            archived = self._archive.load().by_id.get(memory_id)
-            active = self._loaded().by_id.get(memory_id)
-            memory = active or archived
-            if memory is None:
+        removed: list[Memory] = []
+
+        def remove() -> Memory:
+            self._archive.settle()
+            for file in (self._active, self._archive):
+                if (memory := file.document.by_id.get(memory_id)) is not None:
+                    self._rewrite(file, partial(_without, ids={memory_id}))
+                    removed.append(memory)
+            if not removed:
                 raise NotFoundError("memory", memory_id)
-            if archived is not None:
-                self._rewrite(self._archive, partial(_without, ids={memory_id}))
-            if active is not None:
-                self._rewrite(self._active, partial(_without, ids={memory_id}))
-            self._archive.forget()
-            return memory
+            self._forget_removed()
+            return removed[0]
+
+        return self._write(remove)
 
     def archive(self, memory_ids: Collection[MemoryId]) -> tuple[Memory, ...]:
         """Move active memories to the archive; see MemoryFiles.archive."""
-        with self._lock:
-            chosen = frozenset(memory_ids) & self._loaded().by_id.keys()
+
+        def move() -> tuple[Memory, ...]:
+            chosen = frozenset(memory_ids) & self._active.document.by_id.keys()
             return self._move(chosen) if chosen else ()
+
+        return self._write(move)
 
     def archived(self) -> tuple[Memory, ...]:
         """Return the archived memories. What a crash left in both files is active."""
-        active = self._loaded().by_id
-        archived = tuple(memory for memory in self._archive.load().memories if memory.memory_id not in active)
+        active = self._read(self._active).by_id
+        archived = tuple(memory for memory in self._read(self._archive).memories if memory.memory_id not in active)
         self._archive.forget()
         return archived
 
@@ -193,37 +195,75 @@ class MemoryFile:
             for file in (self._active, self._archive)
             for fault in _faults(file.path)
         ]
-        if self._torn.exists():
+        for file in (self._active, self._archive):
+            found += _notes(file.path)
+            late = [file.kept] if file.is_saved_late() else []
+            for path in (*late, *sorted(file.path.parent.glob(f"{file.path.stem}.saved*.md"))):
+                what = f"holds what somebody saved whose editor had opened {file.path.name} before it was replaced"
+                found.append(Problem(path.name, what, "take what you need and delete it"))
+        if self._active.torn.exists():
             what = "holds what crashes left of entries that were not written to their end"
-            found.append(Problem(self._torn.name, what, "take what you need and delete it"))
+            found.append(Problem(self._active.torn.name, what, "take what you need and delete it"))
         return tuple(found)
 
-    def _loaded(self) -> Document:
-        generation = self._active.generation
-        document = self._active.load()
-        if self._active.generation != generation and document.faults:
+    def _write(self, operation: Callable[[], _Result]) -> _Result:
+        """Do it alone with MEMORY.md loaded, from the start again if people save a file at the same moment."""
+        with self._lock:
+            for _ in range(_TRIES):
+                with suppress(FileChangedError):
+                    self._active.settle()
+                    self._warn()
+                    return operation()
+        raise OSError(errno.EBUSY, "somebody else changes it all the time", str(self.path))
+
+    def _read(self, file: EntryFile) -> Document:
+        """Return what the file says, after what an older copy lacks was put back if nobody else writes just now."""
+        file.load()
+        if not file.is_settled:
+            with suppress(OSError, FileChangedError), self._lock_if_free:
+                file.settle()
+            file.load()
+        self._warn()
+        return file.document
+
+    def _warn(self) -> None:
+        document = self._active.document
+        if self._active.generation != self._warned and document.faults:
             faults = "; ".join(f"line {fault.line}: {fault.what}" for fault in document.faults[:_REPORTED])
             logger.warning("%s has %d entries to look at: %s", self.path, len(document.faults), faults)
-        return document
+        self._warned = self._active.generation
+
+    def _append(self, memory: Memory) -> Memory:
+        if memory.memory_id in self._active.document.unfinished:
+            self._rewrite(self._active, partial(_without, ids={memory.memory_id}))
+        document = self._active.document
+        self._known.learn(document, self._active.generation)
+        if earlier := self._earlier(document, memory.memory_id):
+            return earlier
+        key = likeness(memory.content)
+        alike = document.by_id.get(self._known.by_likeness.get(key, MemoryId("")))
+        stored = self._merge(alike, memory) if alike and _has_room(alike, memory) else self._add(memory, key)
+        self._tidy(memory.created_at)
+        return stored
 
     def _earlier(self, document: Document, memory_id: MemoryId) -> Memory | None:
         """Return what was stored when this id was remembered before, on the disk for sure."""
         earlier = document.by_id.get(self._known.merged.get(memory_id, memory_id))
         if earlier is not None:
-            self._active.synchronize()
+            self._active.acknowledge(earlier)
             return earlier
         if memory_id not in self._archived_ids.now():
             return None
-        memories = self._archive.load().memories
+        self._archive.settle()
+        memories = self._archive.document.memories
         self._archive.forget()
         return next((each for each in memories if memory_id in {each.memory_id, *each.merged}), None)
 
     def _add(self, memory: Memory, key: bytes) -> Memory:
-        entry = render(memory)
         if self._active.document.torn:
             self._rewrite(self._active, lambda document: document.blocks)
         generation = self._active.generation
-        self._active.append(entry)
+        self._active.append([memory])
         if self._active.generation == generation == self._known.generation:
             self._known.add(memory, key)
         return memory
@@ -242,24 +282,10 @@ class MemoryFile:
         return merged
 
     def _rewrite(self, file: EntryFile, change: Callable[[Document], Sequence[Block]]) -> int:
-        """Write the file anew, again if people change it at the same moment; return the generation that it was of before."""
-        for _ in range(_TRIES):
-            document = file.load()
-            if document.torn:
-                self._set_aside(document.torn)
-            generation = file.generation
-            with suppress(FileChangedError):
-                file.rewrite(change(document))
-                return generation
-        raise OSError(f"{file.path} is being changed by somebody else all the time")
-
-    def _set_aside(self, torn: str) -> None:
-        """Keep what a crash left of an entry, for people to look at."""
-        data = torn.encode("utf-8", "surrogateescape") + b"\n"
-        if self._torn.exists():
-            durable.append(self._torn, data)
-        else:
-            durable.replace(self._torn, data)
+        """Write the loaded file again, changed; return the generation that it was of before."""
+        generation = file.generation
+        file.rewrite(change(file.document))
+        return generation
 
     def _tidy(self, now: datetime) -> None:
         """Bring the files within their limits. The memory is stored whether this succeeds or not."""
@@ -269,34 +295,40 @@ class MemoryFile:
                 self._expired_on = now.date()
             if chosen := choose_for_archive(self._active.document, self._active.size, now, self._limits):
                 self._move(chosen)
-        except OSError as error:
+        except (OSError, FileChangedError) as error:
             logger.warning("%s could not be brought within its limits: %s", self.path, error)
 
     def _expire(self, now: datetime) -> None:
+        self._archive.settle()
         for file in (self._archive, self._active):
-            expired = {each.memory_id for each in file.load().memories if is_expired(each, now, self._limits)}
+            expired = {each.memory_id for each in file.document.memories if is_expired(each, now, self._limits)}
             if expired:
                 self._rewrite(file, partial(_without, ids=expired))
+        self._forget_removed()
+
+    def _forget_removed(self) -> None:
+        for file in (self._active, self._archive):
+            file.forget_removed()
         self._archive.forget()
 
     def _move(self, chosen: frozenset[MemoryId]) -> tuple[Memory, ...]:
         """Put the memories into the archive, then take them out of MEMORY.md: a crash in between leaves them in both."""
-        moved = tuple(memory for memory in self._loaded().memories if memory.memory_id in chosen)
-        text = "".join(render(each) for each in moved)
-        if chosen & self._archived_ids.now() or not self._archive.append_unread(text):
+        moved = tuple(memory for memory in self._active.document.memories if memory.memory_id in chosen)
+        if chosen & self._archived_ids.now() or not self._archive.append_unread(moved):
             self._move_again(moved)
         self._rewrite(self._active, partial(_without, ids=chosen))
         return moved
 
     def _move_again(self, moved: Sequence[Memory]) -> None:
-        """Put memories into an archive that has some of them, or an unfinished entry at its end."""
-        archive = self._archive.load()
+        """Put memories into an archive that has some of them, or that is not as it was left."""
+        self._archive.settle()
+        archive = self._archive.document
         there = {each.memory_id: archive.by_id.get(each.memory_id) for each in moved}
         outdated = {each.memory_id for each in moved if there[each.memory_id] not in {None, each}}
         if archive.torn or outdated:
             self._rewrite(self._archive, partial(_without, ids=outdated))
-        if text := "".join(render(each) for each in moved if there[each.memory_id] != each):
-            self._archive.append(text)
+        if missing := [each for each in moved if there[each.memory_id] != each]:
+            self._archive.append(missing)
         self._archive.forget()
 
 
@@ -355,6 +387,24 @@ def _replaced(document: Document, memory: Memory) -> list[Block]:
         Block(render(memory), memory) if block.memory is not None and block.of == memory.memory_id else block
         for block in document.blocks
         if block.memory is not None or block.of != memory.memory_id
+    ]
+
+
+def _notes(path: Path) -> list[Problem]:
+    """Return what the file says of memories that were put back."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    fix = "delete them with `owlclaw memory delete`, or their entries and not the comment; delete the comment if all is well"
+    return [
+        Problem(
+            f"{path.name}:{note.line}",
+            f"a copy saved at {note.saved_at} lacked {len(note.memory_ids)} memories that were stored after it was opened; "
+            f"they were put back: {', '.join(note.memory_ids)}",
+            fix,
+        )
+        for note in notes(text)
     ]
 
 

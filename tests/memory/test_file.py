@@ -328,8 +328,8 @@ def test_the_unfinished_end_of_an_archive_is_set_aside(tmp_path):
     again = open_file(tmp_path)
     assert [problem.where for problem in again.problems()] == ["MEMORY.archive.md:12"]
     again.archive(["mem_2"])
-    assert archived(tmp_path) == ["mem_0", "mem_2"]
-    assert [problem.where for problem in again.problems()] == ["MEMORY.torn.md"]
+    assert archived(tmp_path) == ["mem_0", "mem_1", "mem_2"]
+    assert [problem.where for problem in again.problems()] == ["MEMORY.archive.md:19", "MEMORY.torn.md"]
 
 
 def test_memories_past_their_retention_are_removed_for_good(tmp_path):
@@ -387,18 +387,18 @@ def test_a_person_who_saves_during_a_rewrite_is_not_overwritten(tmp_path, monkey
 
 def test_a_full_disk_during_archiving_costs_no_memory(tmp_path, monkeypatch):
     file = open_file(tmp_path, memories=2)
-    real = durable.replace
+    real = durable.create
 
     def full(path, data):
         if path.name == "MEMORY.archive.md":
             raise OSError(28, "No space left on device")
-        real(path, data)
+        return real(path, data)
 
-    monkeypatch.setattr(durable, "replace", full)
+    monkeypatch.setattr(durable, "create", full)
     for number in range(4):
         assert file.append(memory(number)).memory_id == f"mem_{number}"
     assert contents(open_file(tmp_path)) == [f"fact {number}" for number in range(4)]
-    monkeypatch.setattr(durable, "replace", real)
+    monkeypatch.setattr(durable, "create", real)
     file.append(memory(4))
     assert [*archived(tmp_path), *(one.memory_id for one in file.load().memories)] == [
         f"mem_{number}" for number in range(5)

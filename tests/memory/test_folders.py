@@ -1,7 +1,9 @@
 import os
 import threading
+import unicodedata
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings
@@ -89,13 +91,24 @@ def test_threads_that_write_at_once_lose_nothing(folders):
 
 
 tenants = st.sampled_from(
-    [".", "..", "../..", "", "a/b", "a%2Fb", "default", "租户", "x" * 300, "x" * 301, "%~"]
+    [
+        *(".", "..", "../..", "", "a/b", "a%2Fb", "a%2fb", "default", "Default", "x.", "x..", "x", "X", "租户"),
+        *("x" * 300, "X" * 300, "x" * 301, "%~", "\u00e9", "e\u0301", "\u00c9", "ß", "ss", "\u2126", "Ω", "ω"),
+    ]
 ) | st.text(max_size=60).filter(lambda text: not any("\ud800" <= character <= "\udfff" for character in text))
 
 
 agents = st.builds(
-    AgentRef, tenants.map(TenantId), st.sampled_from(["trader", "trader:..", "trader:" + "键" * 128]).map(AgentId)
+    AgentRef,
+    tenants.map(TenantId),
+    st.sampled_from(["trader", "trader:..", "trader:AAPL", "trader:aapl", "trader:" + "键" * 128]).map(AgentId),
 )
+
+
+def as_one_file_system_sees(path):
+    """Return what stands for a path where neither case, nor how a letter is composed, nor dots at the end count."""
+    parts = (unicodedata.normalize("NFD", unicodedata.normalize("NFKC", part).casefold()) for part in path.parts)
+    return tuple(part.rstrip(". ") or part for part in parts)
 
 
 @pytest.mark.property
@@ -105,10 +118,18 @@ def test_property_no_two_agents_share_a_folder_and_none_leaves_the_data_folder(a
     root = Path("/data")
     folders = MemoryFolders(root, ManualClock(NOW))
     paths = [folders.folder(agent) for agent in agents]
-    assert len({os.path.normpath(path) for path in paths}) == len(agents)
+    assert len({as_one_file_system_sees(Path(os.path.normpath(path))) for path in paths}) == len(agents)
     for path in paths:
         assert Path(os.path.normpath(path)).parent.parent == root / "agents"
         assert all(0 < len(part.encode()) <= 255 for part in path.parts)
+    for agent, path in zip(agents, paths, strict=True):
+        for name, part in ((agent.tenant, path.parts[-2]), (agent.agent_id, path.parts[-1])):
+            assert unquote(part) == (name or "%") or "%~" in part
+
+
+def test_a_name_in_small_letters_stays_readable_as_a_folder():
+    assert AgentRef.parse("trader:aapl-2_x.y").folder == "default/trader%3Aaapl-2_x.y"
+    assert AgentRef.parse("trader:AAPL").folder == "default/trader%3A%41%41%50%4C"
 
 
 @pytest.mark.parametrize("tenant", [".", "..", "../..", "", "a/b", "租户" * 80, "x" * 300])

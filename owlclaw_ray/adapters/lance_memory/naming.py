@@ -7,18 +7,18 @@ from urllib.parse import unquote
 
 WORDS = "memories-words"
 """The table without vectors."""
-_PLAIN = re.compile(r"[A-Za-z0-9.-]")
+_PLAIN = re.compile(r"[a-z0-9.-]")
 _NAME = re.compile(r"memories-(.+)-([1-9][0-9]*)")
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 
 
 def encode(embedder_id: str, dimension: int) -> str:
-    """Return the name of the table with vectors of this embedder: letters, digits and `_.-`, which LanceDB takes."""
+    """Return the name of the table with vectors of this embedder: what LanceDB takes, and another one where case does not count."""
     return f"memories-{plain(embedder_id)}-{dimension}"
 
 
 def plain(embedder_id: str) -> str:
-    """Return the id in letters, digits and `_.-`, another one for every id."""
+    """Return the id in small letters, digits and `_.-`, another one for every id."""
     return "".join(map(_escaped, embedder_id))
 
 

@@ -89,10 +89,12 @@ def test_agents_and_tenants_do_not_see_each_other(store):
 def test_hand_edits_are_recalled_at_once(store, tmp_path):
     store.remember(TRADER, memory("a", "the limit is 500"))
     store.remember(TRADER, memory("b", "the harbour closes at six"))
+    store.remember(TRADER, memory("c", "the newest of all"))
     assert recalled(store, "limit", 1) == ["the limit is 500"]
     file = tmp_path / "agents" / TRADER.folder / "MEMORY.md"
     text = file.read_text().replace("the limit is 500", "the limit is 900 euros")
-    file.write_text(text[: text.index("## mem_b")] + "## Harbour\nclosed on Sundays\n")
+    kept, removed = text.index("## mem_b"), text.index("## mem_c")
+    file.write_text(text[:kept] + text[removed:] + "## Harbour\nclosed on Sundays\n")
     assert recalled(store, "limit", 1) == ["the limit is 900 euros"]
     assert recalled(store, "harbour", 1) == ["Harbour\nclosed on Sundays"]
     assert all("six" not in content for content in recalled(store, "harbour closes at six"))

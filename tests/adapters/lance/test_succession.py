@@ -349,3 +349,13 @@ def test_the_name_of_a_table_tells_its_embedder(embedder_id):
 @pytest.mark.parametrize("name", [WORDS, "other", "memories-a", "memories-a-0", "memories-_zz-3", "memories-_ff-3"])
 def test_other_names_tell_nothing(name):
     assert decode(name) is None
+
+
+def test_tables_of_embedders_whose_names_differ_in_case_differ_where_case_does_not_count():
+    names = [encode(embedder_id, 384) for embedder_id in ("litellm:org/E5", "litellm:org/e5", "litellm:ORG/e5")]
+    assert len({name.casefold() for name in names}) == 3
+    assert [decode(name) for name in names] == [
+        ("litellm:org/E5", 384),
+        ("litellm:org/e5", 384),
+        ("litellm:ORG/e5", 384),
+    ]

@@ -72,7 +72,7 @@ def test_a_disk_that_is_full_is_told_as_something_that_may_pass(fail, memory, mo
     def full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(durable, "replace", full)
+    monkeypatch.setattr(durable, "create", full)
     error = fail("remember", content="likes tea")
     assert (error.type, error.retryable) == ("execution_failed", True)
     assert "MEMORY.md cannot be written: No space left on device" in error.message
