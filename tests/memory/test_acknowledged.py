@@ -243,3 +243,18 @@ def test_a_person_who_changes_the_entry_that_is_merged_into_at_that_moment_keeps
     monkeypatch.setattr(os, "fsync", saving)
     file.append(memory(3, "fact 1"))
     assert contents(tmp_path) == ["fact 1 and more", "fact 2", "fact 1"]
+
+
+def test_a_save_of_the_same_size_in_the_middle_of_an_append_is_noticed(tmp_path, monkeypatch):
+    file = remember(tmp_path, 1, 2)
+    text = file.path.read_text()
+    real = os.write
+
+    def saving(descriptor, data):
+        monkeypatch.setattr(os, "write", real)
+        file.path.write_text(text.replace("fact 2", "fact B"))
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", saving)
+    file.append(memory(3))
+    assert [one.content for one in file.load().memories] == ["fact 1", "fact B", "fact 3"]
