@@ -98,7 +98,10 @@ class Acknowledged:
         return self._state
 
     def entries(self) -> dict[MemoryId, Entry]:
-        """Return what was acknowledged and not removed, in the order of the acknowledgements."""
+        """Return what was acknowledged and not removed, in the order in which it came to say what it says.
+
+        What was put back keeps its place: copies that were opened before have it.
+        """
         found: dict[MemoryId, Entry] = {}
         try:
             lines = self._read(0).split(b"\n")
@@ -107,7 +110,9 @@ class Acknowledged:
         for line in lines:
             entry = _decoded(line, Entry) if line.startswith(b"[") else None
             if entry is not None:
-                before = found.pop(entry.memory_id, None)
+                before = found.get(entry.memory_id)
+                if before is None or before.text != entry.text:
+                    found.pop(entry.memory_id, None)
                 if entry.text:
                     found[entry.memory_id] = entry if before is None else _after(before, entry)
         return found

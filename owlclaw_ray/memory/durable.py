@@ -61,11 +61,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def append(path: Path, data: bytes, expected: Version | None = None) -> Version:
+def append(path: Path, data: bytes, expected: Version | None = None, ending: bytes = b"") -> Version:
     """Add the data at the end of an existing file and return what the file is then.
 
-    When it returns the path names a file with the data in it. Raises FileChangedError if the file is not the expected one, or
-    was replaced or overwritten meanwhile: the data may be in it or not. If it fails with OSError, the file is as long as before.
+    When it returns the path names a file with the data in it, after what it ended with. Raises FileChangedError if the file is
+    not the expected one, or was replaced or overwritten meanwhile: the data may be in it or not. If it fails with OSError, the
+    file is as long as before.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
     try:
@@ -80,7 +81,8 @@ def append(path: Path, data: bytes, expected: Version | None = None) -> Version:
             raise
         after = Version.of(os.fstat(descriptor))
         named = version_of(path)
-        if named is None or named.inode != after.inode or os.pread(descriptor, len(data), before.size) != data:
+        end = os.pread(descriptor, len(ending) + len(data), before.size - len(ending))
+        if named is None or named.inode != after.inode or end != ending + data:
             raise FileChangedError
         return after
     finally:

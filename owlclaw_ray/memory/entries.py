@@ -102,7 +102,8 @@ class EntryFile:
             last = self.document.blocks[-1].text if self.document.blocks else ""
             data = (entries if not last or last.endswith("\n") else "\n" + entries).encode()
             self._version = None
-            after = durable.append(self.path, data, version)
+            ending = last.encode("utf-8", "surrogateescape")
+            after = durable.append(self.path, data, version, ending)
             if after.size == version.size + len(data) and not self.document.is_undated:
                 self.document.extend(data, version.modified)
                 self._digest.update(data)

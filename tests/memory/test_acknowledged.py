@@ -143,6 +143,17 @@ def test_an_older_copy_takes_no_edit_and_no_merge_back(tmp_path):
     assert [one.count for one in open_file(tmp_path).load().memories] == [1, 1, 3, 1]
 
 
+def test_an_older_copy_with_memories_that_were_put_back_since_takes_no_edit_back(tmp_path):
+    file = remember(tmp_path, 1)
+    oldest = file.path.read_text()
+    older = remember(tmp_path, 2, 3).path.read_text()
+    file.edit("mem_1", "fact one", None)
+    file.path.write_text(oldest)
+    assert contents(tmp_path) == ["fact one", "fact 2", "fact 3"]
+    file.path.write_text(older)
+    assert contents(tmp_path) == ["fact one", "fact 2", "fact 3"]
+
+
 def test_a_person_may_change_what_was_just_changed(tmp_path):
     file = remember(tmp_path, 1, 2)
     file.edit("mem_1", "fact one", None)
@@ -232,3 +243,18 @@ def test_a_person_who_changes_the_entry_that_is_merged_into_at_that_moment_keeps
     monkeypatch.setattr(os, "fsync", saving)
     file.append(memory(3, "fact 1"))
     assert contents(tmp_path) == ["fact 1 and more", "fact 2", "fact 1"]
+
+
+def test_a_save_of_the_same_size_in_the_middle_of_an_append_is_noticed(tmp_path, monkeypatch):
+    file = remember(tmp_path, 1, 2)
+    text = file.path.read_text()
+    real = os.write
+
+    def saving(descriptor, data):
+        monkeypatch.setattr(os, "write", real)
+        file.path.write_text(text.replace("fact 2", "fact B"))
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", saving)
+    file.append(memory(3))
+    assert [one.content for one in file.load().memories] == ["fact 1", "fact B", "fact 3"]
