@@ -64,7 +64,7 @@ def _named(others: Sequence[str]) -> str:
 
 
 def trigger_text(trigger: Trigger, tokens: int) -> str:
-    """Return the trigger as lines for short-term memory, at about `tokens` at most: values of focus and payload are cut, and
+    """Return the trigger as lines, at about `tokens` at most: values of focus and payload are cut, and
     marked where they are; the JSON stays JSON.
 
     What an agent was given by another one stays whole: assignments and conversations have limits of their own.
@@ -103,14 +103,14 @@ def _trigger_lines(trigger: Trigger, focus: str, payload: JsonValue) -> str:
 
 def first_message(
     agent: AgentRef,
-    short_term: str,
+    trigger: str,
     *,
     now: datetime,
     outcomes: Sequence[str],
     memories: Sequence[str],
 ) -> str:
-    """Return the first user message of a run; `memories` are marked as data already."""
-    parts = [f"You are {agent.agent_id}. It is {now.isoformat(timespec='seconds')}.", short_term]
+    """Return the first user message of a run; `trigger` is its text, `memories` are marked as data already."""
+    parts = [f"You are {agent.agent_id}. It is {now.isoformat(timespec='seconds')}.", trigger]
     if memories:
         parts.append("Memories that may matter:\n" + "\n".join(f"- {memory}" for memory in memories))
     if outcomes:

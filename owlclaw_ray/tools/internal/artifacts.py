@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from owlclaw_ray.domain.artifact import JSON, TEXT
 from owlclaw_ray.domain.json import JsonObject
@@ -16,23 +16,17 @@ from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.internal.parts import PART_BYTES, Part
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 from owlclaw_ray.tools.signature import arguments_of_model
 
 READ_ARTIFACT = "internal.read_artifact"
-_MOST_CHARACTERS = 10_000
-_RESULT_BYTES = 6 * _MOST_CHARACTERS + 4_096
-"""What so many characters take as JSON, each of them escaped: what was read never becomes an artifact again."""
 
 
-class ReadArtifact(BaseModel):
+class ReadArtifact(Part):
     """Arguments of internal.read_artifact."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     artifact_id: Annotated[str, Field(max_length=64, description="The artifact_id of an artifact_ref in a result.")]
-    offset: Annotated[int, Field(ge=0, description="The first character to read.")] = 0
-    limit: Annotated[int, Field(ge=1, le=_MOST_CHARACTERS, description="How many characters to read at most.")] = 4_000
 
 
 @cache
@@ -61,7 +55,7 @@ class ArtifactTools:
                 Effect.PURE,
                 ToolClass.QUICK,
                 tags=frozenset({"internal", "readonly"}),
-                metadata={INLINE_LIMIT: _RESULT_BYTES},
+                metadata={INLINE_LIMIT: PART_BYTES},
             ),
         )
 
@@ -78,12 +72,4 @@ class ArtifactTools:
             what = f"{asked.artifact_id} is {found.media_type}, {len(found.content)} bytes long, and no text"
             raise ToolFailureError("binary_artifact", what)
         text = found.content.decode("utf-8", "replace")
-        part = text[asked.offset : asked.offset + asked.limit]
-        end = asked.offset + len(part)
-        return {
-            "artifact_id": found.artifact_id,
-            "media_type": found.media_type,
-            "text": part,
-            "total_characters": len(text),
-            "next_offset": end if part and end < len(text) else None,
-        }
+        return {"artifact_id": found.artifact_id, "media_type": found.media_type, **asked.of(text)}

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -15,25 +15,19 @@ from owlclaw_ray.domain.tool import READ_RESULT, Effect, Permission, ToolClass, 
 from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.internal.parts import PART_BYTES, Part
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 from owlclaw_ray.tools.signature import arguments_of_model
 
-_MOST_CHARACTERS = 10_000
-_RESULT_BYTES = 6 * _MOST_CHARACTERS + 4_096
-"""What so many characters take as JSON, each of them escaped: what was read never becomes an artifact."""
 _LISTED = 200
 
 
-class ReadResult(BaseModel):
+class ReadResult(Part):
     """Arguments of internal.read_result."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     call_id: Annotated[
         str, Field(max_length=200, description="The call. Leave it out to list the calls of this run.")
     ] = ""
-    offset: Annotated[int, Field(ge=0, description="The first character to read.")] = 0
-    limit: Annotated[int, Field(ge=1, le=_MOST_CHARACTERS, description="How many characters to read at most.")] = 4_000
 
 
 @cache
@@ -62,7 +56,7 @@ class ResultTools:
                 Effect.PURE,
                 ToolClass.QUICK,
                 tags=frozenset({"internal", "readonly"}),
-                metadata={INLINE_LIMIT: _RESULT_BYTES},
+                metadata={INLINE_LIMIT: PART_BYTES},
             ),
         )
 
@@ -80,16 +74,7 @@ class ResultTools:
         if found is None:
             what = f"no call {asked.call_id!r} of this run has a result; without a call_id the calls are listed"
             raise ToolFailureError("not_found", what)
-        text = _text(found)
-        part = text[asked.offset : asked.offset + asked.limit]
-        end = asked.offset + len(part)
-        return {
-            "call_id": asked.call_id,
-            "tool": found["tool"],
-            "text": part,
-            "total_characters": len(text),
-            "next_offset": end if part and end < len(text) else None,
-        }
+        return {"call_id": asked.call_id, "tool": found["tool"], **asked.of(_text(found))}
 
     def _finished(self, invocation: ToolInvocation) -> Iterator[JsonObject]:
         for entry in self._query("journal", invocation.agent.tenant, invocation.run_id):
