@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from owlclaw_ray.domain.memory import Memory, MemoryLimits, Recall
 from owlclaw_ray.errors import OwlClawError, ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import lexical
+from owlclaw_ray.memory.days import Spans, named_spans
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.fusion import Hits, rank
@@ -93,7 +95,9 @@ class LanceMemory:
         self._background.note(agent)
         return stored
 
-    def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+    def recall(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
         """Return the memories that fit best; see MemoryStore. Raises OSError if MEMORY.md is there and unreadable."""
         document = self._document(agent)
         if not document.memories:
@@ -101,17 +105,18 @@ class LanceMemory:
         place = self._place(agent)
         with place.turn:
             place.cache.enter(document)
-            known = place.cache.get(query, tags, limit)
+            days = named_spans(query, self._clock.now(), ZoneInfo(timezone))
+            known = place.cache.get(query, tags, limit, days)
             if known is not None:
                 return known
-            recall = self._found(place, query, limit, tags)
+            recall = self._found(place, query, limit, tags, days)
             if not place.succession.heir.index.complete:
                 self._background.note(agent)
             elif not recall.degraded:
-                place.cache.put(query, tags, recall)
+                place.cache.put(query, tags, recall, days)
             return replace(recall, memories=recall.memories[:limit])
 
-    def _found(self, place: _Place, query: str, limit: int, tags: Sequence[str]) -> Recall:
+    def _found(self, place: _Place, query: str, limit: int, tags: Sequence[str], days: Spans) -> Recall:
         among: Mapping[MemoryId, Memory] = place.cache.by_id
         if tags:
             among = {key: memory for key, memory in among.items() if set(tags) <= set(memory.tags)}
@@ -121,7 +126,7 @@ class LanceMemory:
         hits = search.hits
         if not hits.bm25 and not hits.cosine:
             hits = Hits(lexical.search(query, tuple(among.values())), {})
-        ranked = rank(hits, among, place.cache.sessions, query, now=self._clock.now(), limit=max(limit, MOST_KEPT))
+        ranked = rank(hits, among, place.cache.sessions, query, days=days, limit=max(limit, MOST_KEPT))
         asked = search.embedded
         return Recall(
             tuple(ranked), bool(search.problem), search.problem, asked.model, asked.usage, asked.failed_attempts
@@ -140,9 +145,11 @@ class LanceMemory:
         """See MemoryStore.refresh."""
         self._background.note(agent)
 
-    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+    def search_archive(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
         """See MemoryStore.search_archive. Raises OSError if the archive is there and unreadable."""
-        return self.files.search_archive(agent, query, limit, tags)
+        return self.files.search_archive(agent, query, limit, tags, timezone)
 
     def indexed(self, agent: AgentRef) -> frozenset[MemoryId]:
         """Return the ids of the memories that the agent's index holds now."""

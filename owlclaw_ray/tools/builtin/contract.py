@@ -41,6 +41,11 @@ class Caller(Protocol):
         """How many active schedules the agent may have."""
         ...
 
+    @property
+    def timezone(self) -> str:
+        """The IANA zone in which the agent's days begin."""
+        ...
+
 
 class CallContext(Struct, frozen=True):
     """A caller outside the runtime's own dispatch: scripts and tests."""
@@ -49,6 +54,7 @@ class CallContext(Struct, frozen=True):
     run_id: RunId
     idempotency_key: str
     active_schedules: int = 100
+    timezone: str = "UTC"
 
 
 class Answer(Struct, frozen=True):

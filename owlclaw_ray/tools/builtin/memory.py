@@ -48,7 +48,7 @@ class MemoryTools:
     def recall(self, arguments: Recall, caller: Caller) -> Answer:
         """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
         search = self._memory.search_archive if arguments.archived else self._memory.recall
-        found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags))
+        found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags), caller.timezone)
         memories = [_described(one, explained=arguments.explain) for one in found.memories]
         content = {"memories": memories, "count": len(memories), "degraded": found.degraded}
         return Answer(content, tuple(self._records(found, caller)), found.usage)
