@@ -74,18 +74,19 @@ def test_what_is_found_among_the_first_five_is_counted(tmp_path):
 
 
 def test_what_dates_and_neighbours_bring_is_told(tmp_path):
-    memories = [[str(at), f"2025-{1 + at:02}-01T12:00:00", f"note about {word}"] for at, word in enumerate("abcdefgh")]
+    memories = [[str(at), f"2025-{1 + at:02}-01T12:00:00", f"zzz {at}"] for at in range(9)]
     memories += [
         ["first", "2025-12-01T12:00:00", "the harbour closes"],
-        ["second", "2025-12-01T12:01:00", "six, if not"],
+        ["second", "2025-12-01T12:01:00", "zzz qqq"],
     ]
 
-    shares = asked(tmp_path, memories, [["harbour", 0, ["second"]], ["what was said on March 1st", 0, ["2"]]])
+    beside = asked(tmp_path, memories, [["harbour closes", 0, ["second"]]])
+    dated = asked(tmp_path, memories, [["harbour on March 1st", 0, ["2"]]])
 
-    assert shares["words"] == shares["no index"] == (1.0, 0.5)
-    assert shares["words alone"][1] == 0.0
-    assert shares["no day"][1] < shares["meaning"][1]
-    assert shares["undated"][1] < shares["meaning"][1]
+    assert beside["words"] == beside["no index"] == beside["meaning"] == (1.0, 0.0)
+    assert beside["words alone"] == beside["no neighbours"] == (0.0, 0.0)
+    assert dated["words"] == dated["meaning"] == (1.0, 0.0)
+    assert dated["words alone"] == dated["no day"] == dated["undated"] == (0.0, 0.0)
 
 
 def test_the_figures_of_the_goals_say_whether_these_are_met():
