@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ LEAST_SPREAD = 0.05
 """Cosines nearer together than this are alike: two memories of one fact are not pulled apart to 0 and 1."""
 AS_RELEVANT = 0.5
 """How near a memory must come to the score of an older one that it replaces, to go before it."""
+_EQUAL = 1e-9
 
 
 class Hits(Struct, frozen=True):
@@ -89,16 +90,16 @@ def rank(
     }
     near = sessions.gains(relevance)
     dated = {
-        key: NAMED_DAY
-        for key, memory in (memories.items() if days else ())
-        if any(begin <= memory.created_at < end for begin, end in days)
+        key: NAMED_DAY for begin, end in days for key, memory in memories.items() if begin <= memory.created_at < end
     }
     scores = {
         memory_id: relevance.get(memory_id, 0.0) + near.get(memory_id, 0.0) + dated.get(memory_id, 0.0)
         for memory_id in relevance.keys() | near.keys() | dated.keys()
         if memory_id in memories
     }
-    best = nsmallest(limit, scores, key=lambda memory_id: _place(scores[memory_id], memories[memory_id]))
+    least = min(nlargest(limit, scores.values()), default=0.0) - _EQUAL
+    near_best = [memory_id for memory_id, score in scores.items() if score >= least]
+    best = nsmallest(limit, near_best, key=lambda memory_id: _place(scores[memory_id], memories[memory_id]))
     found = [
         ScoredMemory(
             memories[memory_id],

@@ -9,6 +9,7 @@ no replacement, whatever else it has in common. Measured on pairs that conflict 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -22,6 +23,7 @@ _ENDINGS = ("ing", "ies", "ied", "ic", "es", "ed", "s", "e", "y")
 _SHORTEST_STEM = 3
 
 
+@lru_cache(8_192)
 def _stem(word: str) -> str:
     for ending in _ENDINGS:
         if word.endswith(ending) and not word.endswith("ss") and len(word) - len(ending) >= _SHORTEST_STEM:
@@ -37,7 +39,7 @@ _VERBS = frozenset(
             "answer approve begin belong buy charge come cost deliver do drink drive earn eat end get give go handle hold keep lead"
             " like listen live maintain make manage meet need open own park pay prefer run sell sit sleep speak stand start stay"
             " store supply take trade travel use want wear work"
-            " 住 用 管 负 责 办 做 开 卖 买 付 收 放 存 送 供 说 讲 吃 喝 坐 穿 走 跑 上 班",
+            " 住 用 管 负 责 办 做 开 卖 买 付 收 放 存 送 供 说 讲 吃 喝 坐 穿 走 跑",
         ),
     )
 )
@@ -57,7 +59,7 @@ class Gist(Struct, frozen=True):
 
     signs: frozenset[str]
     """The stems of its telling words; of Chinese, Japanese and Korean the characters that tell something."""
-    tells_change: bool
+    text: str
 
 
 def gist(text: str) -> Gist:
@@ -68,7 +70,7 @@ def gist(text: str) -> Gist:
             signs.update(character for character in word if not is_common_cjk(character))
         else:
             signs.add(_stem(word))
-    return Gist(frozenset(signs), _CHANGE.search(text) is not None)
+    return Gist(frozenset(signs), text)
 
 
 def replaces(newer: Gist, older: Gist, query: Gist) -> bool:
@@ -84,5 +86,5 @@ def replaces(newer: Gist, older: Gist, query: Gist) -> bool:
     return (
         0 < len(asked) >= _ASKED * len(query.signs)
         and 2 * len(lacking) <= len(asked)
-        and (not lacking or (newer.tells_change and lacking <= _VERBS))
+        and (not lacking or (lacking <= _VERBS and _CHANGE.search(newer.text) is not None))
     )

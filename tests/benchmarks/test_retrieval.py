@@ -137,7 +137,9 @@ def local():
 
 
 @pytest.mark.parametrize(
-    ("name", "older_holds"), [(retrieval.CONFLICTS, False), (retrieval.LOOKALIKES, True)], ids=["conflicts", "lookalikes"]
+    ("name", "older_holds"),
+    [(retrieval.CONFLICTS, False), (retrieval.LOOKALIKES, True)],
+    ids=["conflicts", "lookalikes"],
 )
 def test_of_two_facts_the_one_that_holds_is_first_by_meaning_too(local, name, older_holds):
     some = {language: pairs[::8] for language, pairs in retrieval.read_pairs(retrieval.DATA / name).items()}
