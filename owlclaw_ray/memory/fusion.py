@@ -1,10 +1,10 @@
 """The order of recalled memories: words and meaning blended, context of the same run and the day that was asked for added.
 
 The weights were measured on labelled dialogue retrieval, English and Chinese (`python -m benchmarks retrieval`), and are on a
-plateau: halves and doubles of them, and other ways to scale (by the spread of the cosines, by their median), change one set for
-the better and another for the worse. Reciprocal rank fusion did worse than words alone; raw cosines of the embedder lie too close
-together to be compared with anything, hence the min-max scaling. Age as a factor cost recall on every set, however small: it
-breaks ties, and a newer memory goes before an older one that it replaces.
+plateau: values a third smaller or larger, and other ways to scale cosines (by their standard deviation, by their distance from the
+mean or the median) change one set for the better and another for the worse. Reciprocal rank fusion did worse than a blend; raw
+cosines of the embedder lie too close together to be compared with anything, hence the min-max scaling. Age as a factor, however
+small, was no gain on any set and a loss on the largest: it breaks ties, and a newer memory goes before an older one that it replaces.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ _RESTATED, _OF_NEWER = 0.4, 0.25
 """The share that what both say has of the older one, and of the newer one: long texts have some of anything."""
 _ASKED = 0.5
 """The share of the query that the older one must have: else the query says it in other words, and tells nothing."""
+_IN_QUESTION = 0.25
+"""The share of the older one that the query must have: else most of it is about something else, which nothing replaces."""
 _ENDINGS = ("ing", "ies", "ied", "ic", "es", "ed", "s", "e", "y")
 _SHORTEST_STEM = 3
 
@@ -84,7 +86,7 @@ def replaces(newer: Gist, older: Gist, query: Gist) -> bool:
     asked = query.signs & older.signs
     lacking = asked - newer.signs
     return (
-        0 < len(asked) >= _ASKED * len(query.signs)
+        0 < len(asked) >= max(_ASKED * len(query.signs), _IN_QUESTION * len(older.signs))
         and 2 * len(lacking) <= len(asked)
         and (not lacking or (lacking <= _VERBS and _CHANGE.search(newer.text) is not None))
     )
