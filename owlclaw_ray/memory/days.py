@@ -48,7 +48,7 @@ _WEEKDAYS_ZH: Mapping[str, Iterable[int]] = {
 }
 _WORDS = (
     (re.compile(r"\bday before yesterday\b|(?<![大目之以])前[天晚](?![气氣])|그저께", re.IGNORECASE), 2),
-    (re.compile(r"(?<!day before )\byesterday\b|\blast night\b|昨[天日晚夜]|어제|昨日", re.IGNORECASE), 1),
+    (re.compile(r"(?<!day before )\byesterday\b|\blast night\b|昨[天日晚夜]|어제", re.IGNORECASE), 1),
     (re.compile(r"\btoday\b|\btonight\b|\bthis (?:morning|afternoon|evening)\b|今[天日早晚]|오늘", re.IGNORECASE), 0),
     (re.compile(r"大前天"), 3),
 )
