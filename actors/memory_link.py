@@ -29,9 +29,9 @@ class MemoryLink:
         """See IndexedMemory.remember."""
         return cast("Memory", await self._ask("remember", agent, memory))
 
-    async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str]) -> Recall:
+    async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str], timezone: str) -> Recall:
         """See IndexedMemory.recall."""
-        return cast("Recall", await self._ask("recall", agent, query, limit, tuple(tags)))
+        return cast("Recall", await self._ask("recall", agent, query, limit, tuple(tags), timezone))
 
     async def reindex(self, agent: AgentRef) -> int:
         """See IndexedMemory.reindex."""

@@ -171,6 +171,8 @@ class AgentDefinition(Struct, frozen=True):
     permissions: PermissionPolicy = field(default_factory=PermissionPolicy)
     preload_memories: int = 5
     """How many memories are looked up before the first model call (M8); 0 turns it off."""
+    timezone: str = "UTC"
+    """The IANA zone in which the agent's days begin: what yesterday is, and the day on which something was remembered."""
     governance: Governance = field(default_factory=Governance)
     heartbeat: Heartbeat | None = None
     callback_url: str = ""

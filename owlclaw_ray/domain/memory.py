@@ -33,7 +33,7 @@ class Memory(Struct, frozen=True):
 
 
 class ScoreParts(Struct, frozen=True):
-    """What a score is made of: (word_share x words + (1 - word_share) x meaning + neighbours + day) x freshness + newer."""
+    """What a score is made of: word_share x words + (1 - word_share) x meaning + neighbours + day + newer."""
 
     words: float
     """How well its words fit, 0 to 1: against the best of this recall, or against a full match if none comes near one."""
@@ -43,8 +43,6 @@ class ScoreParts(Struct, frozen=True):
     """The weight of words: less for a query in Chinese, Japanese or Korean, 1 without an embedder."""
     neighbours: float
     """What it gains from the memories beside it in its session."""
-    freshness: float
-    """What age leaves: 1 for a new memory, never less than 0.85."""
     bm25: float | None
     """The score by words as it was; None if the search by words did not find it."""
     cosine: float | None
@@ -52,13 +50,13 @@ class ScoreParts(Struct, frozen=True):
     day: float = 0.0
     """What it gains for having been stored on a day that the query names."""
     newer: float = 0.0
-    """What raises it to the score of an older memory about the same matter, which fits nearly alike."""
+    """What raises it to the score of an older memory that it replaces: on what was asked it says something else."""
 
     @property
     def score(self) -> float:
         """The whole."""
         relevance = self.word_share * self.words + (1 - self.word_share) * self.meaning
-        return (relevance + self.neighbours + self.day) * self.freshness + self.newer
+        return relevance + self.neighbours + self.day + self.newer
 
     def as_json(self) -> JsonObject:
         """Return every part by its name, rounded for people."""

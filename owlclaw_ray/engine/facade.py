@@ -130,6 +130,7 @@ class RuntimeFacade:
             indexed=indexed_memory,
             ledger=MemoryLedger(store, clock, ids),
             require_known=self._require_known,
+            timezone_of=self._timezone_of,
             behind=self._behind,
             clock=clock,
             ids=ids,
@@ -307,6 +308,13 @@ class RuntimeFacade:
         names = self._definitions.names()
         if agent.definition not in names:
             raise UnknownAgentError(agent.agent_id, names)
+
+    async def _timezone_of(self, agent: AgentRef) -> str:
+        """Return the agent's zone; UTC while its definition cannot be read, for its memories can."""
+        try:
+            return (await self._definitions.get(agent.definition)).timezone
+        except DefinitionError:
+            return "UTC"
 
     async def _view(self, agent: AgentRef, record: AgentRecord | None) -> AgentView:
         try:

@@ -227,7 +227,8 @@ class RunLoop:
             services.approve,
             definition.governance,
         )
-        return _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
+        dispatch = _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
+        return replace(dispatch, timezone=definition.timezone)
 
     async def _decide_in_time(self) -> RunResult | Approvals | Started:
         seconds, until = self._limits.run_timeout, self._run.deadline
@@ -455,6 +456,7 @@ class RunLoop:
             tool_class=ToolClass.ALONE,
             timeout=self._limits.tool_timeout,
             idempotency_key=call_id,
+            timezone=self._definition.timezone,
         )
         outcome = await contained(self._services.tools.run(invocation))
         used, calls = conversation.usage + outcome.usage, conversation.model_calls + len(outcome.embeddings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,7 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 class AgentMemories:
-    """Implements RuntimeMemory. `require_known` raises UnknownAgentError; `behind` does what no caller waits for."""
+    """Implements RuntimeMemory. `require_known` raises UnknownAgentError; `behind` does what no caller waits for.
+
+    `timezone_of` returns an agent's IANA zone.
+    """
 
     def __init__(
         self,
@@ -32,12 +35,13 @@ class AgentMemories:
         indexed: IndexedMemory,
         ledger: MemoryLedger,
         require_known: Callable[[AgentRef], object],
+        timezone_of: Callable[[AgentRef], Awaitable[str]],
         behind: Callable[[Coroutine[Any, Any, None]], None],
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._files, self._indexed, self._ledger = files, indexed, ledger
-        self._require_known, self._behind = require_known, behind
+        self._require_known, self._timezone_of, self._behind = require_known, timezone_of, behind
         self._clock, self._ids = clock, ids
 
     async def memories(self, agent: AgentRef, *, archived: bool = False) -> Sequence[Memory]:
@@ -55,10 +59,11 @@ class AgentMemories:
         self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), *, archived: bool = False
     ) -> Recall:
         """See RuntimeMemory.search."""
-        if archived:
-            return await self._use(agent, lambda: self._files.search_archive(agent, query, limit, tags))
         self._require_known(agent)
-        found = await self._indexed.recall(agent, query, limit, tags)
+        timezone = await self._timezone_of(agent)
+        if archived:
+            return await self._use(agent, lambda: self._files.search_archive(agent, query, limit, tags, timezone))
+        found = await self._indexed.recall(agent, query, limit, tags, timezone)
         await self._ledger.searched(agent, found)
         return found
 

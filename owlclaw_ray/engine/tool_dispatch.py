@@ -65,6 +65,8 @@ class ToolDispatch(Struct, frozen=True):
     """Runs that calls started, or may have, which then failed."""
     admitted: set[ToolCallId] = field(default_factory=set)
     """Calls that the rules admitted; they are not asked twice about one that waits for an approver in this process."""
+    timezone: str = "UTC"
+    """The agent's."""
 
     async def execute(self, calls: Sequence[ToolCall]) -> tuple[ApprovalRequest | StartedRun, ...]:
         """Execute those of a turn's calls that have no result yet, and record every result.
@@ -303,6 +305,7 @@ class ToolDispatch(Struct, frozen=True):
             timeout=own or tool.timeout or self.limits.tool_timeout,
             idempotency_key=self._idempotency_key(call),
             active_schedules=self.limits.active_schedules,
+            timezone=self.timezone,
             stage=cleared.stage,
             approved_target=cleared.target,
             lineage=self.run.trigger.lineage,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile
+from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile, Zone
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
 from owlclaw_ray.configuration.permissions import PermissionSettings
@@ -47,6 +47,7 @@ class AgentFile(BaseModel):
     permissions: PermissionSettings | None = None
     """None leaves it to the settings' rules and the defaults."""
     preload_memories: Annotated[int, Field(ge=0, le=20)] = 5
+    timezone: Zone = "UTC"
     governance: GovernanceFile = Field(default_factory=GovernanceFile)
     tools: ToolSection = Field(default_factory=ToolSection)
     heartbeat: HeartbeatFile | None = None

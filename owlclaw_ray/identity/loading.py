@@ -84,6 +84,7 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
         tools=settings.tools.choice(),
         permissions=replace(defaults.permissions, own=settings.permission_rules),
         preload_memories=settings.preload_memories,
+        timezone=settings.timezone,
         governance=_governance(settings, defaults, skills),
         heartbeat=None if settings.heartbeat is None else settings.heartbeat.heartbeat(),
         callback_url=settings.callback_url,

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, MemoryLimits, MemoryStats, Recall
@@ -72,10 +73,12 @@ class MemoryFolders:
         with self.file(agent) as file:
             return file.archived()
 
-    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+    def search_archive(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
         """See MemoryFiles.search_archive."""
         among = tuple(memory for memory in self.archived(agent) if set(tags) <= set(memory.tags))
-        return Recall(tuple(rank_by_words(query, among, self._clock.now(), limit)))
+        return Recall(tuple(rank_by_words(query, among, self._clock.now(), limit, ZoneInfo(timezone))))
 
     def edit(
         self,

@@ -1,9 +1,10 @@
-"""The order of recalled memories: words and meaning blended, context of the same run and the day that was asked for added, age
-taken off.
+"""The order of recalled memories: words and meaning blended, context of the same run and the day that was asked for added.
 
-The weights were measured on labelled dialogue retrieval, English and Chinese (`python -m benchmarks retrieval`). Reciprocal rank
-fusion did worse than words alone; raw cosines of the embedder lie too close together to be compared with anything, hence the
-min-max scaling. Age changes the order only: a memory never disappears for being old.
+The weights were measured on labelled dialogue retrieval, English and Chinese (`python -m benchmarks retrieval`), and are on a
+plateau: values a third smaller or larger, and other ways to scale cosines (by their standard deviation, by their distance from the
+mean or the median) change one set for the better and another for the worse. Reciprocal rank fusion did worse than a blend; raw
+cosines of the embedder lie too close together to be compared with anything, hence the min-max scaling. Age as a factor, however
+small, was no gain on any set and a loss on the largest: it breaks ties, and a newer memory goes before an older one that it replaces.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, tzinfo
 from heapq import nlargest, nsmallest
 
 from msgspec import Struct
@@ -19,8 +20,9 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.days import named_days
+from owlclaw_ray.memory.days import Spans, named_spans
 from owlclaw_ray.memory.lexical import is_mostly_cjk, search, telling_words
+from owlclaw_ray.memory.replacing import gist, replaces
 
 WORD_SHARE = 0.6
 WORD_SHARE_CJK = 0.35
@@ -29,14 +31,11 @@ NAMED_DAY = 0.4
 """What a memory gains that was stored on a day that the query names: less than one gains whose words name that day."""
 FULL_MATCH = 0.5
 """The share of the highest BM25 score a query could have from which the best match by words counts in full; below it, less."""
-LASTING_SHARE = 0.85
-HALF_LIFE = timedelta(days=60)
 LEAST_SPREAD = 0.05
 """Cosines nearer together than this are alike: two memories of one fact are not pulled apart to 0 and 1."""
-SAME_MATTER = 0.4
-"""The share of the shorter one's words that two memories have in common from which they are about one matter."""
-AS_RELEVANT = 0.7
-"""How near the newer of two memories of one matter must come to the older one's score to go before it."""
+AS_RELEVANT = 0.5
+"""How near a memory must come to the score of an older one that it replaces, to go before it."""
+_EQUAL = 1e-9
 
 
 class Hits(Struct, frozen=True):
@@ -76,10 +75,10 @@ class Sessions:
 
 
 def rank(
-    hits: Hits, memories: Mapping[MemoryId, Memory], sessions: Sessions, query: str, *, now: datetime, limit: int
+    hits: Hits, memories: Mapping[MemoryId, Memory], sessions: Sessions, query: str, *, days: Spans, limit: int
 ) -> list[ScoredMemory]:
     """Return the best `limit` of the memories that either search found, that stand beside such a one in its session, or that were
-    stored on a day that the query names.
+    stored on one of the days, which the query names.
 
     `memories` are those that may be returned. The best is first, of equal ones the newer.
     """
@@ -90,13 +89,17 @@ def rank(
         for memory_id in words.keys() | meaning.keys()
     }
     near = sessions.gains(relevance)
-    dated = _of_named_days(query, memories, now)
-    fresh = {
+    dated = {
+        key: NAMED_DAY for begin, end in days for key, memory in memories.items() if begin <= memory.created_at < end
+    }
+    scores = {
         memory_id: relevance.get(memory_id, 0.0) + near.get(memory_id, 0.0) + dated.get(memory_id, 0.0)
         for memory_id in relevance.keys() | near.keys() | dated.keys()
         if memory_id in memories
     }
-    least = LASTING_SHARE * min(nlargest(limit, fresh.values()), default=0.0)
+    least = min(nlargest(limit, scores.values()), default=0.0) - _EQUAL
+    near_best = [memory_id for memory_id, score in scores.items() if score >= least]
+    best = nsmallest(limit, near_best, key=lambda memory_id: _place(scores[memory_id], memories[memory_id]))
     found = [
         ScoredMemory(
             memories[memory_id],
@@ -105,31 +108,20 @@ def rank(
                 meaning=meaning.get(memory_id, 0.0),
                 word_share=share,
                 neighbours=near.get(memory_id, 0.0),
-                freshness=_freshness(memories[memory_id], now),
                 bm25=hits.bm25.get(memory_id),
                 cosine=hits.cosine.get(memory_id),
                 day=dated.get(memory_id, 0.0),
             ),
         )
-        for memory_id, value in fresh.items()
-        if value >= least
+        for memory_id in best
     ]
-    return _newer_first(nsmallest(limit, found, key=_best_first))
+    return _newer_first(found, query)
 
 
-def _of_named_days(query: str, memories: Mapping[MemoryId, Memory], now: datetime) -> dict[MemoryId, float]:
-    days = named_days(query, now)
-    if not days:
-        return {}
-    return {key: NAMED_DAY for key, memory in memories.items() if memory.created_at.astimezone(UTC).date() in days}
-
-
-def _newer_first(ranked: list[ScoredMemory]) -> list[ScoredMemory]:
-    """Return them with the newer before the older wherever two are about one matter and fit nearly alike.
-
-    The newer one's score is raised to the older one's.
-    """
-    about = [telling_words(each.memory.content) for each in ranked]
+def _newer_first(ranked: list[ScoredMemory], query: str) -> list[ScoredMemory]:
+    """Return them with a newer one before each older one that it replaces: its score is raised to the older one's."""
+    asked = gist(query)
+    gists = [gist(each.memory.content) for each in ranked]
     raised: dict[int, float] = {}
     for at, older in enumerate(ranked):
         top = raised.get(at, older.score)
@@ -137,7 +129,7 @@ def _newer_first(ranked: list[ScoredMemory]) -> list[ScoredMemory]:
             newer = ranked[below]
             if newer.score < AS_RELEVANT * older.score:
                 break
-            if newer.memory.created_at > older.memory.created_at and _one_matter(about[at], about[below]):
+            if newer.memory.created_at > older.memory.created_at and replaces(gists[below], gists[at], asked):
                 raised[below] = max(top, raised.get(below, 0.0))
     if not raised:
         return ranked
@@ -145,21 +137,20 @@ def _newer_first(ranked: list[ScoredMemory]) -> list[ScoredMemory]:
         replace(each, parts=replace(each.parts, newer=raised[at] - each.score)) if at in raised else each
         for at, each in enumerate(ranked)
     ]
-    return sorted(lifted, key=_best_first)
+    return sorted(lifted, key=lambda each: _place(each.score, each.memory))
 
 
-def _one_matter(one: frozenset[str], other: frozenset[str]) -> bool:
-    return len(one & other) >= SAME_MATTER * max(min(len(one), len(other)), 1)
-
-
-def rank_by_words(query: str, memories: Sequence[Memory], now: datetime, limit: int) -> list[ScoredMemory]:
+def rank_by_words(
+    query: str, memories: Sequence[Memory], now: datetime, limit: int, zone: tzinfo = UTC
+) -> list[ScoredMemory]:
     """Return the best `limit` of the memories as `rank` does, by the words that they share with the query, without any index."""
     by_id = {memory.memory_id: memory for memory in memories}
-    return rank(Hits(search(query, memories), {}), by_id, Sessions(memories), query, now=now, limit=limit)
+    days = named_spans(query, now, zone)
+    return rank(Hits(search(query, memories), {}), by_id, Sessions(memories), query, days=days, limit=limit)
 
 
-def _best_first(found: ScoredMemory) -> tuple[float, float, MemoryId]:
-    return -round(found.score, 9), -found.memory.created_at.timestamp(), found.memory.memory_id
+def _place(score: float, memory: Memory) -> tuple[float, float, MemoryId]:
+    return -round(score, 9), -memory.created_at.timestamp(), memory.memory_id
 
 
 def _word_share(hits: Hits, query: str) -> float:
@@ -184,8 +175,3 @@ def _by_range(scores: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
     low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
     spread = max(high - low, LEAST_SPREAD)
     return {memory_id: 1.0 - (high - score) / spread for memory_id, score in scores.items()}
-
-
-def _freshness(memory: Memory, now: datetime) -> float:
-    age = max(now - memory.created_at, timedelta(0))
-    return LASTING_SHARE + (1 - LASTING_SHARE) * math.pow(0.5, age / HALF_LIFE)

@@ -17,6 +17,7 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020
 _TOKEN = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+|[^\w\s]")
 _IS_CJK = re.compile(f"[{_CJK}]")
 _LETTERS = re.compile(r"[^\W_]+")
+_INNER_CAPITALS = re.compile(r"(?<=[^\s.!?:] )[A-Z][A-Za-z]*")
 _SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
 _COMMON = frozenset(
     re.findall(
@@ -26,6 +27,25 @@ _COMMON = frozenset(
         " there these they this to too up us very was we were what when where which who whom whose why will with would you your",
     )
 )
+_COMMON_CJK = frozenset(
+    re.findall(
+        r"\w+",
+        "的 了 是 在 和 与 就 也 都 由 为 把 被 给 有 用 个 吗 呢 吧 啊 呀 我 你 您 他 她 它 们 这 那 哪 谁 几 多 少 什 么 怎 样"
+        " 我们 你们 他们 这个 那个 哪个 哪些 哪里 什么 多少 怎么 怎样 为什么",
+    )
+)
+STOP_WORDS = tuple(sorted(_COMMON | _COMMON_CJK))
+"""What an index of words leaves out. LanceDB's own list is of all languages at once: it has digits, "above", "dog" and 以上."""
+
+
+def is_cjk(character: str) -> bool:
+    """Return whether it is a Chinese, Japanese or Korean character."""
+    return _IS_CJK.match(character) is not None
+
+
+def is_common_cjk(character: str) -> bool:
+    """Return whether it is one of the Chinese characters that are in every text and every question."""
+    return character in _COMMON_CJK
 
 
 def words(text: str) -> list[str]:
@@ -42,6 +62,11 @@ def words(text: str) -> list[str]:
 def telling_words(text: str) -> frozenset[str]:
     """Return the words of the text that say what it is about: no symbols, no English ones that are in every text."""
     return frozenset(word for word in words(text) if word not in _COMMON and word[0].isalnum())
+
+
+def common_names(text: str) -> frozenset[str]:
+    """Return the words that are names here and common elsewhere, such as those of "boiler A" and "in May"."""
+    return frozenset(word for word in _INNER_CAPITALS.findall(text) if word != "I" and word.casefold() in _COMMON)
 
 
 def asked_for(query: str) -> str:

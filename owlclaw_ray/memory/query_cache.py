@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory, Recall
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.days import Spans
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.fusion import Sessions
 from owlclaw_ray.ports.clock import Clock
@@ -19,7 +20,7 @@ MOST_KEPT = 20
 """Memories of an answer: what `recall` gives at most."""
 _ANSWERS = 64
 _LASTS = timedelta(minutes=10).total_seconds()
-"""An hour changes what age takes off by less than a ten-thousandth."""
+"""Another worker may have made the index anew meanwhile."""
 
 
 class _Answer(Struct, frozen=True):
@@ -34,7 +35,7 @@ class QueryCache:
         self._clock = clock
         self._generation = -1
         self._seen = 0
-        self._answers: OrderedDict[tuple[str, frozenset[str]], _Answer] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, frozenset[str], Spans], _Answer] = OrderedDict()
         self.by_id: dict[MemoryId, Memory] = {}
         self.sessions = Sessions()
 
@@ -52,18 +53,18 @@ class QueryCache:
             self.sessions.extend(new)
             self._answers.clear()
 
-    def get(self, query: str, tags: Iterable[str], limit: int) -> Recall | None:
-        """Return what the query found, if it was asked in this state; it costs nothing a second time."""
-        key = (query, frozenset(tags))
+    def get(self, query: str, tags: Iterable[str], limit: int, days: Spans = ()) -> Recall | None:
+        """Return what the query found, if it was asked in this state and named these days; it costs nothing a second time."""
+        key = (query, frozenset(tags), days)
         answer = self._answers.get(key)
         if answer is None or limit > MOST_KEPT or self._clock.monotonic() - answer.at > _LASTS:
             return None
         self._answers.move_to_end(key)
         return replace(answer.recall, memories=answer.recall.memories[:limit])
 
-    def put(self, query: str, tags: Iterable[str], recall: Recall) -> None:
+    def put(self, query: str, tags: Iterable[str], recall: Recall, days: Spans = ()) -> None:
         """Keep an answer with at least the best MOST_KEPT memories, or all that there are."""
         kept = replace(recall, memories=recall.memories[:MOST_KEPT])
-        self._answers[query, frozenset(tags)] = _Answer(kept, self._clock.monotonic())
+        self._answers[query, frozenset(tags), days] = _Answer(kept, self._clock.monotonic())
         if len(self._answers) > _ANSWERS:
             self._answers.popitem(last=False)

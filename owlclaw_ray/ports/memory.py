@@ -25,8 +25,13 @@ class MemoryFiles(Protocol):
         """Return what is in the archive, in the order of its archiving."""
         ...
 
-    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
-        """Return up to `limit` archived memories that share words with the query and carry all of `tags`, best first."""
+    def search_archive(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
+        """Return up to `limit` archived memories that share words with the query and carry all of `tags`, best first.
+
+        The query's days are those of the IANA zone.
+        """
         ...
 
     def edit(
@@ -75,9 +80,12 @@ class MemoryStore(Protocol):
         """
         ...
 
-    def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+    def recall(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
         """Return up to `limit` memories, best first, that carry all of `tags`, everything remembered before included.
 
+        Days that the query names, such as "yesterday", are those of the IANA zone.
         An unusable index is no error: MEMORY.md is searched word by word and the recall is `degraded`. An agent without
         memories gives an empty recall.
         """
@@ -94,7 +102,9 @@ class MemoryStore(Protocol):
         """Have the index follow soon what others than this object changed in MEMORY.md: what is gone there leaves it."""
         ...
 
-    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+    def search_archive(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
         """See MemoryFiles.search_archive."""
         ...
 

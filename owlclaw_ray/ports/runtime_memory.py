@@ -20,7 +20,7 @@ class IndexedMemory(Protocol):
         """See MemoryStore.remember."""
         ...
 
-    async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str]) -> Recall:
+    async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str], timezone: str) -> Recall:
         """See MemoryStore.recall."""
         ...
 

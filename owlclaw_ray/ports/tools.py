@@ -57,6 +57,8 @@ class ToolInvocation(Struct, frozen=True):
     """The same for every attempt at this call: derived from run_id and call_id."""
     active_schedules: int = 100
     """Limit T18, as the definition sets it."""
+    timezone: str = "UTC"
+    """The agent's, as the definition sets it."""
     stage: Stage = Stage.RUN
     lineage: Lineage | None = None
     """Of the calling run, if another run started it."""

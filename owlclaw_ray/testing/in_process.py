@@ -176,9 +176,9 @@ class LocalMemory:
         """See IndexedMemory.remember."""
         return await asyncio.to_thread(self._memory.remember, agent, memory)
 
-    async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str]) -> Recall:
+    async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str], timezone: str) -> Recall:
         """See IndexedMemory.recall."""
-        return await asyncio.to_thread(self._memory.recall, agent, query, limit, tags)
+        return await asyncio.to_thread(self._memory.recall, agent, query, limit, tags, timezone)
 
     async def reindex(self, agent: AgentRef) -> int:
         """See IndexedMemory.reindex."""

@@ -41,6 +41,10 @@ async def store(tmp_path):
     await opened.close()
 
 
+async def _utc(_):
+    return "UTC"
+
+
 @pytest.fixture
 def trial(tmp_path, store):
     """People's memories over real files, index and store; `store` may be put away, and the provider too."""
@@ -54,6 +58,7 @@ def trial(tmp_path, store):
             indexed=indexed or LocalMemory(index),
             ledger=MemoryLedger(store, clock, ids),
             require_known=lambda _: None,
+            timezone_of=_utc,
             behind=lambda message: refreshes.append(asyncio.ensure_future(message)),
             clock=clock,
             ids=ids,

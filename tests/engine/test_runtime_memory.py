@@ -1,5 +1,7 @@
 """What people do with the memories of agents, over the real files and index."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -7,6 +9,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, UnknownAgentError
 from owlclaw_ray.ids import TenantId
+from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.conftest import Model, asks, says
 
@@ -120,3 +123,45 @@ async def test_agents_and_tenants_with_the_same_names_and_contents_never_see_eac
             assert (await memory.stats(owner)).archived == 1
 
     assert len({each.memory_id for each in (*same, *own)}) == 2 * len(owners)
+
+
+MEMORIES = """## mem_noon · 2026-05-08T12:00:00+00:00
+
+A pump failed.
+
+---
+
+## mem_late · 2026-05-08T20:00:00+00:00
+
+A crate fell.
+
+---
+"""
+
+
+@pytest.mark.parametrize(("zone", "found"), [("UTC", {"mem_noon", "mem_late"}), ("Asia/Shanghai", {"mem_late"})])
+async def test_yesterday_is_that_of_the_agents_zone_for_the_agent_and_for_people(agents, tmp_path, zone, found):
+    def decide(request):
+        asked = [message for message in request.messages if message.tool_calls]
+        return says("done") if asked else asks(("recall", '{"query": "yesterday"}'))
+
+    agents.define(timezone=zone)
+    path = tmp_path / "data" / "agents" / "default" / "watch" / "MEMORY.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(MEMORIES)
+    model, clock = Model(decide), ManualClock(datetime(2026, 5, 9, 20, 30, tzinfo=UTC))
+    async with in_process_runtime(
+        agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model], clock=clock
+    ) as runtime:
+        seen = await runtime.memory.search(WATCH, "yesterday", 5)
+        run = await runtime.outcome(await runtime.submit(WATCH, Trigger(TriggerKind.API, focus="yesterday")))
+        entries = await runtime.store.journal(WATCH.tenant, run.run_id)
+        await runtime.memory.archive(WATCH, ["mem_noon", "mem_late"])
+        archived = await runtime.memory.search(WATCH, "yesterday", 5, archived=True)
+
+    (told,) = [each.data["content"] for each in entries if each.kind is EntryKind.TOOL_FINISHED]
+    (built,) = [str(each.data) for each in entries if each.kind is EntryKind.PROMPT_BUILT]
+    shown = {name for name, text in {"mem_noon": "A pump failed", "mem_late": "A crate fell"}.items() if text in built}
+    assert {each.memory.memory_id for each in seen.memories} == shown == found
+    assert {each["memory_id"] for each in told["memories"]} == found
+    assert {each.memory.memory_id for each in archived.memories} == found

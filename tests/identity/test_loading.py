@@ -24,7 +24,7 @@ def problems_of(folder):
 def test_a_folder_becomes_a_definition(tmp_path):
     agent = (
         "model: gpt-5\nfallback: [gpt-4]\ntemperature: 0.5\nmax_tokens: 100\nstream: true\nisolation: shared\n"
-        "limits: {tool_calls: 3, tool_timeout: 1.5}\npreload_memories: 0\n"
+        "limits: {tool_calls: 3, tool_timeout: 1.5}\npreload_memories: 0\ntimezone: Asia/Shanghai\n"
     )
     folder = write_definition(tmp_path / "watch", agent=agent, skills=("b-skill", "a-skill"))
     found = load_definition(folder, DEFAULTS)
@@ -33,6 +33,7 @@ def test_a_folder_becomes_a_definition(tmp_path):
     assert found.model == ModelChoice(("gpt-5", "gpt-4"), 0.5, 100, stream=True)
     assert found.limits == Limits(turns=7, tool_calls=3, tool_timeout=1.5)
     assert (found.isolation, found.preload_memories, found.warnings) == (Isolation.SHARED, 0, ())
+    assert found.timezone == "Asia/Shanghai"
     assert [skill.name for skill in found.skills] == ["a-skill", "b-skill"]
 
 
@@ -40,6 +41,7 @@ def test_without_agent_yaml_the_defaults_hold(tmp_path):
     found = load_definition(write_definition(tmp_path / "watch"), DEFAULTS)
     assert found.model == ModelChoice(("default-model", "default-fallback"))
     assert found.limits == Limits(turns=7)
+    assert found.timezone == "UTC"
 
 
 def test_a_model_of_its_own_does_not_take_the_default_fallback(tmp_path):
@@ -105,6 +107,7 @@ def test_every_problem_of_a_definition_is_reported_at_once(tmp_path):
         ({"soul": "\ufeff\x00\u200b"}, "watch/SOUL.md: is empty"),
         ({"agent": b"\xff"}, "watch/agent.yaml: is not UTF-8"),
         ({"agent": "model: [\n"}, "watch/agent.yaml:2: is not valid YAML"),
+        ({"agent": "timezone: Mars\n"}, "watch/agent.yaml:1: timezone: is 'Mars', which is no IANA time zone"),
         ({"agent": "limits: 3\n"}, "watch/agent.yaml:1: limits: is 3 (it must be a mapping with: active_schedules"),
     ],
 )

@@ -1,12 +1,19 @@
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owlclaw_ray.memory.days import named_days
+from owlclaw_ray.memory import days
+from owlclaw_ray.memory.days import named_spans
 
 NOW = datetime(2026, 5, 10, 12, tzinfo=UTC)
+"""A Sunday."""
+
+
+def named_days(text, now=NOW, zone=UTC):
+    return days.named_days(text, now, zone)
 
 
 @pytest.mark.parametrize(
@@ -26,16 +33,25 @@ NOW = datetime(2026, 5, 10, 12, tzinfo=UTC)
         "2026年5月4日",
         "5월 4일",
         "５月４日",
+        "notes of may 4",
+        "on may 4 we talked",
+        "May 4 was a Monday",
+        "last Monday",
+        "six days ago",
+        "6 days ago, at noon",
+        "这周一",
+        "本星期一开会",
+        "六天前",
     ],
 )
 def test_a_day_is_named_in_many_forms(text):
     assert named_days(text, NOW) == {date(2026, 5, 4)}
 
 
-def test_a_day_without_a_year_is_the_last_there_was_and_tomorrow_has_begun_somewhere():
+def test_a_day_without_a_year_is_the_last_there_was():
     assert named_days("December 24th", NOW) == {date(2025, 12, 24)}
-    assert named_days("May 11th", NOW) == {date(2026, 5, 11)}
-    assert named_days("May 12th", NOW) == {date(2025, 5, 12)}
+    assert named_days("May 10th", NOW) == {date(2026, 5, 10)}
+    assert named_days("May 11th", NOW) == {date(2025, 5, 11)}
     assert named_days("February 29th", NOW) == {date(2024, 2, 29)}
 
 
@@ -53,6 +69,18 @@ def test_every_day_that_is_named_counts():
     [
         "",
         "you may try 3 of them",
+        "may 12 times",
+        "you may 12 times",
+        "May 12 times be enough?",
+        "soldiers march 20 miles",
+        "of 30 march 12 may be late",
+        '{"date": "2026-05-04"}',
+        '{"due":"2026-05-04", "n": 3}',
+        "everyday",
+        "目前天气",
+        "上周年庆",
+        "last year",
+        "every Monday",
         "in May",
         "May 45th",
         "February 30th",
@@ -76,3 +104,60 @@ def test_a_day_with_its_year_is_found_as_it_was_written(day):
         f"{day.year}年{day.month}月{day.day}日",
     ):
         assert named_days(text, NOW) == {day}
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"),
+    [
+        ("what did we say today", [0]),
+        ("this morning", [0]),
+        ("今天说了什么", [0]),
+        ("yesterday's trades", [1]),
+        ("Last night", [1]),
+        ("昨天", [1]),
+        ("昨晚", [1]),
+        ("the day before yesterday", [2]),
+        ("前天我们聊了什么", [2]),
+        ("大前天", [3]),
+        ("a week ago", [7]),
+        ("two weeks ago", [14]),
+        ("两周前", [14]),
+        ("十天前", [10]),
+        ("last Sunday", [7]),
+        ("last Saturday", [1]),
+        ("last Tuesday", [5]),
+        ("上周二", [12]),
+        ("上个星期天", [7]),
+        ("上上周五", [16]),
+        ("last weekend", [8, 7]),
+        ("last week", range(7, 14)),
+        ("上周的会议", range(7, 14)),
+    ],
+)
+def test_a_day_is_named_as_seen_from_today(text, ago):
+    assert named_days(text) == {(NOW - timedelta(days=days)).date() for days in ago}
+
+
+def test_today_is_that_of_the_zone():
+    shanghai, honolulu = ZoneInfo("Asia/Shanghai"), ZoneInfo("Pacific/Honolulu")
+    late = datetime(2026, 5, 10, 20, tzinfo=UTC)
+    assert named_days("yesterday", late, shanghai) == {date(2026, 5, 10)}
+    assert named_days("yesterday", NOW.replace(hour=5), honolulu) == {date(2026, 5, 8)}
+
+
+def test_a_day_lasts_from_midnight_to_midnight_of_the_zone():
+    berlin = ZoneInfo("Europe/Berlin")
+    assert named_spans("March 29th, 2026", NOW, berlin) == (
+        (datetime(2026, 3, 28, 23, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)),
+    )
+
+
+def test_days_in_a_row_are_one_while():
+    assert named_spans("last week, and May 4th", NOW, UTC) == (
+        (datetime(2026, 4, 27, tzinfo=UTC), datetime(2026, 5, 5, tzinfo=UTC)),
+    )
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31", "December 31, 9999", "999 weeks ago", "9999年12月31日"])
+def test_no_day_is_too_far_away(text):
+    assert all(begin < end for begin, end in named_spans(text, NOW, ZoneInfo("Asia/Shanghai")))

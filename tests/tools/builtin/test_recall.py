@@ -23,7 +23,7 @@ def test_explained_memories_say_what_their_scores_are_made_of(call):
     assert parts["bm25"] > 0
     assert parts["cosine"] is None
     relevance = parts["word_share"] * parts["words"] + (1 - parts["word_share"]) * parts["meaning"]
-    whole = (relevance + parts["neighbours"] + parts["day"]) * parts["freshness"] + parts["newer"]
+    whole = relevance + parts["neighbours"] + parts["day"] + parts["newer"]
     assert whole == pytest.approx(plain["score"], abs=1e-3)
 
 
