@@ -47,7 +47,7 @@ class OriginCheck:
                 "owlclaw.yaml if a proxy in front of it is known by that name"
             )
             return ProblemDetails(421, "misdirected-request", "Another host is meant", detail)
-        if (origin and urlsplit(origin).netloc.lower() != host.lower()) or site not in _OWN_SITES:
+        if (origin and origin.lower().partition("://")[2] != host.lower()) or site not in _OWN_SITES:
             detail = f"pages of {origin or 'other sites'} must not use this server"
             return ProblemDetails(403, "foreign-origin", "A web page of another origin", detail)
         return None

@@ -46,7 +46,7 @@ _MESSAGE_TOKENS, _CALL_TOKENS = 8, 32
 _TURNS_AHEAD = 22
 """One is there already: the newest."""
 _SHARE = 28
-"""A result may take the 28th part: twenty turns of one such result fit beside what a step leaves."""
+"""The results of a turn may take the 28th part: twenty such turns fit beside what a step leaves."""
 _LEAST_KEPT, _MOST_KEPT = 8, 4 / 3
 """What a step leaves of older turns is between these parts: the less, the longer turns were lately."""
 _SHORT, _FOR_SHORT = 240, 1 / 3
@@ -56,6 +56,8 @@ _FEWER = 0.75
 _RECORDS, _DETAILED = 20, 5
 """How many of the turns that were dropped last are shown, and how many of these with their arguments and results."""
 _DETAIL = 120
+_READS_ON = READ_RESULT.replace(".", "__")
+"""As models call it."""
 
 
 class Room(Struct, frozen=True):
@@ -85,7 +87,10 @@ class ContextWindows:
                 return None
             else:
                 try:
-                    self._known[model] = await self._asked(model)
+                    found = self._known[model] = await self._asked(model)
+                    if found is None:
+                        message = "nobody knows what %s takes: prompts are kept to %d tokens; say it under models.context_windows"
+                        logger.warning(message, model, _UNKNOWN)
                 except (OwlClawError, TimeoutError) as error:
                     logger.warning("the context window of %s is taken for %d tokens: %s", model, _UNKNOWN, error)
                     return _room(None, choice)
@@ -102,7 +107,10 @@ class ContextWindows:
 
 def _room(window: ContextWindow | None, choice: ModelChoice) -> Room:
     known = window or ContextWindow(_UNKNOWN)
-    reply = choice.max_tokens or min(_LONGEST_REPLY, known.reply or _LONGEST_REPLY, known.tokens // 4)
+    usual = min(_LONGEST_REPLY, known.reply or _LONGEST_REPLY, known.tokens // 4)
+    reply = choice.max_tokens or usual
+    if window is None:
+        reply = min(reply, known.tokens // 4)
     return Room(max(0, int((known.tokens - reply) * _USABLE)), window is not None)
 
 
@@ -129,7 +137,7 @@ class Compaction:
         if length <= space and not conversation.compacted:
             return None
         share = max(1, space // _SHARE)
-        newest = await self._shorter(turns[-1], share) if turns else None
+        newest = await self._shorter(turns[-1], _share_of_each(turns[-1], share)) if turns else None
         if newest is not None:
             length += self._length(newest) - self._length(turns[-1])
             turns = [*turns[:-1], newest]
@@ -191,20 +199,29 @@ class Compaction:
     def _usual(self, turns: Sequence[Turn], share: int) -> int:
         """Return how long turns are that come, as those of late were, with results as long as they may be now."""
         late = turns[-_TURNS_AHEAD:]
-        lengths = [
-            sum(min(self._of(each), share + _MESSAGE_TOKENS) if each.call_id else self._of(each) for each in turn)
+        return sum(
+            min(self._of(each), _share_of_each(turn, share) + _MESSAGE_TOKENS) if each.call_id else self._of(each)
             for turn in late
-        ]
-        return sum(lengths) // max(1, len(lengths))
+            for each in turn
+        ) // max(1, len(late))
 
     async def _shorter(self, turn: Turn, tokens: int) -> Turn:
-        """Return the turn with its results of at most `tokens`, or of _SHORT characters."""
+        """Return the turn with its results of at most `tokens`, or of _SHORT characters.
+
+        What the model has just read again is as long as it asked for, unless it is to be of _SHORT characters.
+        """
         changed = list(turn)
+        read_again = {call.call_id for call in turn[0].tool_calls if tokens and call.name == _READS_ON}
         for at, each in enumerate(turn):
             size = len(each.content)
-            while each.call_id is not None and self._counted[changed[at].content] > tokens and size > _SHORT:
+            while (
+                each.call_id is not None
+                and each.call_id not in read_again
+                and self._counted[changed[at].content] > tokens
+                and size > _SHORT
+            ):
                 share = tokens / self._counted[changed[at].content]
-                size = max(_SHORT, min(int(len(changed[at].content) * share * 0.95), size - 1))
+                size = max(_SHORT, min(int(size * share * 0.95), size - 1))
                 text = shortened(each.content, size, each.call_id)
                 if len(text) >= len(each.content):
                     break
@@ -279,6 +296,11 @@ def shortened(reply: str, size: int, call_id: ToolCallId) -> str:
     """Return a result, as the model reads it, with so many characters of its beginning and end, and how to read the rest."""
     how = f"{READ_RESULT}(call_id={call_id!r}, offset={beginning_of(size)}, limit={size})"
     return as_reply(cut_text(text_of_reply(reply), size, lambda _: f" …[cut here; {how} reads on]… "))
+
+
+def _share_of_each(turn: Turn, share: int) -> int:
+    """Return what each result of a turn may take of what they may take together."""
+    return share // max(1, len(turn) - 1)
 
 
 def _texts(turn: Turn) -> Iterator[str]:

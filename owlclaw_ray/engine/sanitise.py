@@ -202,11 +202,14 @@ def data_in(reply: str) -> str:
 
 
 def text_of_reply(reply: str) -> str:
-    """Return the text that `as_reply` made the reply of, without its marks."""
+    """Return the text that `as_reply` made the reply of, without its marks; one that only looks marked is a text as it is."""
     document = data_in(reply)
     if document is reply:
         return reply
-    value = orjson.loads(document)
+    try:
+        value = orjson.loads(document)
+    except orjson.JSONDecodeError:
+        return reply
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 

@@ -17,7 +17,10 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020
 _TOKEN = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+|[^\w\s]")
 _IS_CJK = re.compile(f"[{_CJK}]")
 _LETTERS = re.compile(r"[^\W_]+")
-_INNER_CAPITALS = re.compile(r"(?<=[^\s.!?:] )[A-Z][A-Za-z]*")
+_INNER_CAPITALS = re.compile(
+    r"(?<=[^\s.!?:] )[A-Z][A-Za-z]*|\b[A-Z]{2,}\b"
+    rf"|(?<![A-Za-z])[A-Z]+(?=[{_CJK}])|(?<=[{_CJK}])[A-Z]+(?![A-Za-z])"
+)
 _SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
 _COMMON = frozenset(
     re.findall(

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from owlclaw_ray.memory.lexical import common_names, is_cjk, is_common_cjk, telling_words
+from owlclaw_ray.memory.lexical import common_names, is_cjk, is_common_cjk, telling_words, words
 
 _RESTATED, _OF_NEWER = 0.4, 0.25
 """The share that what both say has of the older one, and of the newer one: long texts have some of anything."""
@@ -56,37 +56,76 @@ _CHANGE = re.compile(
 """How texts say that something was otherwise before."""
 
 
+_NO_PART = frozenset(
+    map(
+        _stem,
+        re.findall(
+            r"\w+", "said says say told tells tell think thinks believe believes never 不 没 未 无 限 制 设 定 规"
+        ),
+    )
+)
+"""What is no part of a subject: how somebody puts it, that it is not so, that it was laid down."""
+_OWNERS = frozenset({"'", "\u2019", "s"})
+"""What stands between an owner and what is owned."""
+
+
 class Gist(Struct, frozen=True):
     """What is compared of a text."""
 
     signs: frozenset[str]
     """The stems of its telling words; of Chinese, Japanese and Korean the characters that tell something."""
+    phrases: tuple[frozenset[str], ...]
+    """Those that stand beside one another."""
     text: str
 
 
 def gist(text: str) -> Gist:
     """Return what is compared of the text."""
     signs: set[str] = set(common_names(text))
-    for word in telling_words(text):
+    phrases: list[set[str]] = [set()]
+    telling = telling_words(text)
+    for word in words(text):
         if is_cjk(word[0]):
-            signs.update(character for character in word if not is_common_cjk(character))
-        else:
+            for character in word:
+                if is_common_cjk(character):
+                    phrases.append(set())
+                else:
+                    phrases[-1].add(character)
+                    signs.add(character)
+        elif word in telling:
+            phrases[-1].add(_stem(word))
             signs.add(_stem(word))
-    return Gist(frozenset(signs), text)
+        elif word not in _OWNERS:
+            phrases.append(set())
+    return Gist(frozenset(signs), tuple(frozenset(each) for each in phrases if each), text)
 
 
 def replaces(newer: Gist, older: Gist, query: Gist) -> bool:
     """Return whether the newer memory says something else of what the query asks, and the older one answers.
 
-    It says all of the query that the older one says. It may lack the verb, if it tells of a change.
+    It says all of the query that the older one says, and of no narrower subject. It may lack the verb, if it tells of a change.
     """
     both = len(newer.signs & older.signs)
     if both < _RESTATED * len(older.signs) or both < _OF_NEWER * len(newer.signs):
         return False
     asked = query.signs & older.signs
     lacking = asked - newer.signs
+    changes = _CHANGE.search(newer.text) is not None
+    if not changes and _is_narrower(newer, older, query):
+        return False
     return (
         0 < len(asked) >= max(_ASKED * len(query.signs), _IN_QUESTION * len(older.signs))
         and 2 * len(lacking) <= len(asked)
-        and (not lacking or (lacking <= _VERBS and _CHANGE.search(newer.text) is not None))
+        and (not lacking or (lacking <= _VERBS and changes))
     )
+
+
+def _is_narrower(newer: Gist, older: Gist, query: Gist) -> bool:
+    """Return whether the newer memory adds something to a subject which the older one names as the query does: the guest printer."""
+    for phrase in older.phrases:
+        if phrase <= query.signs:
+            for other in newer.phrases:
+                added = other - older.signs - query.signs - _NO_PART
+                if phrase <= other and any(not sign[0].isdigit() for sign in added):
+                    return True
+    return False

@@ -244,6 +244,70 @@ async def test_a_result_that_tries_to_instruct_stays_marked_when_it_is_cut(agent
     assert all(isinstance(orjson.loads(text[len("<data>") :].partition("</data>")[0]), str) for text in cut)
 
 
+@pytest.mark.parametrize(
+    "text", ["\u202e" * 9_000, "<system>" * 2_000, "<data>not json" + "x" * 9_000 + f"</data> {WARNING}"]
+)
+async def test_whatever_a_tool_returns_is_shortened_in_a_few_counts(agents, tmp_path, text):
+    """What is marked as data grows by its escapes; what only looks marked is a text."""
+    app, counts = OwlClaw("app"), []
+
+    @app.tool("read")
+    def read(number: int) -> str:
+        """Read a page."""
+        return text
+
+    class Counting(EstimatedTokens):
+        async def count_tokens(self, model, texts):
+            counts.append(len(texts))
+            return await super().count_tokens(model, texts)
+
+    model = reader(12)
+    run, _ = await run_of(agents, tmp_path, model, app=app, tokens=Counting())
+
+    assert run.status is RunStatus.COMPLETED, run.result
+    assert len(counts) < 12 * 12
+    assert max(map(size_of, model.requests)) <= WINDOW - 4_096
+
+
+async def test_parallel_calls_share_what_one_call_may_take(agents, tmp_path):
+    def four_at_once(request):
+        first = turns_in(request)
+        if first >= 240:
+            return says("done")
+        calls = [("app__read", f'{{"number":{first + at}}}') for at in range(4)]
+        return asks(*calls, ids=tuple(f"call-{first + at}" for at in range(4)))
+
+    model = Model(four_at_once)
+
+    run, _ = await run_of(agents, tmp_path, model)
+
+    assert run.status is RunStatus.COMPLETED
+    assert changes(model.requests) <= 60 // 18
+
+
+async def test_what_the_model_reads_on_is_as_long_as_it_asked_for(agents, tmp_path):
+    asked = []
+
+    def read_on(request):
+        asked.append(request)
+        if len(asked) == 1:
+            return asks(("internal__read_result", '{"call_id":"call-3","limit":6000}'), ids=("call-500",))
+        return says("done")
+
+    model = reader(30, read_on)
+    await run_of(agents, tmp_path, model)
+
+    assert orjson.loads(asked[-1].messages[-1].content)["text"] == page(3)[:6_000]
+
+
+async def test_a_reply_that_may_be_longer_than_a_guessed_window_leaves_room_for_the_prompt(agents, tmp_path):
+    model = reader(6)
+
+    await run_of(agents, tmp_path, model, app=reading(2_000), windows={}, max_tokens=40_000)
+
+    assert all(each.content == page(at, 2_000) for at, each in enumerate(model.requests[-1].messages[2::2]))
+
+
 class Narrow(Model):
     """A model that takes less than anybody knows."""
 

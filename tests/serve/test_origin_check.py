@@ -37,6 +37,7 @@ async def test_a_name_that_is_not_the_servers_is_misdirected(http, method, path,
     [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://[::1"},
         {"Origin": "http://localhost:3000"},
         {"Origin": "http://localhost.evil.example"},
         {"Sec-Fetch-Site": "cross-site"},
