@@ -128,7 +128,7 @@ class Acknowledged:
             data = b"\n" + data
         inode, size = self._seen
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 written = os.write(descriptor, data)
                 inode = inode or os.fstat(descriptor).st_ino
@@ -147,6 +147,7 @@ class Acknowledged:
         oldest = state.file.modified_ns - _nanoseconds(PUT_BACK_WITHIN)
         draft = self._path.with_name(self._path.name + ".new")
         try:
+            draft.touch(0o600)
             draft.write_bytes(_lines([each for each in entries if each.at >= oldest], state))
             draft.rename(self._path)
             status = self._path.stat()

@@ -206,6 +206,8 @@ def _drafted(path: Path, data: bytes) -> tuple[Path, Version]:
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
+            with suppress(FileNotFoundError):
+                os.fchmod(descriptor, path.stat().st_mode & 0o777)
             _write_all(descriptor, data)
             os.fsync(descriptor)
             return draft, Version.of(os.fstat(descriptor))
