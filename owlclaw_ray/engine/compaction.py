@@ -87,10 +87,11 @@ class ContextWindows:
                 return None
             else:
                 try:
-                    found = self._known[model] = await self._asked(model)
-                    if found is None:
+                    found = await self._asked(model)
+                    if found is None and model not in self._known:
                         message = "nobody knows what %s takes: prompts are kept to %d tokens; say it under models.context_windows"
                         logger.warning(message, model, _UNKNOWN)
+                    self._known[model] = found
                 except (OwlClawError, TimeoutError) as error:
                     logger.warning("the context window of %s is taken for %d tokens: %s", model, _UNKNOWN, error)
                     return _room(None, choice)
@@ -178,8 +179,8 @@ class Compaction:
         if excess > 0 and is_known:
             raise ContextWindowExceededError(
                 f"the prompt is {excess} tokens too long, with older turns dropped and every result shortened: use a model "
-                "with a larger context window, or give the agent fewer tools and skills; if the model takes more than is "
-                "known, say so under models.context_windows in owlclaw.yaml"
+                "with a larger context window, or give the agent fewer tools and skills or a smaller max_tokens; if the model takes "
+                "more than is known, say so under models.context_windows in owlclaw.yaml"
             )
         return _Kept([*kept, *newest], earlier, records, dropped)
 

@@ -388,6 +388,17 @@ async def test_a_prompt_may_take_what_the_model_takes_less_its_reply():
     assert table.asked == ["known", "short", "unknown"]
 
 
+async def test_that_nobody_knows_what_a_model_takes_is_said_once(caplog):
+    windows = ContextWindows(Table())
+
+    await asyncio.gather(*(windows.room(ModelChoice(("unknown",))) for _ in range(20)))
+    await windows.room(ModelChoice(("unknown",)))
+
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "unknown" in said
+    assert "models.context_windows" in said
+
+
 async def test_runs_that_begin_together_ask_once_what_their_model_takes():
     table = Table()
     windows = ContextWindows(table)
