@@ -8,6 +8,7 @@ aiosqlite, those switches cost more than the statements). On PostgreSQL it runs 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, TypeVarTuple
@@ -15,6 +16,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from sqlalchemy.ext.asyncio import create_async_engine
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from owlclaw_ray.adapters.store.dialects import Dialect, Postgresql, Sqlite
 
@@ -26,7 +28,6 @@ _COMMAND_SECONDS = 60
 _WRITING = "owlclaw_writing"
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}",
-    "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -32768",
@@ -141,4 +142,22 @@ def _set_pragmas(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     for pragma in _PRAGMAS:
         cursor.execute(pragma)
+    for attempt in _until_not_busy():
+        with attempt:
+            cursor.execute("PRAGMA journal_mode = WAL")
     cursor.close()
+
+
+def _until_not_busy() -> Retrying:
+    # SQLite answers "busy" at once, without asking its busy handler, where a wait could be a deadlock: when two connections
+    # change a new file to WAL, or one opens it while the last other one closes (https://sqlite.org/c3ref/busy_handler.html).
+    return Retrying(
+        retry=retry_if_exception(_is_busy),
+        wait=wait_random(0.001, 0.02),
+        stop=stop_after_delay(_BUSY_MILLISECONDS / 1000),
+        reraise=True,
+    )
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

@@ -74,6 +74,19 @@ async def test_many_may_open_a_new_store_at_once(tmp_path):
         await store.close()
 
 
+async def test_a_new_file_that_another_process_writes_is_waited_for(tmp_path):
+    path = tmp_path / "new.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("CREATE TABLE other (id INTEGER)")
+    other.execute("BEGIN IMMEDIATE")
+
+    asyncio.get_running_loop().call_later(0.1, other.close)
+    store = await open_store(str(path), writer="keeper")
+
+    assert await one(store, submission("run_1"))
+    await store.close()
+
+
 @pytest.mark.postgres
 async def test_many_may_open_a_new_database_at_once(postgres_url, postgres_server):
     import asyncpg
