@@ -20,7 +20,7 @@ _AT_ONCE = 16
 _TIMEOUT = 10.0
 _PAUSE = 0.2
 _PROBLEM = "application/problem+json"
-_ACCEPTED = 202
+_ACCEPTED, _NOT_FOUND = 202, 404
 
 
 class Client:
@@ -63,6 +63,11 @@ class Client:
             await asyncio.gather(*(self._work(http) for _ in range(_AT_ONCE)))
             await asyncio.gather(*self._cancels)
 
+    async def submit_now(self, order: Order) -> str | None:
+        """Submit an order beside the others; return the id of its run, None if it was refused for good."""
+        async with httpx.AsyncClient(base_url=self._url, timeout=_TIMEOUT, trust_env=False) as http:
+            return await self._submit(http, order)
+
     async def _work(self, http: httpx.AsyncClient) -> None:
         while (order := await self._take()) is not None:
             if order.manner is Manner.HANG_UP:
@@ -93,10 +98,10 @@ class Client:
         """Return the run's id; None if the trigger was refused for good."""
         while True:
             path, headers = f"/v1/agents/{order.agent}/triggers", {"Idempotency-Key": order.key}
-            answer = await self._post(http, path, orjson.dumps({"payload": order.payload}), headers)
+            answer = await self._post(http, path, order.body(), headers)
             if answer is None:
                 continue
-            body = orjson.loads(answer.content)
+            body = _content(answer)
             if answer.status_code == _ACCEPTED:
                 self._note("accepted", order, run_id=body["run_id"], duplicate=body["duplicate"])
                 return str(body["run_id"])
@@ -129,7 +134,7 @@ class Client:
     async def _hang_up(self, order: Order) -> None:
         """Send the request and close the connection without waiting for the answer."""
         parts = urlsplit(self._url)
-        body = orjson.dumps({"payload": order.payload})
+        body = order.body()
         head = (
             f"POST /v1/agents/{order.agent}/triggers HTTP/1.1\r\nHost: {parts.netloc}\r\n"
             f"Idempotency-Key: {order.key}\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -153,5 +158,12 @@ def _author(answer: httpx.Response) -> str:
 
 
 def _is_final(answer: httpx.Response) -> bool:
-    """Whether the API itself refuses, for good; what Serve's proxy says while it has no replica is not that."""
+    """Whether a sender would believe that it is refused for good: by the API, or by a proxy that does not know the route."""
+    if answer.status_code == _NOT_FOUND:
+        return True
     return answer.status_code < 500 and answer.status_code != 429 and answer.headers.get("content-type") == _PROBLEM
+
+
+def _content(answer: httpx.Response) -> Any:
+    """Return the JSON of an answer, or the beginning of another text."""
+    return orjson.loads(answer.content) if "json" in answer.headers.get("content-type", "") else answer.text[:200]

@@ -35,6 +35,12 @@ _TITLES: Mapping[Role, tuple[str, ...]] = {
     Role.REPLICA: ("ray::ServeReplica",),
     Role.CONTROLLER: ("ray::ServeController",),
     Role.PROXY: ("ray::HAProxyManager",),
+    Role.HAPROXY: ("haproxy",),
+    Role.HUNG_REPLICA: ("ray::ServeReplica",),
+    Role.HUNG_PROXY: ("haproxy",),
+    Role.RAYLET: ("raylet",),
+    Role.GCS: ("gcs_server",),
+    Role.DASHBOARD_AGENT: ("ray::DashboardAgent",),
     Role.HUNG_PART: ("ray::KeeperActor", "ray::DirectoryActor", "ray::ModelGatewayActor", "ray::SchedulerActor"),
 }
 _BUSY_WORKERS, _IDLE_WORKERS = ("ray::run_tools", "ray::warm_tools"), "ray::IDLE"
@@ -121,6 +127,20 @@ class Installation:
             return f"owlclaw up did not end within {_STOP_SECONDS:g} s of SIGTERM"
         return f"owlclaw up ended with code {process.returncode}" if process.returncode else ""
 
+    async def ended(self, seconds: float) -> int | None:
+        """Return the code with which `owlclaw up` ended by itself, None if it is still there after so many seconds."""
+        assert self._process is not None
+        try:
+            return await asyncio.to_thread(self._process.wait, seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def family(self) -> list[psutil.Process]:
+        """Return every process of the runtime."""
+        if self._process is None or self._process.poll() is not None:
+            return []
+        return ProcessTree(psutil.Process(self._process.pid)).processes()
+
     async def kill(self) -> None:
         """Kill -9 every process of the runtime at once; return when all are gone."""
         process, self._process = self._process, None
@@ -135,10 +155,7 @@ class Installation:
         return self._titled(*_TITLES[role])
 
     def _titled(self, *titles: str) -> list[psutil.Process]:
-        if self._process is None or self._process.poll() is not None:
-            return []
-        found = ProcessTree(psutil.Process(self._process.pid)).processes()
-        return sorted((each for each in found if title_of(each).startswith(titles)), key=lambda each: each.pid)
+        return sorted((each for each in self.family() if title_of(each).startswith(titles)), key=lambda each: each.pid)
 
     def _write_agent(self, name: str, **options: object) -> None:
         folder = self.folder / "agents" / name
@@ -157,8 +174,8 @@ async def _answers(client: httpx.AsyncClient) -> bool:
 
 
 def title_of(process: psutil.Process) -> str:
-    """Return what the process calls itself; empty if it is gone."""
+    """Return what the process calls itself, or the name of its program; empty if it is gone."""
     try:
-        return process.cmdline()[0]
+        return process.cmdline()[0].rpartition("/")[2]
     except (psutil.Error, IndexError):
         return ""

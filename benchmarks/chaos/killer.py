@@ -14,13 +14,18 @@ import psutil
 
 from benchmarks.chaos.client import Client
 from benchmarks.chaos.installation import Installation, title_of
-from benchmarks.chaos.strikes import HUNG, Role, Strike
+from benchmarks.chaos.streams import follow_all
+from benchmarks.chaos.strikes import HUNG, NODE, Role, Strike
+from benchmarks.processes import lives
 from benchmarks.question import Say
 
 _FIND_SECONDS = 40.0
 _RECOVER_SECONDS = 90.0
 _POLL_SECONDS = 0.05
-_BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY})
+_END_SECONDS = 60.0
+"""So long `owlclaw up` may take to end when Ray's node cannot go on."""
+_ORPHAN_SECONDS = 5.0
+_BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY, Role.HAPROXY, *NODE})
 """Hit while a request is on its way, so that its answer may be lost."""
 _WHOLE = frozenset({Role.TREE, Role.RESTART})
 _REQUEST_SECONDS = 3.0
@@ -34,7 +39,7 @@ class Killer:
         self._installation, self._client, self._blows, self._say = installation, client, blows, say
         self._stopped: dict[int, asyncio.Task[None]] = {}
         self.problems: list[str] = []
-        """What was wrong with the runtime's own ends."""
+        """What was wrong with the runtime's own ends, and with what open streams were answered."""
 
     async def run(self, strikes: tuple[Strike, ...], runs: int) -> None:
         """Carry all strikes out; the client may submit up to the place of the next one but one."""
@@ -55,6 +60,12 @@ class Killer:
         if strike.role in _WHOLE:
             await self._end_and_start(strike)
             return
+        if strike.role is Role.STREAMS:
+            self._note(strike, "followed", None)
+            self.problems += await follow_all(
+                self._installation.url, self._client, strike.number, strike.hold, self._say
+            )
+            return
         victim = await self._find(strike)
         if strike.role in _BEHIND_REQUESTS:
             await self._client.next_request(_REQUEST_SECONDS)
@@ -63,6 +74,8 @@ class Killer:
             self._note(strike, "missed", None)
         elif strike.role in HUNG:
             self._hang(strike, victim)
+        elif strike.role in NODE:
+            await self._end_node(strike, victim)
         else:
             self._hit(strike, victim, signal.SIGKILL, "killed")
 
@@ -74,6 +87,26 @@ class Killer:
             self._note(strike, "ending", None)
             self.problems += filter(None, [await self._installation.stop()])
             self._note(strike, "ended", None)
+        self._installation.start()
+        await self._installation.ready()
+        self._note(strike, "ready", None)
+
+    async def _end_node(self, strike: Strike, victim: psutil.Process) -> None:
+        """Kill what Ray's node cannot go on without; do then what a supervisor of `owlclaw up` does."""
+        family = self._installation.family()
+        if not self._hit(strike, victim, signal.SIGKILL, "killed"):
+            return
+        code = await self._installation.ended(_END_SECONDS)
+        if code is None:
+            self.problems.append(
+                f"owlclaw up was still there {_END_SECONDS:g} s after the death of {strike.role.value}"
+            )
+        elif code == 0:
+            self.problems.append(f"owlclaw up ended with code 0 after the death of {strike.role.value}")
+        else:
+            self.problems += await _orphans(family)
+        await self._installation.kill()
+        self._note(strike, "ended", None)
         self._installation.start()
         await self._installation.ready()
         self._note(strike, "ready", None)
@@ -118,6 +151,12 @@ class Killer:
         with self._blows.open("ab") as log:
             log.write(orjson.dumps(line) + b"\n")
         self._say(f"strike {strike.number}: {strike.role.value} {what} at {self._client.accepted} runs")
+
+
+async def _orphans(family: list[psutil.Process]) -> list[str]:
+    """Return what is wrong if one of these still lives when `owlclaw up` has ended; a moment to die is theirs."""
+    _, left = await asyncio.to_thread(psutil.wait_procs, family, _ORPHAN_SECONDS)
+    return [f"owlclaw up ended and left {title_of(each)} ({each.pid}) behind" for each in left if lives(each)]
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> bool:

@@ -13,15 +13,23 @@ from typing import Any
 from benchmarks.chaos.checker import Violation, check
 from benchmarks.chaos.evidence import Evidence
 from benchmarks.chaos.installation import Installation
-from benchmarks.chaos.resumption import Resumption, by_place, by_role, percentile, resumptions, sorted_seconds
+from benchmarks.chaos.resumption import (
+    Resumption,
+    by_place,
+    by_role,
+    percentile,
+    resumptions,
+    sorted_seconds,
+    standstills,
+)
 from benchmarks.chaos.runtime_logs import complaints
 from benchmarks.chaos.session import FACTS
-from benchmarks.chaos.strikes import Role
+from benchmarks.chaos.strikes import NODE, Role
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.ids import RunId
 
 RESUME_GOAL_SECONDS = 5.0
-ALL, LIVING = "all", "all but tree and restart"
+ALL, LIVING = "all", "all but new starts"
 _SHOWN = 20
 """So many violations are printed in full; the JSON has all."""
 
@@ -44,6 +52,7 @@ def judge(folder: Path, evidence: Evidence) -> Report:
     """Check the evidence of a session in a folder and count what happened."""
     violations = check(evidence)
     found = list(resumptions(evidence))
+    waited = list(standstills(evidence))
     facts = json.loads((folder / FACTS).read_text())
     content = {
         **facts,
@@ -57,6 +66,9 @@ def judge(folder: Path, evidence: Evidence) -> Report:
         "ledger_records": len(evidence.ledger),
         "resumed": len(found),
         "resume_seconds": {name: _quantiles(seconds) for name, seconds in _times(found).items()},
+        "standstill_seconds": {
+            name: _quantiles(seconds) for name, seconds in {ALL: sorted_seconds(waited), **by_role(waited)}.items()
+        },
         "load_average": _quantiles(sorted(blow.load for blow in evidence.blows)),
         "cores": os.cpu_count(),
         "interrupted_behind": by_place(found),
@@ -81,6 +93,7 @@ def summary(report: Report) -> str:
         f"answers that named an earlier run: {content['answered_twice']}",
         f"runs resumed: {content['resumed']}, interrupted behind {content['interrupted_behind']}",
         f"seconds from the blow to run_resumed (goal: p95 of all ≤ {RESUME_GOAL_SECONDS:g}): {_shown(seconds)}",
+        f"seconds that queued runs stood still behind no other run: {_shown(content['standstill_seconds'])}",
         f"submitting took {content['seconds_submitting']} s, the rest of the runs {content['seconds_until_quiet']} s",
         f"load average at the strikes: p50 {load.get('p50')} max {load.get('max')}, on {content['cores']} cores",
         f"tracebacks in the logs: {content['tracebacks'] or 'none'}",
@@ -106,7 +119,7 @@ def _verdict(report: Report) -> str:
 
 def _times(found: Sequence[Resumption]) -> dict[str, list[float]]:
     """Return the times to resume: all, all but those behind a new start of the runtime, and by role."""
-    living = [each for each in found if each.role not in {Role.TREE, Role.RESTART}]
+    living = [each for each in found if each.role not in {Role.TREE, Role.RESTART} | NODE]
     return {ALL: sorted_seconds(found), LIVING: sorted_seconds(living), **by_role(found)}
 
 

@@ -1,4 +1,4 @@
-"""How long a run stood still after the blow that interrupted it, and where it was interrupted."""
+"""How long runs stood still: those that a blow interrupted, and those that were queued meanwhile."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from benchmarks.chaos.evidence import Blow, Evidence
-from benchmarks.chaos.strikes import Role
+from benchmarks.chaos.strikes import NODE, Role
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 
-_SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE})
+_SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE}) | NODE
 """Whose end ends every host: a run that was interrupted before waits from then on anew."""
 _INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT})
 _HITS = frozenset({"killed", "stopped", "ended"})
@@ -49,14 +50,38 @@ def resumptions(evidence: Evidence) -> Iterator[Resumption]:
                 yield Resumption(run_id, role, (entry.at - since).total_seconds(), alive.kind)
 
 
-def sorted_seconds(found: Iterable[Resumption]) -> list[float]:
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """A queued run that waited for nothing of its agent's: no earlier run was going on."""
+
+    run_id: str
+    role: Role | None
+    """The last that was hit while it waited, or just before; None if nothing was."""
+    seconds: float
+    """From its acceptance, or the end of the run before, to its start."""
+
+
+def standstills(evidence: Evidence) -> Iterator[Standstill]:
+    """Yield one for every run that was started."""
+    blows = sorted((each for each in evidence.blows if each.what in _HITS), key=lambda each: each.at)
+    free: dict[AgentRef, datetime] = {}
+    started = [(run.started_at, run) for run in evidence.runs.values() if run.started_at is not None]
+    for at, run in sorted(started, key=lambda each: each[0]):
+        since = max(run.created_at, free.get(run.agent, run.created_at))
+        meanwhile = [each for each in blows if since - _DYING <= each.at <= at]
+        yield Standstill(run.run_id, meanwhile[-1].role if meanwhile else None, (at - since).total_seconds())
+        if run.finished_at is not None:
+            free[run.agent] = run.finished_at
+
+
+def sorted_seconds(found: Iterable[Resumption | Standstill]) -> list[float]:
     """Return the seconds of these."""
     return sorted(each.seconds for each in found)
 
 
-def by_role(found: Sequence[Resumption]) -> Mapping[str, list[float]]:
-    """Return the seconds of each role's resumptions, sorted."""
-    roles: dict[str, list[Resumption]] = defaultdict(list)
+def by_role(found: Sequence[Resumption | Standstill]) -> Mapping[str, list[float]]:
+    """Return the seconds of each role, sorted."""
+    roles: dict[str, list[Resumption | Standstill]] = defaultdict(list)
     for each in found:
         roles[each.role.value if each.role else "no strike"].append(each)
     return {role: sorted_seconds(roles[role]) for role in sorted(roles)}

@@ -30,31 +30,56 @@ class Role(Enum):
     CONTROLLER = "controller"
     """Serve's controller."""
     PROXY = "proxy"
-    """Serve's proxy actor, and HAProxy with it."""
+    """Serve's manager of HAProxy, and HAProxy with it."""
+    HAPROXY = "haproxy"
+    """HAProxy itself."""
+    RAYLET = "raylet"
+    """Ray's scheduler of the node. `owlclaw up` ends then, and is started again as a supervisor would."""
+    GCS = "gcs"
+    """Ray's control store; as RAYLET."""
+    DASHBOARD_AGENT = "dashboard_agent"
+    """Ray's agent for metrics and logs; as RAYLET, whose fate it shares."""
     HUNG_AGENT = "hung_agent"
     """An agent actor is stopped (SIGSTOP), and goes on (SIGCONT) when somebody else has its agents."""
     HUNG_PART = "hung_part"
     """The Keeper, the Directory, the ModelGateway or the Scheduler is stopped, and goes on unless it was killed for it."""
+    HUNG_REPLICA = "hung_replica"
+    """The replica is stopped, and goes on unless it was killed for it."""
+    HUNG_PROXY = "hung_proxy"
+    """HAProxy is stopped, and goes on unless it was killed for it."""
+    STREAMS = "streams"
+    """Nobody is killed: 2,000 clients follow the events of a few runs at once."""
     RESTART = "restart"
     """Nobody is killed: the runtime is stopped as `owlclaw down` stops it, amid its work, and started again."""
     TREE = "tree"
     """Every process of the runtime, `owlclaw up` included, which is then started again."""
 
 
-HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART})
+HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART, Role.HUNG_REPLICA, Role.HUNG_PROXY})
+NODE = frozenset({Role.RAYLET, Role.GCS, Role.DASHBOARD_AGENT})
+"""What Ray's node cannot go on without."""
+HARMLESS = HUNG | {Role.RESTART, Role.STREAMS}
+"""Strikes that kill nobody."""
 SHARES: Mapping[Role, float] = {
-    Role.AGENT: 34,
-    Role.TOOL_WORKER: 17,
-    Role.KEEPER: 9,
-    Role.DIRECTORY: 9,
-    Role.GATEWAY: 8,
-    Role.SCHEDULER: 4,
+    Role.AGENT: 28,
+    Role.TOOL_WORKER: 13,
+    Role.KEEPER: 8,
+    Role.DIRECTORY: 8,
+    Role.GATEWAY: 6,
+    Role.SCHEDULER: 3,
     Role.ROOT: 4,
     Role.REPLICA: 4,
+    Role.CONTROLLER: 2,
+    Role.PROXY: 2,
+    Role.HAPROXY: 2,
     Role.HUNG_AGENT: 4,
     Role.HUNG_PART: 2,
-    Role.CONTROLLER: 1,
-    Role.PROXY: 1,
+    Role.HUNG_REPLICA: 2,
+    Role.HUNG_PROXY: 2,
+    Role.RAYLET: 2,
+    Role.GCS: 2,
+    Role.DASHBOARD_AGENT: 1,
+    Role.STREAMS: 2,
     Role.RESTART: 1,
     Role.TREE: 2,
 }

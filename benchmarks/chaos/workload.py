@@ -8,6 +8,8 @@ from enum import Enum
 from random import Random
 from typing import Any
 
+import orjson
+
 CROWD, SOLO = "crowd", "solo"
 """Agent definitions: shared and dedicated."""
 _CROWD_AGENTS, _SOLO_AGENTS = 40, 4
@@ -16,6 +18,9 @@ _LATENCIES = (0.0, 0.02, 0.1, 0.5, 1.5)
 _MILLISECONDS = (0, 1, 5, 40, 150)
 _CANCEL_WITHIN = 4.0
 _LONGEST_DELAY = 3
+_BULKY_SHARE, _BULKY_BYTES = 0.02, 1_000_000
+_ASIDE = 1_000_000
+"""Orders that a strike submits are numbered from here."""
 _TOOLS = {
     "chaos.look": 6,
     "chaos.put": 6,
@@ -55,6 +60,20 @@ class Order:
     payload: dict[str, Any]
     manner: Manner
     cancel_after: float
+    padding: int = 0
+    """So many bytes are added to the payload."""
+
+    def body(self) -> bytes:
+        """Return the body of its request."""
+        payload = {**self.payload, "padding": "x" * self.padding} if self.padding else self.payload
+        return orjson.dumps({"payload": payload})
+
+
+def watched_order(strike: int, index: int, seconds: float) -> Order:
+    """Return an order, of a strike, whose run takes so many seconds."""
+    number = _ASIDE + 1_000 * strike + index
+    payload = {"number": number, "turns": [{"latency": seconds, "calls": [["log_decision", {"reasoning": "watched"}]]}]}
+    return Order(number, f"chaos-watched-{number}", f"{CROWD}:watched-{index}", payload, Manner.PLAIN, 0.0)
 
 
 def orders(seed: int, runs: int) -> Iterator[Order]:
@@ -69,7 +88,9 @@ def _order(seed: int, number: int, random: Random) -> Order:
     turns = [_turn(number, index, random) for index in range(random.randint(1, 4))]
     [manner] = random.choices(list(_MANNERS), weights=list(_MANNERS.values()))
     payload = {"number": number, "turns": turns}
-    return Order(number, f"chaos-{seed}-{number}", agent, payload, manner, random.uniform(0, _CANCEL_WITHIN))
+    cancel_after = random.uniform(0, _CANCEL_WITHIN)
+    padding = _BULKY_BYTES if random.random() < _BULKY_SHARE else 0
+    return Order(number, f"chaos-{seed}-{number}", agent, payload, manner, cancel_after, padding)
 
 
 def _turn(number: int, index: int, random: Random) -> dict[str, Any]:

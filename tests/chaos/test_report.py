@@ -5,10 +5,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace as replace_run
 
 from benchmarks.chaos.evidence import Blow
 from benchmarks.chaos.report import judge, summary
-from benchmarks.chaos.resumption import resumptions
+from benchmarks.chaos.resumption import resumptions, standstills
 from benchmarks.chaos.runtime_logs import complaints
 from benchmarks.chaos.session import FACTS
 from benchmarks.chaos.strikes import Role
@@ -77,6 +78,19 @@ def test_a_blow_that_ends_no_host_explains_no_resumption(played):
 
     assert found.role is None
     assert found.seconds == pytest.approx((entry.at - alive.at).total_seconds())
+
+
+def test_a_queued_run_stands_still_from_the_end_of_the_run_before_it(played):
+    evidence = played.evidence()
+    first, second = (evidence.runs[run_id] for run_id in (played.first, played.second))
+    second = replace_run(second, started_at=first.finished_at + timedelta(seconds=3))
+    evidence = replace(evidence, runs={each.run_id: each for each in (first, second)})
+    blow = (Role.GCS, first.finished_at + timedelta(seconds=1))
+
+    quiet, still = standstills(with_blows(evidence, blow))
+
+    assert (quiet.run_id, quiet.role) == (first.run_id, None)
+    assert (still.run_id, still.role, still.seconds) == (second.run_id, Role.GCS, 3.0)
 
 
 @pytest.fixture
