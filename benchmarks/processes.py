@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import re
 import shutil
 import subprocess
 import threading
@@ -82,6 +84,14 @@ class ProcessTree:
                 readings[each] = CpuReading(_name(each), each.ppid(), times.user + times.system, waited_for)
         return readings
 
+    def number_by_name(self) -> dict[str, int]:
+        """Return how many there are of each name."""
+        total: Counter[str] = Counter()
+        for each in self.processes():
+            with contextlib.suppress(psutil.Error):
+                total[_name(each)] += 1
+        return dict(total)
+
     def pss_bytes(self) -> int:
         """Return the memory of all of them now; what they share counts once."""
         return sum(self.pss_by_name().values())
@@ -89,10 +99,17 @@ class ProcessTree:
     def pss_by_name(self) -> dict[str, int]:
         """Return the same by the process's name; processes of one name together."""
         total: Counter[str] = Counter()
+        for name, size in self.pss_of_each().values():
+            total[name] += size
+        return dict(total)
+
+    def pss_of_each(self) -> dict[psutil.Process, tuple[str, int]]:
+        """Return the same process by process, each with its name."""
+        found = {}
         for each in self.processes():
             with contextlib.suppress(psutil.Error):
-                total[_name(each)] += each.memory_full_info().pss
-        return dict(total)
+                found[each] = _name(each), each.memory_full_info().pss
+        return found
 
     @contextlib.contextmanager
     def peak_memory(self, interval: float = 0.5) -> Iterator[PeakMemory]:
@@ -217,8 +234,20 @@ def _name(process: psutil.Process) -> str:
     words = process.cmdline()
     title = words[0] if words else process.name()
     if title.startswith("ray::"):
-        return title.removeprefix("ray::").split(".")[0].split("(")[0].strip()
+        return re.split(r"[.(:]", title.removeprefix("ray::"))[0].strip()
+    if Path(title).name.startswith("python"):
+        return _program(words) or process.name()
     return Path(title).name if title.startswith("/") else process.name()
+
+
+def _program(words: list[str]) -> str:
+    """Return what a Python process runs: the module's name, or the script's; empty for neither."""
+    for option, word in itertools.pairwise(words):
+        if option == "-m":
+            return word
+        if word.endswith(".py"):
+            return Path(word).name
+    return ""
 
 
 def _scratch(processes: list[psutil.Process]) -> Path | None:
