@@ -110,7 +110,7 @@ class AgentActor:
         keeper, directory = KeeperClient(plan.namespace), Named(DIRECTORY, plan.namespace)
         services = RunServices(
             models=GatewayLink(host_id, plan.namespace),
-            tools=TaskToolRunner(plan.worker, clock, plan.tool_slots),
+            tools=TaskToolRunner(plan.worker, clock, plan.slots),
             catalog=catalog,
             governor=governor,
             clock=clock,

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import ray
+from ray._private import parameter  # no public name
 from ray.actor import ActorHandle
 
 from actors.nodes import living_nodes
-from actors.plan import HatchetPlan, RuntimePlan
+from actors.plan import HatchetPlan, RuntimePlan, ToolSlots
 from actors.remote import (
     DIRECTORY,
     EXPORTER,
@@ -42,7 +45,7 @@ _PAUSE = 0.5
 logger = logging.getLogger(__name__)
 
 
-def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, tool_slots: int, quick_slots: int) -> None:
+def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, slots: ToolSlots) -> None:
     """Start a local Ray, or attach to the cluster at `address`. The environment must be set before.
 
     Raises RuntimeUnavailableError.
@@ -52,17 +55,32 @@ def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, tool
         where = {
             "address": "local",
             "num_cpus": num_cpus or os.cpu_count(),
-            "resources": slot_resources(tool_slots, quick_slots),
+            "resources": slot_resources(slots),
             "include_dashboard": False,
             "_temp_dir": str(temp_dir),
         }
     try:
-        ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, **where)
+        with _without_monitors():
+            ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, **where)
     except Exception as error:
         if address is not None:
             raise RuntimeUnavailableError(f"the Ray cluster at {address} cannot be joined: {error}") from error
         busy = f"{os.getloadavg()[0]:.0f} processes want to run on {os.cpu_count()} cores"
         raise RuntimeUnavailableError(f"Ray did not start ({busy}): {error}") from error
+
+
+@contextmanager
+def _without_monitors() -> Iterator[None]:
+    """Have Ray start neither what reads workers' logs for drivers that print them, nor what adds machines in a cloud.
+
+    `ray start` has options for both, `ray.init` of 2.60 has none.
+    """
+    made: Any = parameter.RayParams
+    setattr(parameter, made.__name__, partial(made, include_log_monitor=False, no_monitor=True))
+    try:
+        yield
+    finally:
+        setattr(parameter, made.__name__, made)
 
 
 class Cluster:

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+_UNSEEN = {
+    "RAY_task_events_report_interval_ms": "0",  # the GCS keeps the last 100,000 tasks, hundreds of MB, for its dashboard
+    "RAY_enable_timeline": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",
+    "LOG_NAME_UPDATE_INTERVAL_S": "3600",
+}
+"""What Ray collects for its dashboard, which does not run, and for drivers that print their workers' output, which ours does not."""
 
-def ray_environment(tool_workers: int, *, alone: bool) -> dict[str, str]:
-    """Return what must be in the environment before Ray starts: measured settings for many short tasks, and silence.
+_ALONE = {
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
+    "RAY_raylet_check_gc_period_milliseconds": "1000",
+    "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
+    "RAY_report_worker_backlog_interval_ms": "5000",
+    "RAY_object_manager_timer_freq_ms": "1000",
+    "RAY_local_fs_monitor_interval_ms": "5000",
+    "RAY_io_context_monitor_probe_interval_ms": "10000",
+}
+"""What a raylet and its GCS tell each other many times a second for the sake of other nodes."""
 
-    `tool_workers`: how many tool tasks can run at once, those of quick tools included.
+
+def ray_environment(warm_workers: int, *, alone: bool) -> dict[str, str]:
+    """Return what must be in the environment before Ray starts: measured settings for many short tasks, few wake-ups, and silence.
+
+    `warm_workers`: how many idle tool workers are kept.
     `alone`: this node is the whole cluster, and Ray's processes keep to the loopback interface.
     """
     environment = {
@@ -15,12 +36,14 @@ def ray_environment(tool_workers: int, *, alone: bool) -> dict[str, str]:
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a busy machine starts slowly; after it the start fails
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
-        "RAY_idle_worker_killing_time_threshold_ms": "3600000",
-        "RAY_num_workers_soft_limit": str(tool_workers + 4),
+        "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+        "RAY_idle_worker_killing_time_threshold_ms": "300000",  # a worker costs as much to make as to keep for some minutes
+        "RAY_num_workers_soft_limit": str(warm_workers),
         "RAY_worker_lease_timeout_milliseconds": "20",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "MALLOC_ARENA_MAX": "2",
     }
     if alone:
+        environment |= _UNSEEN | _ALONE
         environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's name for it
     return environment

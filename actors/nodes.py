@@ -12,7 +12,7 @@ from msgspec import Struct
 from actors.remote import here
 from owlclaw_ray.errors import ConfigurationError, Problem
 
-_TOOL_RESOURCES = {"tool_slots": 8, "quick_slots": 2}
+_TOOL_RESOURCES = {"tool_slots": 8, "quick_slots": 2, "memory_slots": 4, "state_slots": 4}
 """What every node must offer, and how much of it, for example."""
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -51,6 +51,19 @@ class HatchetPlan(Struct, frozen=True):
     pace: SyncPace
 
 
+class ToolSlots(Struct, frozen=True):
+    """How many tool tasks a node runs at once, of each class its own number: none waits for those of another."""
+
+    alone: int
+    """Handlers, and whatever else may be slow."""
+    quick: int = 2
+    """Tasks of quick built-in tools."""
+    memory: int = 2
+    """Calls of long-term memory."""
+    state: int = 2
+    """Questions to state providers."""
+
+
 class RuntimePlan(Struct, frozen=True):
     """What the runtime is made of."""
 
@@ -58,12 +71,13 @@ class RuntimePlan(Struct, frozen=True):
     store_url: str
     defaults: Defaults
     placement: Placement
-    tool_slots: int
+    slots: ToolSlots
     max_concurrent_models: int
     model_retry: RetryPolicy
     catch_up_seconds: float
     drain_seconds: float
-    quick_slots: int = 2
+    warm_workers: int = 2
+    """Tool workers of a node that are ready when nothing comes; more are made as calls come."""
     redact: tuple[str, ...] = ()
     """Regular expressions of what ledger records must not hold."""
     model_workers_max: int | None = None

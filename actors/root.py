@@ -112,8 +112,8 @@ class RootActor:
         return await call_memory(self._plan.worker, method, arguments, seconds)
 
     async def warm_tools(self) -> None:
-        """Have every tool slot import what calls need."""
-        warm_workers(self._plan.worker, self._plan.tool_slots, self._plan.quick_slots)
+        """Have tool workers import what calls need, as many as are kept when nothing comes."""
+        warm_workers(self._plan.worker, self._plan.warm_workers)
 
     async def retire(self) -> None:
         """Make nothing new any more: the runtime is being stopped."""

@@ -17,7 +17,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from actors.beginnings import AttemptId, Beginnings
 from actors.packing import pack, unpack
-from actors.plan import WorkerPlan
+from actors.plan import ToolSlots, WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.engine.batching import Batcher
@@ -36,8 +36,13 @@ _WARM_HOLD = 0.2
 MOST_STARTS = 10
 """Workers that may die around a call before it begins: after that it counts as what workers cannot begin."""
 
-_SLOTS = {ToolClass.ALONE: "tool_slots", ToolClass.QUICK: "quick_slots"}
-"""The resource that a task takes one of while it runs. Quick calls have their own, so that slow ones never delay them."""
+_SLOTS = {
+    ToolClass.ALONE: "tool_slots",
+    ToolClass.QUICK: "quick_slots",
+    ToolClass.MEMORY: "memory_slots",
+    ToolClass.STATE: "state_slots",
+}
+"""The resource that a task takes one of while it runs. Each class has its own, so that none is delayed by slow calls of another."""
 
 
 @ray.remote(num_cpus=0, max_retries=0)
@@ -71,10 +76,7 @@ def warm_worker(plan: WorkerPlan, hold: float) -> None:
 
 
 _RUN = {kind: run_tools.options(resources={slot: 1}) for kind, slot in _SLOTS.items()}
-_WARM = {slot: warm_worker.options(resources={slot: 1}) for slot in _SLOTS.values()}
-
-
-_USE_MEMORY = use_memory.options(resources={_SLOTS[ToolClass.ALONE]: 1})
+_USE_MEMORY = use_memory.options(resources={_SLOTS[ToolClass.MEMORY]: 1})
 
 
 async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object], seconds: float) -> object:
@@ -96,16 +98,24 @@ async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]
         raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 
 
-def slot_resources(tool_slots: int, quick_slots: int) -> dict[str, float]:
+def slot_resources(slots: ToolSlots) -> dict[str, float]:
     """Return the custom resources of a node with that many slots."""
-    return {_SLOTS[ToolClass.ALONE]: tool_slots, _SLOTS[ToolClass.QUICK]: quick_slots}
+    return {_SLOTS[kind]: number for kind, number in _numbers(slots).items()}
 
 
-def warm_workers(plan: WorkerPlan, tool_slots: int, quick_slots: int) -> None:
-    """Begin to have a process for every slot import what calls need."""
-    for slot, number in slot_resources(tool_slots, quick_slots).items():
-        for _ in range(int(number)):
-            _WARM[slot].remote(plan, _WARM_HOLD)
+def _numbers(slots: ToolSlots) -> dict[ToolClass, int]:
+    return {
+        ToolClass.ALONE: slots.alone,
+        ToolClass.QUICK: slots.quick,
+        ToolClass.MEMORY: slots.memory,
+        ToolClass.STATE: slots.state,
+    }
+
+
+def warm_workers(plan: WorkerPlan, number: int) -> None:
+    """Begin to have so many processes import what calls need."""
+    for _ in range(number):
+        warm_worker.remote(plan, _WARM_HOLD)
 
 
 class WorkerDiedError(Exception):
@@ -144,22 +154,24 @@ class RayTasks:
 class TaskToolRunner:
     """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own.
 
-    Of those others at most `slots` are with Ray at once, at most half of them of one agent: the rest waits here, where agents
-    take turns. Time limits count from when a call begins to run; how long it waits for that is the run's concern.
+    Of those others at most as many as their class has slots are with Ray at once, at most half of them of one agent: the rest
+    waits here, where agents take turns. Time limits count from when a call begins to run; how long it waits for that is the run's concern.
     """
 
     def __init__(
         self,
         plan: WorkerPlan,
         clock: Clock,
-        slots: int,
+        slots: ToolSlots,
         *,
         tasks: ToolTasks | None = None,
         ids: IdSource | None = None,
     ) -> None:
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
         self._beginnings = Beginnings(Path(plan.data_dir), clock)
-        self._turns: FairQueue[AgentRef] = FairQueue(slots, each=max(1, slots // 2))
+        self._turns: dict[ToolClass, FairQueue[AgentRef]] = {
+            kind: FairQueue(number, each=max(1, number // 2)) for kind, number in _numbers(slots).items()
+        }
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
             self._run_quick, most=_MOST_IN_A_TASK, at_once=_TASKS_AT_ONCE, recalls=True
         )
@@ -168,7 +180,7 @@ class TaskToolRunner:
         """See ToolRunner.run."""
         if invocation.tool_class is ToolClass.QUICK:
             return await self._quick(invocation)
-        async with self._turns.place(invocation.agent):
+        async with self._turns[invocation.tool_class].place(invocation.agent):
             return await self._alone(invocation)
 
     async def _run_quick(self, invocations: Sequence[ToolInvocation]) -> Sequence[ToolOutcome]:

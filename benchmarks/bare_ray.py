@@ -25,7 +25,7 @@ def serve(application: Callable[[], Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     scratch = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
     slots = 2 * (os.cpu_count() or 1)
-    os.environ.update(ray_environment(slots, alone=True) | haproxy_environment(scratch))  # noqa: TID251 - as owlclaw up
+    os.environ.update(ray_environment(1, alone=True) | haproxy_environment(scratch))  # noqa: TID251 - as owlclaw up
 
     import ray
     from ray import serve as ray_serve

@@ -191,18 +191,19 @@ def _gateway(workers: int) -> Iterator[GatewayLink]:
     from actors.cluster import start_ray
     from actors.gateway_link import GatewayLink
     from actors.model_gateway import ModelGatewayActor
-    from actors.plan import RuntimePlan, WorkerPlan
+    from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
     from actors.remote import GATEWAY, ask_now, full_name, make
     from owlclaw_ray.domain.placement import Placement
     from owlclaw_ray.engine.retry import RetryPolicy
     from owlclaw_ray.identity.defaults import Defaults
 
+    slots = ToolSlots(alone=1, quick=1, memory=1, state=1)
     plan = RuntimePlan(
         worker=WorkerPlan("", "", "", "none", "bench"),
         store_url="",
         defaults=Defaults(),
         placement=Placement(),
-        tool_slots=1,
+        slots=slots,
         max_concurrent_models=AT_ONCE,
         model_retry=RetryPolicy(),
         catch_up_seconds=0,
@@ -211,7 +212,7 @@ def _gateway(workers: int) -> Iterator[GatewayLink]:
     )
     scratch = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
     try:
-        start_ray(address=None, temp_dir=scratch / "ray", num_cpus=None, tool_slots=1, quick_slots=1)
+        start_ray(address=None, temp_dir=scratch / "ray", num_cpus=None, slots=slots)
         actor = make(ModelGatewayActor, plan, name=full_name(GATEWAY), namespace="bench")
         ask_now(actor, "warm", ["openai/gpt-4o-mini"], seconds=120)
         yield GatewayLink("bench", "bench")

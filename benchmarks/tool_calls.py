@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -129,11 +128,10 @@ class ToolCaller:
         from owlclaw_ray.tools.composition import declared_tools
         from serve.planning import plan_of
 
-        slots = 2 * (os.cpu_count() or 1)
-        plan = plan_of(load_settings(Path(folder), {}), slots, 1.0)
+        plan = plan_of(load_settings(Path(folder), {}), 1.0)
         definitions = declared_tools(load_app(plan.worker.app_path, Path(folder)).sources())
         self._calls = Calls(
-            TaskToolRunner(plan.worker, SystemClock(), slots), {each.name: each for each in definitions}
+            TaskToolRunner(plan.worker, SystemClock(), plan.slots), {each.name: each for each in definitions}
         )
         options: dict[str, Any] = {"num_cpus": 0, "resources": {"tool_slots": 1}, "max_retries": 0}
         self._empty = ray.remote(**options)(_nothing)

@@ -88,7 +88,7 @@ class HttpSettings(_Section):
 class ActorSettings(_Section):
     """Agent actors of a node."""
 
-    warm: Annotated[int, Field(ge=0)] = 2
+    warm: Annotated[int, Field(ge=0)] = 1
     """How many wait, ready, for an agent."""
     max: Count = 64
     agents_per_actor: Count = 1000
@@ -159,6 +159,12 @@ class ToolSettings(_Section):
     """How many tool tasks run at once; None: from the number of cores."""
     quick_slots: Count = 2
     """How many tasks of quick built-in tools run at once, beside the others."""
+    memory_slots: Count | None = None
+    """How many calls of long-term memory run at once, beside the others; None: from the number of cores."""
+    state_slots: Count | None = None
+    """How many questions to state providers run at once, beside the others; None: from the number of cores."""
+    warm: Annotated[int, Field(ge=0)] = 2
+    """How many tool workers are kept ready when nothing comes."""
     folder: Path | None = None
     """Of declarative tools; None: `tools`, if there is one."""
     command_timeout_seconds: Annotated[float, Field(gt=0, le=MOST_COMMAND_SECONDS)] = COMMAND_SECONDS

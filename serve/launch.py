@@ -80,9 +80,7 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
 def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     settings = prepared.settings
     alone = settings.ray.address is None
-    slots = settings.tools.slots or 2 * (os.cpu_count() or 1)
-    quick = settings.tools.quick_slots
-    _make_environment(slots + quick, scratch, alone=alone)
+    _make_environment(settings.tools.warm, scratch, alone=alone)
     started = time.monotonic()
 
     import ray
@@ -91,7 +89,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     from actors.cluster import Cluster, start_ray
     from actors.nodes import check_nodes
     from serve.deployment import ingress
-    from serve.planning import hatchet_plan, plan_of
+    from serve.planning import hatchet_plan, plan_of, slots_of
 
     temp_dir = settings.ray.temp_dir or scratch / "ray"
     if alone:
@@ -103,15 +101,14 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
             address=settings.ray.address,
             temp_dir=temp_dir,
             num_cpus=settings.ray.num_cpus,
-            tool_slots=slots,
-            quick_slots=quick,
+            slots=slots_of(settings),
         )
         _interrupt_on_signals()
         if interrupted.is_set():
             raise KeyboardInterrupt
         nodes = check_nodes(settings.store_url)
         announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
-        plan = plan_of(settings, slots, DRAIN_SECONDS, prepared.tracing)
+        plan = plan_of(settings, DRAIN_SECONDS, prepared.tracing)
         cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
         http = settings.http
         ray_serve.start(
@@ -144,13 +141,13 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     return 0
 
 
-def _make_environment(tool_workers: int, scratch: Path, *, alone: bool) -> None:
+def _make_environment(warm_workers: int, scratch: Path, *, alone: bool) -> None:
     """Set what Ray reads at its start, and leave out what its processes, which inherit the environment, need not know."""
     from actors.environment import ray_environment
     from serve.loopback import haproxy_environment
 
     environment = os.environ  # noqa: TID251 - Ray reads its settings from the environment only
-    environment |= ray_environment(tool_workers, alone=alone) | haproxy_environment(scratch)
+    environment |= ray_environment(warm_workers, alone=alone) | haproxy_environment(scratch)
     environment.pop(TOKEN_VARIABLE, None)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from actors.cluster import NAMESPACE
 from actors.logs import LogPlan
-from actors.plan import HatchetPlan, RuntimePlan, WorkerPlan
+from actors.plan import HatchetPlan, RuntimePlan, ToolSlots, WorkerPlan
 from owlclaw_ray.adapters.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.placement import Placement
@@ -14,9 +16,18 @@ from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.settings import Settings
 
 
-def plan_of(
-    settings: Settings, tool_slots: int, drain_seconds: float, tracing: TracingOptions | None = None
-) -> RuntimePlan:
+def slots_of(settings: Settings) -> ToolSlots:
+    """Return how many tool tasks of each class run at once: by default what suits the cores of this machine."""
+    tools, cores = settings.tools, os.cpu_count() or 1
+    return ToolSlots(
+        alone=tools.slots or 2 * cores,
+        quick=tools.quick_slots,
+        memory=tools.memory_slots or cores,
+        state=tools.state_slots or cores,
+    )
+
+
+def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | None = None) -> RuntimePlan:
     """Return the plan of a runtime with these settings."""
     actors, models = settings.actors, settings.models
     return RuntimePlan(
@@ -45,14 +56,14 @@ def plan_of(
             heartbeat=actors.heartbeat_seconds,
             memory_limit=actors.memory_limit,
         ),
-        tool_slots=tool_slots,
+        slots=slots_of(settings),
+        warm_workers=settings.tools.warm,
         max_concurrent_models=models.max_concurrent,
         model_retry=RetryPolicy(
             attempts=models.attempts, base=models.backoff_seconds, cap=models.backoff_limit_seconds
         ),
         catch_up_seconds=settings.schedules.catch_up_window_seconds,
         drain_seconds=drain_seconds,
-        quick_slots=settings.tools.quick_slots,
         redact=settings.ledger.redact,
         model_workers_max=models.workers_max,
         mcp=settings.mcp_options,

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import settings
 
 from actors.environment import ray_environment
+from actors.plan import ToolSlots
 from serve.loopback import haproxy_environment
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
-TOOL_SLOTS, QUICK_SLOTS = 4, 2
+SLOTS = ToolSlots(alone=4)
 
-os.environ.update(ray_environment(TOOL_SLOTS + QUICK_SLOTS, alone=True) | haproxy_environment(SCRATCH))  # noqa: TID251 - Ray reads nothing else
+os.environ.update(ray_environment(SLOTS.alone + SLOTS.quick, alone=True) | haproxy_environment(SCRATCH))  # noqa: TID251 - Ray reads nothing else
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 settings.register_profile("owlclaw", deadline=None)

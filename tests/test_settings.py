@@ -40,13 +40,13 @@ def test_without_a_file_everything_has_a_default(tmp_path):
     assert found.defaults.chain == ("scripted:echo",)
     assert found.run_limits == Limits()
     assert (found.actors.warm, found.actors.max, found.actors.agents_per_actor, found.actors.idle_seconds) == (
-        2,
+        1,
         64,
         1000,
         60,
     )
     assert (found.models.max_concurrent, found.models.attempts, found.models.workers_max) == (64, 3, None)
-    assert (found.tools.slots, found.tools.quick_slots) == (None, 2)
+    assert (found.tools.slots, found.tools.quick_slots, found.tools.warm) == (None, 2, 2)
     assert (found.memory.embedder, found.schedules.catch_up_window_seconds) == ("auto", 86_400)
     assert (found.ray.address, found.log.level, found.log.format) == (None, "info", "text")
 

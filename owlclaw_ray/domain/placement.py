@@ -8,7 +8,7 @@ from msgspec import Struct
 class Placement(Struct, frozen=True):
     """How many hosts a node has, and when agents leave them. Times in seconds."""
 
-    warm: int = 2
+    warm: int = 1
     """Hosts made ahead of need."""
     most: int = 64
     agents_per_actor: int = 1_000

@@ -55,6 +55,10 @@ class ToolClass(Enum):
     """Milliseconds, no user code: batched into one task."""
     ALONE = "alone"
     """User code, or slow: one task each."""
+    MEMORY = "memory"
+    """Long-term memory, no user code: one task each, in slots that nothing else takes."""
+    STATE = "state"
+    """State providers, user code that answers questions: one task each, in slots that nothing else takes."""
 
 
 class ToolDefinition(Struct, frozen=True):

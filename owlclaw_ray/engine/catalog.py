@@ -10,7 +10,7 @@ import orjson
 from msgspec import Struct
 
 from owlclaw_ray.domain.provider import ProviderLimits
-from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.domain.tool import ToolClass, ToolDefinition
 from owlclaw_ray.engine.provider_limits import KNOWN_LIMITS, problem_with
 
 _KEPT = 64
@@ -72,6 +72,11 @@ class ToolCatalog:
         self._selections: dict[tuple[str, ...], VisibleTools] = {}
         self.names = tuple(sorted(self._definitions))
         """All canonical names, sorted."""
+
+    def class_of(self, name: str) -> ToolClass:
+        """Return which calls share a task with those of a tool; one that there is not is called alone."""
+        definition = self._definitions.get(name)
+        return ToolClass.ALONE if definition is None else definition.tool_class
 
     def select(self, names: Sequence[str]) -> VisibleTools:
         """Return those of these tools that there are: a run that is resumed may name some that the application has no more.

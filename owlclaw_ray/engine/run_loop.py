@@ -20,7 +20,7 @@ from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
-from owlclaw_ray.domain.tool import RECALL, Effect, ToolClass
+from owlclaw_ray.domain.tool import RECALL, Effect
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.compaction import Compaction, ContextWindows, Room
 from owlclaw_ray.engine.containment import contained
@@ -453,7 +453,7 @@ class RunLoop:
             run_id=run.run_id,
             trigger=run.trigger.kind,
             effect=Effect.PURE,
-            tool_class=ToolClass.ALONE,
+            tool_class=self._services.catalog.class_of(RECALL),
             timeout=self._limits.tool_timeout,
             idempotency_key=call_id,
             timezone=self._definition.timezone,

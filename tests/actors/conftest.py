@@ -29,7 +29,7 @@ from owlclaw_ray.tools.mcp.options import Annotations, McpOptions
 from serve.deployment import ingress
 from serve.loopback import free_ports
 from tests.adapters.mcp.conftest import plain
-from tests.conftest import QUICK_SLOTS, SCRATCH, TOOL_SLOTS
+from tests.conftest import SCRATCH, SLOTS
 
 APP = '''
 import os
@@ -121,6 +121,15 @@ def stock(agent) -> str:
     return path.read_text() if path.exists() else ""
 
 
+@app.state("slow")
+def slow() -> str:
+    """Answers when the test opens its gate."""
+    (EFFECTS.parent / f"asked-{os.getpid()}").touch()
+    while not (EFFECTS.parent / "state-gate").exists():
+        time.sleep(0.02)
+    return "at last"
+
+
 @app.state("machine")
 def machine() -> dict[str, float]:
     return {"load": os.getloadavg()[0]}
@@ -203,15 +212,14 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
         store_url=f"sqlite:///{folder}/data/owlclaw.db",
         defaults=Defaults(),
         placement=Placement(warm=1, most=6, idle=5.0, heartbeat=0.5, sweep=1.0),
-        tool_slots=TOOL_SLOTS,
-        quick_slots=QUICK_SLOTS,
+        slots=SLOTS,
         max_concurrent_models=64,
         model_retry=RetryPolicy(base=0.05),
         catch_up_seconds=86_400,
         drain_seconds=5,
         mcp=McpOptions((plain(annotations=Annotations.TRUST),), backoff=0.05),
     )
-    start_ray(address=None, temp_dir=SCRATCH / "ray", num_cpus=2, tool_slots=TOOL_SLOTS, quick_slots=QUICK_SLOTS)
+    start_ray(address=None, temp_dir=SCRATCH / "ray", num_cpus=2, slots=SLOTS)
     cluster = Cluster(plan, declared_tools(load_app("trial_app:app", folder).sources(), code_tools))
     [port] = free_ports(1)
     ray_serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})

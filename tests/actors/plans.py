@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actors.plan import RuntimePlan, WorkerPlan
+from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
@@ -20,7 +20,7 @@ def plan_in(folder: Path | str = "", **changes: Any) -> RuntimePlan:
         store_url=f"sqlite:///{folder}/owlclaw.db" if folder else "",
         defaults=Defaults(),
         placement=Placement(),
-        tool_slots=1,
+        slots=ToolSlots(1),
         max_concurrent_models=1,
         model_retry=RetryPolicy(),
         catch_up_seconds=1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.directory import DirectoryActor
-from actors.plan import RuntimePlan, WorkerPlan
+from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
@@ -38,7 +38,7 @@ def plan(tmp_path):
         store_url="sqlite://",
         defaults=Defaults(),
         placement=Placement(warm=0),
-        tool_slots=1,
+        slots=ToolSlots(1),
         max_concurrent_models=1,
         model_retry=RetryPolicy(),
         catch_up_seconds=60,

@@ -6,10 +6,11 @@ import psutil
 import pytest
 
 from actors.nodes import Node, check_nodes
+from actors.tool_task import slot_resources
 from owlclaw_ray.errors import ConfigurationError
 from tests.actors.conftest import calls
 from tests.actors.test_runs_on_ray import DONE, finish, wait_for
-from tests.conftest import TOOL_SLOTS
+from tests.conftest import SLOTS
 
 pytestmark = pytest.mark.ray
 
@@ -29,14 +30,14 @@ def test_an_agent_with_many_slow_calls_leaves_slots_to_others(trial, isolation):
     gate = f"greedy-gate-{isolation}"
     greedy = trial.client.submit(hog(trial, f"greedy-{isolation}", gate, isolation=isolation))["run_id"]
     modest = trial.define(f"modest-{isolation}", calls(("trial.look", {})), DONE, isolation=isolation)
-    wait_for_effects(trial, greedy, TOOL_SLOTS // 2)
+    wait_for_effects(trial, greedy, SLOTS.alone // 2)
 
     run = trial.client.submit(modest, wait=60)
     begun = len(trial.effects(greedy))
     trial.open_gate(gate)
 
     assert run["status"] == "completed"
-    assert begun == TOOL_SLOTS // 2
+    assert begun == SLOTS.alone // 2
     assert finish(trial, greedy)["status"] == "completed"
     assert len(trial.effects(greedy)) == 6
 
@@ -46,14 +47,58 @@ def test_quick_calls_do_not_wait_for_slow_ones(trial):
     slow = [trial.client.submit(hog(trial, f"slow-{number}", gate))["run_id"] for number in range(2)]
     quick = trial.define("quick", calls(("log_decision", {"reasoning": "because"})), DONE)
     for run_id in slow:
-        wait_for_effects(trial, run_id, TOOL_SLOTS // 2)
+        wait_for_effects(trial, run_id, SLOTS.alone // 2)
 
     run = trial.client.submit(quick, wait=60)
     held = sum(len(trial.effects(run_id)) for run_id in slow)
     trial.open_gate(gate)
 
     assert run["status"] == "completed"
-    assert held == TOOL_SLOTS
+    assert held == SLOTS.alone
+    assert {finish(trial, run_id)["status"] for run_id in slow} == {"completed"}
+
+
+PUMP = "The pump fails at nine."
+KNOWS = {"text": "{{ result.recall.memories | map(attribute='content') | join('; ') }}"}
+
+
+def preload_warnings(trial, run_id):
+    return [each for each in trial.client.ledger(run=run_id) if each["data"].get("what") == "preloading memories"]
+
+
+def test_memories_and_states_wait_for_no_handler(trial):
+    gate = "crowded-gate"
+    slow = [trial.client.submit(hog(trial, f"crowd-{number}", gate))["run_id"] for number in range(2)]
+    for run_id in slow:
+        wait_for_effects(trial, run_id, SLOTS.alone // 2)
+    asked = calls(("remember", {"content": "The tap drips.", "tags": []}), ("query_state", {"state_name": "machine"}))
+    agent = trial.define("mindful", asked, calls(("recall", {"query": "pump"})), KNOWS)
+
+    trial.client.remember(agent, PUMP)
+    run = trial.client.submit(agent, {"question": "when does the pump fail"}, wait=60)
+    held = sum(len(trial.effects(run_id)) for run_id in slow)
+    trial.open_gate(gate)
+
+    assert run["status"] == "completed"
+    assert PUMP in run["result"]["final_text"]
+    assert preload_warnings(trial, run["run_id"]) == []
+    assert held == SLOTS.alone
+    assert {finish(trial, run_id)["status"] for run_id in slow} == {"completed"}
+
+
+def test_memories_wait_for_no_state_provider(trial):
+    ask = calls(("query_state", {"state_name": "slow"}))
+    slow = [trial.client.submit(trial.define(f"asker-{number}", ask, DONE))["run_id"] for number in range(SLOTS.state)]
+    while len(list(trial.folder.glob("asked-*"))) < SLOTS.state:
+        trial.client.run(slow[0])
+    agent = trial.define("unmoved", calls(("recall", {"query": "pump"})), KNOWS)
+
+    trial.client.remember(agent, PUMP)
+    run = trial.client.submit(agent, {"question": "when does the pump fail"}, wait=60)
+    waiting = {trial.client.run(run_id)["status"] for run_id in slow}
+    trial.open_gate("state-gate")
+
+    assert (run["status"], run["result"]["final_text"], waiting) == ("completed", PUMP, {"running"})
     assert {finish(trial, run_id)["status"] for run_id in slow} == {"completed"}
 
 
@@ -61,7 +106,7 @@ def test_a_call_that_is_cancelled_while_it_waits_for_a_slot_never_runs(trial):
     gate = "full-gate"
     holders = [trial.client.submit(hog(trial, f"holder-{number}", gate))["run_id"] for number in range(2)]
     for run_id in holders:
-        wait_for_effects(trial, run_id, TOOL_SLOTS // 2)
+        wait_for_effects(trial, run_id, SLOTS.alone // 2)
     late = trial.define("late", calls(("trial.act", {"what": "late"})), DONE)
     late_id = trial.client.submit(late)["run_id"]
     wait_for(trial.client.events(late_id), "tool_started")
@@ -79,7 +124,7 @@ def test_a_call_that_is_cancelled_while_it_waits_for_a_slot_never_runs(trial):
 
 def test_cancelling_a_run_kills_what_runs_and_forgets_what_waits(trial):
     run_id = trial.client.submit(hog(trial, "forgotten", "gate-that-stays-shut"))["run_id"]
-    wait_for_effects(trial, run_id, TOOL_SLOTS // 2)
+    wait_for_effects(trial, run_id, SLOTS.alone // 2)
     workers = [int(effect[-1]) for effect in trial.effects(run_id)]
 
     trial.client.cancel(run_id)
@@ -89,7 +134,7 @@ def test_cancelling_a_run_kills_what_runs_and_forgets_what_waits(trial):
 
     assert trial.client.submit(after, wait=60)["status"] == "completed"
     assert run["status"] == "cancelled"
-    assert len(trial.effects(run_id)) == TOOL_SLOTS // 2
+    assert len(trial.effects(run_id)) == SLOTS.alone // 2
 
 
 def test_a_tool_that_catches_every_interruption_is_killed_too(trial):
@@ -112,14 +157,15 @@ def wait_for_ends(pids):
 
 
 def test_a_node_without_the_resources_of_tool_tasks_is_refused_with_the_command_that_gives_them(monkeypatch):
-    nodes = [Node("1", "alpha", frozenset({"CPU", "tool_slots", "quick_slots"}))]
+    nodes = [Node("1", "alpha", frozenset({"CPU", *slot_resources(SLOTS)}))]
     monkeypatch.setattr("actors.nodes.living_nodes", lambda: tuple(nodes))
     assert check_nodes("postgresql://") == 1
 
-    nodes.append(Node("2", "beta", frozenset({"CPU", "tool_slots"})))
+    nodes.append(Node("2", "beta", frozenset({"CPU", "tool_slots", "memory_slots"})))
     with pytest.raises(ConfigurationError) as caught:
         check_nodes("postgresql://")
 
     [problem] = caught.value.problems
-    assert "beta does not offer quick_slots" in problem.what
-    assert problem.fix.startswith("""start it with: ray start --resources='{"tool_slots": 8, "quick_slots": 2}'""")
+    assert "beta does not offer quick_slots, state_slots" in problem.what
+    offer = '{"tool_slots": 8, "quick_slots": 2, "memory_slots": 4, "state_slots": 4}'
+    assert problem.fix.startswith(f"start it with: ray start --resources='{offer}'")

@@ -6,10 +6,11 @@ import asyncio
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from actors.beginnings import AttemptRevokedError, Beginnings
 from actors.packing import pack, unpack
-from actors.plan import WorkerPlan
+from actors.plan import ToolSlots, WorkerPlan
 from actors.tool_task import MOST_STARTS, TaskToolRunner, WorkerDiedError
 from actors.tool_worker import execute
 from owlclaw_ray.domain.agent import AgentRef
@@ -20,6 +21,7 @@ from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 
 LIMIT = 30.0
+AGENTS = [AgentRef.parse("watch:1"), AgentRef.parse("watch:2")]
 
 
 def call(effect, tool_class=ToolClass.ALONE, number=1):
@@ -98,7 +100,7 @@ async def never_end(tasks, invocations, attempt):
 
 async def outcome_of(tasks, folder, invocation):
     runner = TaskToolRunner(
-        WorkerPlan("", "", str(folder), "none", "trial"), tasks.clock, 4, tasks=tasks, ids=SequentialIds()
+        WorkerPlan("", "", str(folder), "none", "trial"), tasks.clock, ToolSlots(4), tasks=tasks, ids=SequentialIds()
     )
     return (await runner.run(invocation)).result
 
@@ -172,7 +174,7 @@ async def test_a_call_that_was_killed_at_its_limit_is_a_timeout(tmp_path, effect
 async def test_quick_calls_whose_worker_died_are_run_again_one_by_one(tmp_path):
     tasks = SteeredTasks(tmp_path, die_waiting_for_a_slot, succeed)
     plan = WorkerPlan("", "", str(tmp_path), "none", "trial")
-    runner = TaskToolRunner(plan, tasks.clock, 4, tasks=tasks, ids=SequentialIds())
+    runner = TaskToolRunner(plan, tasks.clock, ToolSlots(4), tasks=tasks, ids=SequentialIds())
 
     outcomes = await asyncio.gather(
         *(runner.run(call(Effect.IDEMPOTENT, ToolClass.QUICK, number)) for number in range(3))
@@ -181,6 +183,25 @@ async def test_quick_calls_whose_worker_died_are_run_again_one_by_one(tmp_path):
     assert [each.result.content for each in outcomes] == ["done"] * 3
     assert tasks.attempts[0] is None
     assert len(set(tasks.attempts)) == 4
+
+
+@pytest.mark.parametrize("kind", [ToolClass.QUICK, ToolClass.MEMORY, ToolClass.STATE])
+async def test_calls_of_one_class_hold_no_place_of_another(tmp_path, kind):
+    tasks = SteeredTasks(tmp_path, never_end, never_end, succeed)
+    plan = WorkerPlan("", "", str(tmp_path), "none", "trial")
+    runner = TaskToolRunner(plan, tasks.clock, ToolSlots(2), tasks=tasks, ids=SequentialIds())
+    slow = [asyncio.create_task(runner.run(replace(call(Effect.ONCE), agent=agent))) for agent in AGENTS]
+    late = asyncio.create_task(runner.run(call(Effect.ONCE)))
+    while len(tasks.attempts) < 2:
+        await asyncio.sleep(0)
+
+    outcome = await runner.run(call(Effect.PURE, kind))
+
+    assert outcome.result.content == "done"
+    assert not late.done()
+    for each in (*slow, late):
+        each.cancel()
+    await asyncio.wait([*slow, late])
 
 
 async def test_calls_that_are_over_leave_no_file_behind(tmp_path):

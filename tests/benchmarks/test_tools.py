@@ -61,7 +61,7 @@ async def test_each_call_is_one_of_its_own_as_the_tool_is_defined():
 
     first, second = runner.seen
     assert (first.call_id, first.idempotency_key) != (second.call_id, second.idempotency_key)
-    assert (first.tool_class.value, second.tool_class.value) == ("quick", "alone")
+    assert (first.tool_class.value, second.tool_class.value) == ("quick", "memory")
     assert orjson.loads(second.arguments) == arguments_of("remember", 1)
     assert second.agent.agent_id == "bench:other"
 

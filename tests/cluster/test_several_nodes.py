@@ -17,6 +17,8 @@ import yaml
 from ray._common.utils import get_ray_address_file, reset_ray_address
 from ray.cluster_utils import Cluster
 
+from actors.plan import ToolSlots
+from actors.tool_task import slot_resources
 from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.client import SyncClient
 from owlclaw_ray.ids import DEFAULT_TENANT
@@ -117,7 +119,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    offers = {"num_cpus": 1, "resources": {"tool_slots": 2, "quick_slots": 2}, "include_dashboard": False}
+    offers = {"num_cpus": 1, "resources": slot_resources(ToolSlots(2)), "include_dashboard": False}
     Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)
     proxy = SCRATCH / "proxy"  # not the one of the session's other cluster
     proxy.mkdir()

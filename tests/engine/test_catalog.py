@@ -1,6 +1,8 @@
 from hashlib import sha256
 
-from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.tool import RECALL, Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.engine.catalog import _KEPT, ToolCatalog
 
 
@@ -40,3 +42,12 @@ def test_ever_different_selections_do_not_pile_up():
 
     assert len(tools._selections) == _KEPT
     assert tools.select(tools.names[:1]).names == ("shop.tool_000",)
+
+
+def test_a_tool_shares_tasks_as_its_definition_says_and_one_that_there_is_not_with_nobody():
+    memory = replace(tool(RECALL), tool_class=ToolClass.MEMORY)
+    seen_by_a_hook = replace(memory, tool_class=ToolClass.ALONE)
+
+    classes = [ToolCatalog(tools).class_of(RECALL) for tools in ([memory], [seen_by_a_hook], [])]
+
+    assert classes == [ToolClass.MEMORY, ToolClass.ALONE, ToolClass.ALONE]

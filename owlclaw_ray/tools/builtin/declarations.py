@@ -45,7 +45,7 @@ DECLARATIONS = (
         "lessons that last; not for what is only of this run. Returns memory_id.",
         arguments.Remember,
         Effect.IDEMPOTENT,
-        ToolClass.ALONE,
+        ToolClass.MEMORY,
     ),
     Declaration(
         RECALL,
@@ -53,7 +53,7 @@ DECLARATIONS = (
         "contradict each other, trust the newer.",
         arguments.Recall,
         Effect.PURE,
-        ToolClass.ALONE,
+        ToolClass.MEMORY,
         inline_bytes=_RECALLED_BYTES,
     ),
     Declaration(
@@ -61,7 +61,7 @@ DECLARATIONS = (
         "Read the present state of the business by its name. Use it before you act on figures that may have changed.",
         arguments.QueryState,
         Effect.PURE,
-        ToolClass.ALONE,
+        ToolClass.STATE,
     ),
     Declaration(
         LOG_DECISION,

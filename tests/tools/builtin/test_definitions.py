@@ -23,9 +23,9 @@ def test_none_changes_anything_outside_the_runtime_and_repeating_is_always_safe(
     assert {definition.effect for definition in DEFINITIONS.values()} == {Effect.PURE, Effect.IDEMPOTENT}
 
 
-def test_what_may_be_slow_runs_alone():
-    alone = {name for name, definition in DEFINITIONS.items() if definition.tool_class is ToolClass.ALONE}
-    assert alone == {"remember", "recall", "query_state"}
+def test_what_may_be_slow_has_slots_of_its_own():
+    slow = {name: each.tool_class for name, each in DEFINITIONS.items() if each.tool_class is not ToolClass.QUICK}
+    assert slow == {"remember": ToolClass.MEMORY, "recall": ToolClass.MEMORY, "query_state": ToolClass.STATE}
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS.values(), ids=DEFINITIONS)
