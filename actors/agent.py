@@ -110,7 +110,7 @@ class AgentActor:
         keeper, directory = KeeperClient(plan.namespace), Named(DIRECTORY, plan.namespace)
         services = RunServices(
             models=GatewayLink(host_id, plan.namespace),
-            tools=TaskToolRunner(plan.worker, clock, plan.slots),
+            tools=TaskToolRunner(plan.worker, clock, plan.slots, warm_workers=plan.warm_workers),
             catalog=catalog,
             governor=governor,
             clock=clock,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+IDLE_WORKER_SECONDS = 300
+"""How long a tool worker beyond those that are always kept stays without work: making one costs as much as keeping it for some minutes."""
+
 _UNSEEN = {
     "RAY_task_events_report_interval_ms": "0",  # the GCS keeps the last 100,000 tasks, hundreds of MB, for its dashboard
     "RAY_enable_timeline": "0",
@@ -37,7 +40,7 @@ def ray_environment(warm_workers: int, *, alone: bool) -> dict[str, str]:
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a busy machine starts slowly; after it the start fails
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
-        "RAY_idle_worker_killing_time_threshold_ms": "300000",  # a worker costs as much to make as to keep for some minutes
+        "RAY_idle_worker_killing_time_threshold_ms": str(1_000 * IDLE_WORKER_SECONDS),
         "RAY_num_workers_soft_limit": str(warm_workers),
         "RAY_worker_lease_timeout_milliseconds": "20",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",

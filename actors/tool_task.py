@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +18,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from actors.beginnings import AttemptId, Beginnings
+from actors.environment import IDLE_WORKER_SECONDS
 from actors.packing import pack, unpack
 from actors.plan import ToolSlots, WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
@@ -32,6 +35,8 @@ logger = logging.getLogger(__name__)
 _TASKS_AT_ONCE = 2
 _MOST_IN_A_TASK = 64
 _WARM_HOLD = 0.2
+_MOMENT = 0.2
+"""Seconds that calls hold all workers before one more is made: what is over sooner leaves its worker to the next call."""
 
 MOST_STARTS = 10
 """Workers that may die around a call before it begins: after that it counts as what workers cannot begin."""
@@ -132,6 +137,10 @@ class ToolTasks(Protocol):
         """
         ...
 
+    def warm(self, plan: WorkerPlan) -> None:
+        """Have one more worker made ready, if none is idle; return at once."""
+        ...
+
 
 class RayTasks:
     """Implements `ToolTasks` with Ray."""
@@ -150,6 +159,42 @@ class RayTasks:
             raise WorkerDiedError(type(error).__name__) from error
         return outcomes
 
+    def warm(self, plan: WorkerPlan) -> None:
+        """See ToolTasks.warm."""
+        warm_worker.remote(plan, 0.0)
+
+
+class SpareWorker:
+    """Has a worker made ahead when calls keep all of them busy, so that the next call finds one.
+
+    Only the calls of this process count. Workers that were made so end when they were idle for long, and are then made again.
+    """
+
+    def __init__(self, warm: Callable[[], None], clock: Clock, *, few: int, most: int) -> None:
+        """`few` workers are always there."""
+        self._warm, self._clock, self._few, self._most = warm, clock, few, most
+        self._there, self._busy, self._rested_at = few, 0, clock.monotonic()
+
+    @contextmanager
+    def one_busy(self) -> Iterator[None]:
+        """Count a call that holds a worker, for the block."""
+        if not self._busy and self._clock.monotonic() - self._rested_at > IDLE_WORKER_SECONDS:
+            self._there = self._few
+        self._busy += 1
+        watch = asyncio.create_task(self._look_in_a_moment())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            self._busy -= 1
+            self._rested_at = self._clock.monotonic()
+
+    async def _look_in_a_moment(self) -> None:
+        await self._clock.sleep(_MOMENT)
+        if self._there <= self._busy and self._there < self._most:
+            self._there += 1
+            self._warm()
+
 
 class TaskToolRunner:
     """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own.
@@ -164,6 +209,7 @@ class TaskToolRunner:
         clock: Clock,
         slots: ToolSlots,
         *,
+        warm_workers: int = 2,
         tasks: ToolTasks | None = None,
         ids: IdSource | None = None,
     ) -> None:
@@ -172,6 +218,8 @@ class TaskToolRunner:
         self._turns: dict[ToolClass, FairQueue[AgentRef]] = {
             kind: FairQueue(number, each=max(1, number // 2)) for kind, number in _numbers(slots).items()
         }
+        warm, most = partial(self._tasks.warm, plan), sum(_numbers(slots).values())
+        self._spare = SpareWorker(warm, clock, few=warm_workers, most=most)
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
             self._run_quick, most=_MOST_IN_A_TASK, at_once=_TASKS_AT_ONCE, recalls=True
         )
@@ -181,7 +229,8 @@ class TaskToolRunner:
         if invocation.tool_class is ToolClass.QUICK:
             return await self._quick(invocation)
         async with self._turns[invocation.tool_class].place(invocation.agent):
-            return await self._alone(invocation)
+            with self._spare.one_busy():
+                return await self._alone(invocation)
 
     async def _run_quick(self, invocations: Sequence[ToolInvocation]) -> Sequence[ToolOutcome]:
         try:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.beginnings import AttemptRevokedError, Beginnings
+from actors.environment import IDLE_WORKER_SECONDS
 from actors.packing import pack, unpack
 from actors.plan import ToolSlots, WorkerPlan
 from actors.tool_task import MOST_STARTS, TaskToolRunner, WorkerDiedError
@@ -47,12 +48,16 @@ class SteeredTasks:
         self.beginnings = Beginnings(folder, self.clock)
         self.deeds = list(deeds)
         self.attempts = []
+        self.warmed = 0
 
     async def run(self, tool_class, packed_calls):
         _, invocations, attempt = unpack(packed_calls)
         self.attempts.append(attempt)
         deed = self.deeds.pop(0) if len(self.deeds) > 1 else self.deeds[0]
         return await deed(self, invocations, attempt)
+
+    def warm(self, plan):
+        self.warmed += 1
 
     def begin(self, attempt):
         if attempt is not None:
@@ -64,6 +69,11 @@ class SteeredTasks:
 async def succeed(tasks, invocations, attempt):
     tasks.begin(attempt)
     return pack([ToolOutcome(ToolResult(each.call_id, "done"), 1) for each in invocations])
+
+
+async def succeed_soon(tasks, invocations, attempt):
+    await tasks.clock.sleep(0.1)
+    return await succeed(tasks, invocations, attempt)
 
 
 async def die_waiting_for_a_slot(tasks, invocations, attempt):
@@ -195,13 +205,68 @@ async def test_calls_of_one_class_hold_no_place_of_another(tmp_path, kind):
     while len(tasks.attempts) < 2:
         await asyncio.sleep(0)
 
-    outcome = await runner.run(call(Effect.PURE, kind))
+    async with asyncio.timeout(60):
+        outcome = await runner.run(call(Effect.PURE, kind))
 
     assert outcome.result.content == "done"
     assert not late.done()
-    for each in (*slow, late):
+    await end([*slow, late])
+
+
+async def a_moment(tasks):
+    """Pass for those who wait by the clock, once all that can be done now is done."""
+    await tasks.clock.settle()
+    await tasks.clock.advance(1)
+    await tasks.clock.settle()
+
+
+def spared(tasks, folder):
+    plan = WorkerPlan("", "", str(folder), "none", "trial")
+    return TaskToolRunner(plan, tasks.clock, ToolSlots(8), tasks=tasks, ids=SequentialIds(), warm_workers=2)
+
+
+async def test_a_worker_is_made_ahead_when_calls_keep_all_that_there_are(tmp_path):
+    tasks = SteeredTasks(tmp_path, never_end)
+    runner, calls, warmed = spared(tasks, tmp_path), [], []
+    for number in range(4):
+        calls.append(asyncio.create_task(runner.run(call(Effect.ONCE, number=number))))
+        await a_moment(tasks)
+        warmed.append(tasks.warmed)
+
+    assert warmed == [0, 1, 2, 3]
+    await end(calls)
+
+
+async def test_calls_that_end_soon_have_no_worker_made(tmp_path):
+    tasks = SteeredTasks(tmp_path, succeed_soon)
+    runner = spared(tasks, tmp_path)
+    calls = [asyncio.create_task(runner.run(call(Effect.ONCE, number=number))) for number in range(4)]
+
+    await tasks.clock.settle()
+    await tasks.clock.advance(0.1)
+    await asyncio.gather(*calls)
+    await a_moment(tasks)
+
+    assert tasks.warmed == 0
+
+
+async def test_workers_that_ended_after_a_long_rest_are_made_again(tmp_path):
+    tasks = SteeredTasks(tmp_path, never_end)
+    runner, warmed = spared(tasks, tmp_path), []
+    for rest in (1, IDLE_WORKER_SECONDS + 1, 0):
+        calls = [asyncio.create_task(runner.run(call(Effect.ONCE, number=number))) for number in range(2)]
+        await a_moment(tasks)
+        warmed.append(tasks.warmed)
+        await end(calls)
+        await tasks.clock.advance(rest)
+
+    assert warmed == [1, 1, 2]
+
+
+async def end(tasks):
+    for each in tasks:
         each.cancel()
-    await asyncio.wait([*slow, late])
+    await asyncio.wait(tasks)
 
 
 async def test_calls_that_are_over_leave_no_file_behind(tmp_path):
