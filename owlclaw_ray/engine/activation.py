@@ -205,7 +205,7 @@ class Activation:
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must end, not come back for ever
                 return await self._give_up(claimed, error)
             finally:
-                self._current = None
+                self._current, self._stop = None, _nothing
 
     async def _run_to_its_end(self, claimed: RunClaimed) -> RunClaimed | None:
         conversation = Conversation()

@@ -214,8 +214,9 @@ class RunJournal:
         return outcome.next
 
     def abandon(self) -> None:
-        """Stop sending; what is buffered and not yet under way is given up."""
+        """Stop sending, and interrupt nobody any more; what is buffered and not yet under way is given up."""
         self._stop_flusher()
+        self.interrupt = _nobody
 
     def _take(self) -> _Facts:
         taken = tuple(self._entries), tuple(self._ledger), self._store.unknown_blobs(self._blobs)

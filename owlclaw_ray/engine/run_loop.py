@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
+from functools import partial
 
 import orjson
 from msgspec import Struct, field
@@ -131,7 +132,8 @@ class RunLoop:
         self._journal, self._services, self._grants = journal, services, grants
         self._conversation = journal.conversation
         self._limits = definition.limits
-        self._tokens = BoundedTokens(services.tokens, services.clock, _COUNTING_SECONDS)
+        tokens = BoundedTokens(services.tokens, services.clock, _COUNTING_SECONDS)
+        self._count_tokens = partial(tokens.count_tokens, definition.model.chain[0])
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._bound_by_deadline = False
@@ -431,9 +433,6 @@ class RunLoop:
                 warning = {"what": f"skill {skill.name} left out", "why": f"it cannot be read any more: {error}"}
                 self._journal.audit(LedgerKind.WARNING, f"skill-{skill.name}", warning)
         return texts
-
-    async def _count_tokens(self, texts: Sequence[str]) -> Sequence[int]:
-        return await self._tokens.count_tokens(self._definition.model.chain[0], texts)
 
     async def _preload(self) -> tuple[list[str], Sequence[EmbeddedCall]]:
         """Look up what the agent remembers about this trigger (M8), and say which calls for vectors that took.

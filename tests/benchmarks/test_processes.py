@@ -202,11 +202,16 @@ def test_differences_have_the_most_first_and_only_what_grew():
 def test_a_process_is_named_after_its_program_and_an_actor_after_its_class(tmp_path):
     program = tmp_path / "gcs_server"
     program.symlink_to(Path("/bin/sleep"))
+    script = tmp_path / "log_monitor.py"
+    script.write_text("import signal; signal.pause()")
     for words, executable, name in [
         ([str(program), "60"], str(program), "gcs_server"),
         (["ray::AgentActor.wake()", "60"], "/bin/sleep", "AgentActor"),
+        (["ray::ServeReplica:owlclaw:ingress", "60"], "/bin/sleep", "ServeReplica"),
+        ([sys.executable, "-u", str(script)], sys.executable, "log_monitor.py"),
+        ([sys.executable, "-m", "log_monitor"], sys.executable, "log_monitor"),
     ]:
-        process = subprocess.Popen(words, executable=executable)
+        process = subprocess.Popen(words, executable=executable, cwd=tmp_path)
         try:
             seen = psutil.Process(process.pid)
             while not seen.cmdline():  # Popen returns a moment before the kernel shows the new program's words
