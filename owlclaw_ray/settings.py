@@ -46,6 +46,7 @@ from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpOpti
 
 FILE_NAME = "owlclaw.yaml"
 DEFAULT_TOOLS = "tools"
+BODY_TIMEOUT_SECONDS = 30.0
 _STORE_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
     "postgres": "postgresql+asyncpg",
@@ -66,6 +67,7 @@ class HttpSettings(_Section):
     host: NonEmpty = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_535)] = 8700
     body_limit_bytes: Count = 1024 * 1024
+    body_timeout_seconds: Seconds = BODY_TIMEOUT_SECONDS
     allowed_hosts: tuple[NonEmpty, ...] = ()
     """By which names requests may call the server beside localhost and loopback addresses: those of a proxy in front of it."""
 

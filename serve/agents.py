@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,13 +12,12 @@ from owlclaw_ray import wire
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.ports.runtime import Runtime
 from serve import openapi
+from serve.parameters import AgentPath, Id, LimitQuery
 from serve.representations import agent_body, artifact_body, json_response, skill_body
 from serve.tenancy import agent_of, tenant_of
 
-AgentPath = Annotated[str, Path(description="`definition` or `definition:key`.", examples=["assistant", "trader:AAPL"])]
-
 ArtifactPath = Annotated[
-    str, Path(max_length=64, description="The `artifact_id` of a result.", examples=["art_0123456789abcdef0123456789"])
+    Id, Path(description="The `artifact_id` of a result.", examples=["art_0123456789abcdef0123456789"])
 ]
 
 RELOAD_DESCRIPTION = """Read SOUL.md, IDENTITY.md, agent.yaml and the skills, for all agents of the definition.
@@ -110,7 +109,7 @@ class Agents:
         self,
         request: Request,
         agent: AgentPath,
-        limit: Annotated[int, Query(ge=1, le=1_000, description="At most so many.")] = 100,
+        limit: LimitQuery = 100,
     ) -> Response:
         """Return what is stored of the agent's large outputs."""
         found = await self._runtime.artifacts(agent_of(request, agent), limit)

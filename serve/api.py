@@ -17,6 +17,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.settings import BODY_TIMEOUT_SECONDS
 from serve.agents import Agents
 from serve.approvals import Approvals
 from serve.batches import Batches
@@ -29,6 +30,7 @@ from serve.last_resort import LastResort
 from serve.ledger import Ledger
 from serve.mcp import Mcp
 from serve.memories import Memories
+from serve.method_check import MethodCheck, PathMethods
 from serve.metrics import Metrics
 from serve.origin_check import OriginCheck
 from serve.problems import http_problem, parameter_problem, problem_of
@@ -65,6 +67,7 @@ def build_api(
     *,
     clock: Clock,
     body_limit_bytes: int,
+    body_timeout_seconds: float = BODY_TIMEOUT_SECONDS,
     hosts: Collection[str] = (),
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> FastAPI:
@@ -76,6 +79,8 @@ def build_api(
     api = Api(title="OwlClaw", version=version("owlclaw-ray"), description=DESCRIPTION, redoc_url=None)
     triggers = Triggers(runtime, clock)
     api.router.routes.insert(0, triggers.fast_route())
+    paths = PathMethods()
+    paths.add(api.router.routes)
     for resource in (
         triggers,
         Batches(runtime),
@@ -92,12 +97,15 @@ def build_api(
         HealthProbes(runtime),
         Metrics(runtime),
     ):
-        api.include_router(resource.router())
+        router = resource.router()
+        paths.add(router.routes)
+        api.include_router(router)
     api.add_exception_handler(OwlClawError, _on_error)
     api.add_exception_handler(HTTPException, _on_http_error)
     api.add_exception_handler(RequestValidationError, _on_parameter_error)
     api.add_exception_handler(ClientDisconnect, _on_disconnect)
-    api.add_middleware(BodyLimit, limit=body_limit_bytes)
+    api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds)
+    api.add_middleware(MethodCheck, paths=paths)
     api.add_middleware(OriginCheck, hosts=hosts)
     api.add_middleware(LastResort)
     return api
@@ -110,7 +118,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return http_problem(error, request.method, request.url.path).response(request.url.path)
+    return http_problem(error, request.url.path).response(request.url.path)
 
 
 async def _on_parameter_error(request: Request, error: Exception) -> Response:

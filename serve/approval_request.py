@@ -8,8 +8,9 @@ from owlclaw_ray.domain.approval import ApprovalDecision, Decision
 from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError
 from serve.json_body import read_json
+from serve.shapes import Text
 
-MAX_REASON, MAX_BY = 1_000, 200
+REASON, BY = Text(1_000), Text(200)
 _FIELDS = ("decision", "reason", "by", "arguments")
 _DECISIONS = {each.value: each for each in Decision}
 
@@ -38,23 +39,20 @@ def _decision_problems(parsed: dict[str, Any]) -> list[Problem]:
         return [Problem("body.decision", "is missing", allowed)]
     if not isinstance(decision, str) or decision not in _DECISIONS:
         return [Problem("body.decision", "is no decision", allowed)]
-    if decision == Decision.DENY.value and parsed.get("arguments") is not None:
+    if decision == Decision.DENY.value and "arguments" in parsed:
         return [Problem("body.arguments", "come with a denial", "leave them out, or allow the call")]
     return []
 
 
 def _text_problems(parsed: dict[str, Any]) -> list[Problem]:
-    problems = []
-    for name, most in (("reason", MAX_REASON), ("by", MAX_BY)):
-        text = parsed.get(name, "")
-        if not isinstance(text, str) or len(text) > most or "\0" in text:
-            problems.append(
-                Problem(f"body.{name}", "cannot be kept", f"a text of up to {most} characters, without NUL")
-            )
-    return problems
+    return [
+        Problem(f"body.{name}", "cannot be kept", f"a text of up to {text.most} characters, without NUL")
+        for name, text in (("reason", REASON), ("by", BY))
+        if not text.fits(parsed.get(name, ""))
+    ]
 
 
 def _argument_problems(parsed: dict[str, Any]) -> list[Problem]:
-    if isinstance(parsed.get("arguments", {}), dict) or parsed["arguments"] is None:
+    if isinstance(parsed.get("arguments", {}), dict):
         return []
     return [Problem("body.arguments", "are no JSON object", "all arguments of the call, as the tool takes them")]

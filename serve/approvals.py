@@ -15,10 +15,11 @@ from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import ApprovalFilter
 from serve import openapi
 from serve.approval_request import parse_decision
+from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery
 from serve.representations import approval_body, json_response
 from serve.tenancy import agent_of, tenant_of
 
-ApprovalIdPath = Annotated[str, Path(description="An approval's id.", examples=["apr_19c0"])]
+ApprovalIdPath = Annotated[Id, Path(description="An approval's id.", examples=["apr_19c0"])]
 
 DECISION_DESCRIPTION = """Allow the call, for this once or for its target as long as the agent stays in memory, or deny it.
 
@@ -60,7 +61,7 @@ class Approvals:
             openapi_extra=openapi.DECISION_OPERATION,
             responses={
                 200: openapi.answer("The decision stands", wire.Approval),
-                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
+                **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
             },
         )
         return router
@@ -68,10 +69,10 @@ class Approvals:
     async def listing(
         self,
         request: Request,
-        agent: Annotated[str | None, Query(description="Only this agent's.", examples=["assistant"])] = None,
-        run: Annotated[str | None, Query(description="Only this run's.")] = None,
+        agent: AgentQuery = None,
+        run: RunQuery = None,
         status: Annotated[ApprovalStatus | None, Query(description="Only those that stand like this.")] = None,
-        limit: Annotated[int, Query(ge=1, le=1_000, description="At most so many.")] = 100,
+        limit: LimitQuery = 100,
     ) -> Response:
         """Return approvals, decided ones too unless a status is asked for."""
         ref = None if agent is None else agent_of(request, agent)

@@ -47,7 +47,7 @@ class Batches:
             openapi_extra=openapi.BATCH_OPERATION,
             responses={
                 200: openapi.answer("What became of each", wire.BatchResults),
-                **openapi.problems(400, 413, 422, 500, 503),
+                **openapi.problems(400, 408, 413, 422, 500, 503),
             },
         )
         return router

@@ -14,10 +14,11 @@ from owlclaw_ray.ids import CallbackId, RunId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import CallbackFilter
 from serve import openapi
+from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery
 from serve.representations import callback_body, json_response
 from serve.tenancy import agent_of, tenant_of
 
-CallbackIdPath = Annotated[str, Path(description="A callback's id.", examples=["cb_0123456789abcdef0123456789"])]
+CallbackIdPath = Annotated[Id, Path(description="A callback's id.", examples=["cb_0123456789abcdef0123456789"])]
 
 
 class Callbacks:
@@ -60,10 +61,10 @@ class Callbacks:
     async def listing(
         self,
         request: Request,
-        agent: Annotated[str | None, Query(description="Only of this agent's runs.", examples=["assistant"])] = None,
-        run: Annotated[str | None, Query(description="Only of this run.")] = None,
+        agent: AgentQuery = None,
+        run: RunQuery = None,
         status: Annotated[CallbackStatus | None, Query(description="Only those that stand like this.")] = None,
-        limit: Annotated[int, Query(ge=1, le=1_000, description="At most so many.")] = 100,
+        limit: LimitQuery = 100,
     ) -> Response:
         """Return callbacks."""
         ref = None if agent is None else agent_of(request, agent)

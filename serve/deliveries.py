@@ -14,11 +14,12 @@ from owlclaw_ray.ids import DeliveryId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import DeliveryFilter
 from serve import openapi
+from serve.parameters import Id, LimitQuery
 from serve.representations import delivery_body, full_delivery_body, json_response
 from serve.tenancy import tenant_of
 from serve.webhooks import receipt
 
-DeliveryIdPath = Annotated[str, Path(description="A delivery's id.", examples=["whd_0123456789abcdef0123456789"])]
+DeliveryIdPath = Annotated[Id, Path(description="A delivery's id.", examples=["whd_0123456789abcdef0123456789"])]
 
 
 class Deliveries:
@@ -63,9 +64,9 @@ class Deliveries:
     async def listing(
         self,
         request: Request,
-        source: Annotated[str | None, Query(description="Only of this source.", examples=["github"])] = None,
+        source: Annotated[Id | None, Query(description="Only of this source.", examples=["github"])] = None,
         status: Annotated[DeliveryStatus | None, Query(description="Only those that stand like this.")] = None,
-        limit: Annotated[int, Query(ge=1, le=1_000, description="At most so many.")] = 100,
+        limit: LimitQuery = 100,
     ) -> Response:
         """Return deliveries without their bodies."""
         found = await self._runtime.inbox.deliveries(DeliveryFilter(tenant_of(request), source, status, limit))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from fastapi import FastAPI
 from ray import serve as ray_serve
 from ray.serve import Application
@@ -13,6 +11,7 @@ from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.runtime import ray_runtime
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.settings import HttpSettings
 from serve.api import build_api
 from serve.loopback import keep_replica_on_loopback
 
@@ -20,12 +19,9 @@ _SHUTDOWN_SECONDS = 2.0
 _REQUESTS_AT_ONCE = 2_000
 
 
-def ingress(
-    plan: RuntimePlan, body_limit_bytes: int, hosts: Collection[str] = (), *, alone: bool, replicas: int = 1
-) -> Application:
+def ingress(plan: RuntimePlan, http: HttpSettings, *, alone: bool, replicas: int = 1) -> Application:
     """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
 
-    `hosts`: names by which requests may call the server beside those of the loopback.
     `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
     """
 
@@ -34,7 +30,13 @@ def ingress(
         collect_rarely()
         if alone:
             keep_replica_on_loopback()
-        return build_api(ray_runtime(plan), clock=SystemClock(), body_limit_bytes=body_limit_bytes, hosts=hosts)
+        return build_api(
+            ray_runtime(plan),
+            clock=SystemClock(),
+            body_limit_bytes=http.body_limit_bytes,
+            body_timeout_seconds=http.body_timeout_seconds,
+            hosts=http.allowed_hosts,
+        )
 
     deployment = ray_serve.deployment(
         name="ingress",

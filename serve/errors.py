@@ -3,7 +3,8 @@
 UserError
 ├── MalformedJsonError   the body is not JSON
 ├── InvalidRequestError  it is JSON, or a header or parameter, of the wrong shape; says every problem at once
-└── BodyTooLargeError    the body is over the limit; the rest of it was not read
+├── BodyTooLargeError    the body is over the limit; the rest of it was not read
+└── BodyTimeoutError     the body did not come in time
 """
 
 from __future__ import annotations
@@ -44,3 +45,11 @@ class BodyTooLargeError(UserError):
         super().__init__(
             f"the body is over the limit of {limit:,} bytes; send a reference to large data instead of the data"
         )
+
+
+class BodyTimeoutError(UserError):
+    """The body was not there after `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"the body did not come within {seconds:g} seconds (http.body_timeout_seconds)")

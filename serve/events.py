@@ -17,6 +17,8 @@ from serve.representations import event_body
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 KEEP_ALIVE = b": keep-alive\n\n"
+LAST_EVENT_ID = 999_999_999
+"""The highest that is read."""
 
 
 async def stream(
@@ -45,8 +47,8 @@ async def stream(
 
 def last_event_id(request: Request) -> int:
     """Return the header Last-Event-ID, 0 without one; raises InvalidRequestError."""
-    text = request.headers.get("last-event-id", "").strip()
-    if not text:
+    text = request.headers.get("last-event-id")
+    if text is None:
         return 0
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)

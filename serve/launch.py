@@ -118,7 +118,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         cluster.wait_for_store()
         announce(f"store open: {_shown(settings.store_url)}")
         ray_serve.run(
-            ingress(plan, http.body_limit_bytes, http.allowed_hosts, alone=alone, replicas=nodes),
+            ingress(plan, http, alone=alone, replicas=nodes),
             name="owlclaw",
             route_prefix="/",
         )

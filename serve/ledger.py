@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +16,7 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import LedgerFilter
 from serve import openapi
-from serve.agents import AgentPath
+from serve.parameters import AgentPath, Id, Moment
 from serve.representations import PLACE_PATTERN, json_response, ledger_body, place_of, verification_body
 from serve.tenancy import agent_of, tenant_of
 
@@ -24,12 +24,12 @@ from serve.tenancy import agent_of, tenant_of
 class LedgerQuery(BaseModel):
     """Which records."""
 
-    run: str | None = Field(None, description="Only this run's.")
+    run: Id | None = Field(None, description="Only this run's.")
     kind: LedgerKind | None = Field(None, description="Only records of this kind.")
-    tool: str | None = Field(None, min_length=1, description="Only records of this tool.")
-    since: AwareDatetime | None = Field(None, description="Only from this time on, with its zone.")
-    until: AwareDatetime | None = Field(None, description="Only before this time, with its zone.")
-    after: str | None = Field(None, pattern=PLACE_PATTERN, description="Only records after this place: `next_after`.")
+    tool: Id | None = Field(None, min_length=1, description="Only records of this tool.")
+    since: Moment | None = Field(None, description="Only from this time on, with its zone.")
+    until: Moment | None = Field(None, description="Only before this time, with its zone.")
+    after: Id | None = Field(None, pattern=PLACE_PATTERN, description="Only records after this place: `next_after`.")
     limit: int = Field(1_000, ge=1, le=10_000, description="At most so many.")
 
     def of(self, tenant: TenantId, agent: AgentRef | None = None) -> LedgerFilter:

@@ -11,25 +11,21 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.ports.runtime import Runtime
-from serve import openapi
-from serve.agents import AgentPath
-from serve.memory_request import MAX_ARCHIVED, MAX_CONTENT, MAX_TAGS, parse_archiving, parse_change, parse_memory
+from serve import body_schemas, openapi
+from serve.memory_request import parse_archiving, parse_change, parse_memory
+from serve.parameters import AgentPath, Id, LimitQuery
 from serve.representations import found_body, json_response, memories_body, memory_body, memory_stats_body
+from serve.shapes import NO_NUL
 from serve.tenancy import agent_of
 from serve.trigger_request import parse_idempotency_key
 
-MemoryPath = Annotated[
-    str, Path(max_length=200, description="A memory's id.", examples=["mem_0123456789abcdef0123456789"])
-]
+MemoryPath = Annotated[Id, Path(description="A memory's id.", examples=["mem_0123456789abcdef0123456789"])]
 ArchivedQuery = Annotated[bool, Query(description="The archive instead of what is active.")]
-AfterQuery = Annotated[
-    str | None, Query(max_length=200, description="Go on after this memory: the `next_after` of the page before.")
-]
-LimitQuery = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
+AfterQuery = Annotated[Id | None, Query(description="Go on after this memory: the `next_after` of the page before.")]
 TagsQuery = Annotated[
-    list[str] | None, Query(alias="tag", description="Only those with this tag; all of them, if repeated.")
+    list[Id] | None, Query(alias="tag", description="Only those with this tag; all of them, if repeated.")
 ]
-ByQuery = Annotated[str, Query(max_length=200, description="Who has it done, for the ledger.", examples=["ana"])]
+ByQuery = Annotated[Id, Query(description="Who has it done, for the ledger.", examples=["ana"])]
 
 REMEMBER_DESCRIPTION = """Store a memory, as the agent's own tool `remember` does. What is equal to an active one but for its form is merged
 into it.
@@ -38,7 +34,6 @@ It is on the disk before the answer, and the agent's next recall finds it. With 
 nothing and gets the same answer."""
 EDIT_DESCRIPTION = """What is left out stays. With `old_content` or `old_tags`, what was read, nothing is changed if the memory has
 others by now: 409."""
-_LIMITS = (("content", {"minLength": 1, "maxLength": MAX_CONTENT}), ("tags", {"maxItems": MAX_TAGS}))
 
 
 class Memories:
@@ -93,10 +88,10 @@ class Memories:
             summary="Have an agent remember something",
             description=REMEMBER_DESCRIPTION,
             response_model=None,
-            openapi_extra=openapi.IDEMPOTENT | openapi.body(wire.NewMemory, "NewMemory", *_LIMITS),
+            openapi_extra=openapi.IDEMPOTENT | openapi.body(body_schemas.NEW_MEMORY, "NewMemory"),
             responses={
                 201: openapi.answer("It is stored", wire.Memory),
-                **openapi.problems(400, 404, 413, 422, 500, 503),
+                **openapi.problems(400, 404, 408, 413, 422, 500, 503),
             },
         )
         router.add_api_route(
@@ -105,12 +100,10 @@ class Memories:
             methods=["POST"],
             summary="Move memories to the archive, where they are not recalled",
             response_model=None,
-            openapi_extra=openapi.body(
-                wire.Archiving, "Archiving", ("memory_ids", {"minItems": 1, "maxItems": MAX_ARCHIVED})
-            ),
+            openapi_extra=openapi.body(body_schemas.ARCHIVING, "Archiving"),
             responses={
                 200: openapi.answer("Those that were moved", wire.ArchivedMemories),
-                **openapi.problems(400, 404, 413, 422, 500, 503),
+                **openapi.problems(400, 404, 408, 413, 422, 500, 503),
             },
         )
         router.add_api_route(
@@ -128,10 +121,10 @@ class Memories:
             summary="Change the text of an active memory, its tags, or both",
             description=EDIT_DESCRIPTION,
             response_model=None,
-            openapi_extra=openapi.body(wire.MemoryChange, "MemoryChange", *_LIMITS),
+            openapi_extra=openapi.body(body_schemas.MEMORY_CHANGE, "MemoryChange"),
             responses={
                 200: openapi.answer("It is changed", wire.Memory),
-                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
+                **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
             },
         )
         router.add_api_route(
@@ -160,7 +153,7 @@ class Memories:
         self,
         request: Request,
         agent: AgentPath,
-        query: Annotated[str, Query(min_length=1, max_length=1_000, description="What to look for.")],
+        query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=NO_NUL, description="What to look for.")],
         limit: Annotated[int, Query(ge=1, le=20, description="At most so many.")] = 5,
         tags: TagsQuery = None,
         *,

@@ -11,8 +11,17 @@ from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
 from serve.errors import InvalidRequestError
 from serve.json_body import read_json
+from serve.shapes import ID, NOT_BLANK, Text
 
-MAX_CONTENT, MAX_TAGS, MAX_TAG = 2_000, 10, 64
+CONTENT = Text(2_000, 1, NOT_BLANK)
+MAX_TAGS = 10
+_UNSEEN = (
+    r"\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000"
+    r"\ue000-\uf8ff\ufeff\ufff9-\ufffb"
+)
+"""Controls, blanks of other kinds, and what has no look or an agreed one only."""
+_WORD = f"[^ ,{_UNSEEN}]+"
+TAG = Text(64, 1, f"^{_WORD}( +{_WORD})*$")
 MAX_ARCHIVED = 1_000
 """Memories that one request archives."""
 
@@ -64,7 +73,7 @@ def parse_archiving(body: bytes) -> tuple[MemoryId, ...]:
     """Return which memories a body wants archived; raises as `parse_memory`."""
     parsed = _object(body, ("memory_ids",), '{"memory_ids": ["mem_4f1c"]}')
     ids = parsed.get("memory_ids")
-    if not isinstance(ids, list) or not 1 <= len(ids) <= MAX_ARCHIVED or not all(isinstance(each, str) for each in ids):
+    if not isinstance(ids, list) or not 1 <= len(ids) <= MAX_ARCHIVED or not all(map(ID.fits, ids)):
         fix = f"a list of 1 to {MAX_ARCHIVED} ids of memories"
         raise InvalidRequestError([Problem("body.memory_ids", "is no list of ids", fix)])
     return tuple(MemoryId(each) for each in ids)
@@ -84,16 +93,14 @@ def _object(body: bytes, fields: Collection[str], example: str) -> dict[str, Any
 def _content_problems(parsed: dict[str, Any], *, needed: bool) -> list[Problem]:
     if "content" not in parsed and not needed:
         return []
-    content = parsed.get("content")
-    fits = isinstance(content, str) and content.strip() and len(content) <= MAX_CONTENT and "\0" not in content
-    fix = f"a text of 1 to {MAX_CONTENT} characters, not blank, without NUL"
-    return [] if fits else [Problem("body.content", "cannot be remembered", fix)]
+    fix = f"a text of 1 to {CONTENT.most} characters, not blank, without NUL"
+    return [] if CONTENT.fits(parsed.get("content")) else [Problem("body.content", "cannot be remembered", fix)]
 
 
 def _tag_problems(parsed: dict[str, Any]) -> list[Problem]:
     tags = parsed.get("tags", [])
-    fits = isinstance(tags, list) and len(tags) <= MAX_TAGS and all(map(_is_tag, tags))
-    fix = f"up to {MAX_TAGS} texts of 1 to {MAX_TAG} characters in one line, without a comma"
+    fits = isinstance(tags, list) and len(tags) <= MAX_TAGS and all(map(TAG.fits, tags))
+    fix = f"up to {MAX_TAGS} texts of 1 to {TAG.most} characters in one line, without a comma"
     return [] if fits else [Problem("body.tags", "are no tags", fix)]
 
 
@@ -106,8 +113,3 @@ def _old_problems(parsed: dict[str, Any]) -> list[Problem]:
     if not isinstance(tags, list) or not all(isinstance(each, str) for each in tags):
         problems.append(Problem("body.old_tags", "are no tags", "the tags as they were read"))
     return problems
-
-
-def _is_tag(tag: object) -> bool:
-    plain = isinstance(tag, str) and 1 <= len(tag) <= MAX_TAG and tag == tag.strip()
-    return plain and isinstance(tag, str) and "," not in tag and tag.isprintable()

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-
-from pydantic import TypeAdapter
+from typing import get_args
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.schedule import (
-    MAX_DELAY_SECONDS,
-    MAX_INTERVAL_SECONDS,
-    MAX_JITTER_SECONDS,
-    MIN_INTERVAL_SECONDS,
-)
-from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY
-from serve.approval_request import MAX_BY, MAX_REASON
+from serve import body_schemas
+from serve.events import LAST_EVENT_ID
+from serve.parameters import AGENT_PATTERN
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
-from serve.trigger_request import MAX_BATCH, MAX_FOCUS, MAX_WAIT_SECONDS
+from serve.trigger_request import KEY, MAX_WAIT_SECONDS
 
+
+def _event(fields: JsonObject, content: JsonObject) -> JsonObject:
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+    return {"type": "object", "required": [*fields, "data"], "properties": {**fields, "data": data}}
+
+
+_JOURNAL_EVENT = _event(
+    {"id": {"type": "string", "pattern": "^[1-9][0-9]*$"}, "event": {"enum": [*get_args(wire.EventKind)]}},
+    {"$ref": "#/components/schemas/Event"},
+)
+_END_EVENT = _event(
+    {"event": {"const": "end"}},
+    {"type": "object", "required": ["status"], "properties": {"status": {"enum": [*get_args(wire.RunStatus)]}}},
+)
 EVENT_STREAM: JsonObject = {
-    "description": "Events as they are committed, then `event: end`",
+    "description": "Events as they are committed, then `event: end`. The schema is that of one event.",
     "content": {
         "text/event-stream": {
-            "schema": {"type": "string"},
-            "example": (
-                'id: 2\nevent: run_started\ndata: {"seq":2,"kind":"run_started","at":"2026-11-03T09:30:00.020Z",'
-                '"data":{"epoch":1}}\n\nevent: end\ndata: {"status":"completed"}\n\n'
-            ),
+            "schema": {"oneOf": [_JOURNAL_EVENT, _END_EVENT]},
+            "example": {
+                "id": "2",
+                "event": "run_started",
+                "data": '{"seq":2,"kind":"run_started","at":"2026-11-03T09:30:00.020Z","data":{"epoch":1}}',
+            },
         }
     },
 }
@@ -54,25 +63,17 @@ EVENTS_OPERATION: JsonObject = {
             "name": "Last-Event-ID",
             "in": "header",
             "required": False,
-            "schema": {"type": "integer", "minimum": 0},
+            "schema": {"type": "integer", "minimum": 0, "maximum": LAST_EVENT_ID},
             "description": "Only events after this `id`.",
         }
     ]
 }
 
-_TRIGGER_SCHEMA = TypeAdapter(wire.TriggerRequest).json_schema()
-_TRIGGER_SCHEMA["additionalProperties"] = False
-_TRIGGER_SCHEMA["properties"]["focus"]["maxLength"] = MAX_FOCUS
-_TRIGGER_SCHEMA["properties"]["kind"]["default"] = "api"
-_TRIGGER_SCHEMA["properties"]["busy"]["default"] = "enqueue"
-_TRIGGER_SCHEMA["properties"]["priority"] |= {"minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY, "default": 0}
-_TRIGGER_SCHEMA["properties"]["deadline_seconds"] |= {"exclusiveMinimum": 0, "maximum": LONGEST_DEADLINE}
-
 _IDEMPOTENCY_KEY: JsonObject = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    "schema": KEY.schema,
     "description": "Makes the request safe to repeat.",
 }
 IDEMPOTENT: JsonObject = {"parameters": [_IDEMPOTENCY_KEY]}
@@ -83,7 +84,7 @@ TRIGGER_OPERATION: JsonObject = {
             "name": "agent",
             "in": "path",
             "required": True,
-            "schema": {"type": "string"},
+            "schema": {"type": "string", "pattern": AGENT_PATTERN},
             "description": "`definition` or `definition:key`.",
             "example": "assistant",
         },
@@ -108,7 +109,7 @@ TRIGGER_OPERATION: JsonObject = {
         "required": False,
         "content": {
             "application/json": {
-                "schema": _TRIGGER_SCHEMA,
+                "schema": body_schemas.TRIGGER,
                 "examples": {
                     "payload": {"value": {"payload": {"symbol": "600519"}, "focus": "看一下大盘"}},
                     "event": {"value": {"kind": "event", "payload": {"name": "order.filled", "id": 17}}},
@@ -120,35 +121,12 @@ TRIGGER_OPERATION: JsonObject = {
     },
 }
 
-_BATCH_TRIGGER = TypeAdapter(wire.BatchTrigger).json_schema()
 BATCH_OPERATION: JsonObject = {
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["triggers"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "triggers": {
-                            "type": "array",
-                            "minItems": 1,
-                            "maxItems": MAX_BATCH,
-                            "items": {
-                                **_TRIGGER_SCHEMA,
-                                "title": "BatchTrigger",
-                                "description": _BATCH_TRIGGER["description"],
-                                "required": ["agent"],
-                                "properties": {
-                                    **_TRIGGER_SCHEMA["properties"],
-                                    "agent": {"type": "string"},
-                                    "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
-                                },
-                            },
-                        }
-                    },
-                },
+                "schema": body_schemas.BATCH,
                 "example": {
                     "triggers": [
                         {"agent": "assistant:1", "payload": {"order": 1}, "idempotency_key": "order-1"},
@@ -166,17 +144,12 @@ WEBHOOK_OPERATION: JsonObject = {
     }
 }
 
-_DECISION_SCHEMA = TypeAdapter(wire.DecisionRequest).json_schema()
-_DECISION_SCHEMA["additionalProperties"] = False
-_DECISION_SCHEMA["properties"]["reason"]["maxLength"] = MAX_REASON
-_DECISION_SCHEMA["properties"]["by"]["maxLength"] = MAX_BY
-
 DECISION_OPERATION: JsonObject = {
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {
-                "schema": _DECISION_SCHEMA,
+                "schema": body_schemas.DECISION,
                 "examples": {
                     "allow": {"value": {"decision": "allow_once", "by": "ada"}},
                     "change": {"value": {"decision": "allow_once", "arguments": {"to": "ops@example.org"}}},
@@ -187,26 +160,13 @@ DECISION_OPERATION: JsonObject = {
     }
 }
 
-_SCHEDULE_SCHEMA = TypeAdapter(wire.ScheduleRequest).json_schema()
-_SCHEDULE_SCHEMA["additionalProperties"] = False
-_SCHEDULE_SCHEMA["properties"]["focus"] |= {"minLength": 1, "maxLength": MAX_FOCUS}
-_SCHEDULE_SCHEMA["properties"]["at"]["format"] = "date-time"
-_SCHEDULE_SCHEMA["properties"]["delay_seconds"] |= {"exclusiveMinimum": 0, "maximum": MAX_DELAY_SECONDS}
-_SCHEDULE_SCHEMA["properties"]["interval_seconds"] |= {
-    "minimum": MIN_INTERVAL_SECONDS,
-    "maximum": MAX_INTERVAL_SECONDS,
-}
-_SCHEDULE_SCHEMA["properties"]["timezone"]["default"] = "UTC"
-_SCHEDULE_SCHEMA["properties"]["jitter_seconds"] |= {"minimum": 0, "maximum": MAX_JITTER_SECONDS, "default": 0}
-_SCHEDULE_SCHEMA["properties"]["overlap"]["default"] = "buffer_one"
-
 SCHEDULE_OPERATION: JsonObject = {
     "parameters": [TRIGGER_OPERATION["parameters"][2]],
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {
-                "schema": _SCHEDULE_SCHEMA,
+                "schema": body_schemas.SCHEDULE,
                 "examples": {
                     "once": {"value": {"focus": "is the order filled?", "delay_seconds": 300}},
                     "interval": {"value": {"focus": "look around", "interval_seconds": 900, "jitter_seconds": 60}},
@@ -224,17 +184,12 @@ SCHEDULE_OPERATION: JsonObject = {
     },
 }
 
-_BACKFILL_SCHEMA = TypeAdapter(wire.BackfillRequest).json_schema()
-_BACKFILL_SCHEMA["additionalProperties"] = False
-for _name in ("since", "until"):
-    _BACKFILL_SCHEMA["properties"][_name]["format"] = "date-time"
-
 BACKFILL_OPERATION: JsonObject = {
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {
-                "schema": _BACKFILL_SCHEMA,
+                "schema": body_schemas.BACKFILL,
                 "examples": {"day": {"value": {"since": "2026-11-02T00:00:00Z", "until": "2026-11-03T00:00:00Z"}}},
             }
         },
@@ -245,6 +200,7 @@ _KINDS = {
     400: ("malformed-json", "the body is not JSON: unexpected character at line 1, column 14"),
     401: ("webhook-refused", "webhook of 'github' refused: the signature does not match"),
     404: ("not-found", "there is no run 'run_01kaexample'"),
+    408: ("body-timeout", "the body did not come within 30 seconds (http.body_timeout_seconds)"),
     409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
     413: ("body-too-large", "the body is over the limit of 1,048,576 bytes"),
     422: ("invalid-request", "body.fokus: unknown field (did you mean focus?)"),
@@ -267,12 +223,8 @@ def answer(description: str, shape: type, *, example: str = "", location: bool =
     return documented
 
 
-def body(shape: type, name: str, *limited: tuple[str, JsonObject]) -> JsonObject:
-    """Return the documentation of a JSON body of a type of `wire`, with the example of that name; `limited` adds to its fields."""
-    schema = TypeAdapter(shape).json_schema()
-    schema["additionalProperties"] = False
-    for field, limits in limited:
-        schema["properties"][field] |= limits
+def body(schema: JsonObject, name: str) -> JsonObject:
+    """Return the documentation of a JSON body, with the example of that name."""
     examples = {name: {"$ref": f"#/components/examples/{name}"}}
     return {
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}

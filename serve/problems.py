@@ -7,7 +7,7 @@ the same request succeeds: that is a conflict with the state of the resource.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -46,7 +46,7 @@ from owlclaw_ray.errors import (
     WebhookRefusedError,
     WebhookUnmappedError,
 )
-from serve.errors import BodyTooLargeError, InvalidRequestError, MalformedJsonError
+from serve.errors import BodyTimeoutError, BodyTooLargeError, InvalidRequestError, MalformedJsonError
 
 PROBLEM_JSON = "application/problem+json"
 TYPE_PREFIX = "urn:owlclaw:problem:"
@@ -151,6 +151,7 @@ _RULES: Mapping[type[Exception], _Rule] = {
         "The agent's definition cannot be used",
         lambda e: {"problems": listed(e.problems)},
     ),
+    BodyTimeoutError: _Rule(408, "body-timeout", "The body did not come in time", headers={"Connection": "close"}),
     BodyTooLargeError: _Rule(413, "body-too-large", "The body is too large", lambda e: {"limit_bytes": e.limit}),
     InvalidRequestError: _Rule(
         422, "invalid-request", "The request has the wrong shape", lambda e: {"problems": listed(e.problems)}
@@ -208,18 +209,22 @@ def unexpected() -> ProblemDetails:
     )
 
 
-def http_problem(error: HTTPException, method: str, path: str) -> ProblemDetails:
-    """Return the problem for what the router refuses: an unknown path, a wrong method."""
+def http_problem(error: HTTPException, path: str) -> ProblemDetails:
+    """Return the problem for what the router refuses, such as an unknown path."""
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.NOT_FOUND:
         return ProblemDetails(
             404, "unknown-path", "Not found", f"there is nothing at {path}; /docs lists what there is"
         )
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        detail = f"{path} does not take {method}; it takes {headers.get('Allow', 'other methods')}"
-        return ProblemDetails(405, "wrong-method", "Method not allowed", detail, headers=headers)
     title = HTTPStatus(error.status_code).phrase
     return ProblemDetails(error.status_code, "http", title, str(error.detail), headers=headers)
+
+
+def wrong_method(method: str, path: str, methods: Collection[str]) -> ProblemDetails:
+    """Return the problem for a method that a path does not take."""
+    allowed = ", ".join(sorted(methods))
+    detail = f"{path} does not take {method}; it takes {allowed}"
+    return ProblemDetails(405, "wrong-method", "Method not allowed", detail, headers={"Allow": allowed})
 
 
 def parameter_problem(error: RequestValidationError) -> ProblemDetails:

@@ -31,7 +31,7 @@ from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.schedules import Alarm
 from owlclaw_ray.ports.store import DeliveryStored, LedgerPlace, RunAccepted
 
-PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\..+$"
+PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\.[^\u0000]+$"
 """A place in the ledger, as clients pass it on: time, position and writer, which mean nothing to them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -14,10 +14,11 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import RunFilter
 from serve import events, openapi
+from serve.parameters import AgentQuery, Id
 from serve.representations import event_body, json_response, run_body
 from serve.tenancy import agent_of, tenant_of
 
-RunIdPath = Annotated[str, Path(description="A run's id.", examples=["run_01kaexample"])]
+RunIdPath = Annotated[Id, Path(description="A run's id.", examples=["run_01kaexample"])]
 
 EVENTS_DESCRIPTION = """Server-sent events: the run's journal as it is committed, then `event: end`, after which the server closes.
 
@@ -76,7 +77,7 @@ class Runs:
     async def listing(
         self,
         request: Request,
-        agent: Annotated[str | None, Query(description="Only this agent's.", examples=["assistant"])] = None,
+        agent: AgentQuery = None,
         status: Annotated[RunStatus | None, Query(description="Only runs in this state.")] = None,
         limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
         before: Annotated[

@@ -10,32 +10,33 @@ from typing import Any
 
 import orjson
 
-from owlclaw_ray.domain.schedule import OverlapPolicy, ScheduleRequest
+from owlclaw_ray.domain.schedule import MAX_FOCUS, OverlapPolicy, ScheduleRequest
 from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError
 from serve.json_body import read_json
+from serve.shapes import NOT_BLANK, Text, moment, whole
 
+FOCUS = Text(MAX_FOCUS, 1, NOT_BLANK)
+CRON = Text(200, 1)
+TIMEZONE = Text(64, 1)
 _OVERLAPS = {each.value: each for each in OverlapPolicy}
 _A_TIME = "a time with its zone, such as 2026-11-03T09:30:00Z"
 
 
-def _time(value: Any) -> datetime:
-    at = datetime.fromisoformat(value)
-    if at.utcoffset() is None:
-        raise ValueError(value)
-    return at
+def _one_of(text: Text) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not text.fits(value):
+            raise TypeError(value)
+        return value
 
-
-def _text(value: Any) -> str:
-    if value.__class__ is not str:
-        raise TypeError(value)
-    return str(value)
+    return read
 
 
 def _whole(value: Any) -> int:
-    if value.__class__ is not int:
+    number = whole(value)
+    if number is None:
         raise TypeError(value)
-    return int(value)
+    return number
 
 
 def _number(value: Any) -> float:
@@ -54,17 +55,17 @@ def _overlap(value: Any) -> OverlapPolicy:
 
 _Read = tuple[Callable[[Any], Any], str]
 _SCHEDULE: dict[str, _Read] = {
-    "focus": (_text, "a text"),
-    "at": (_time, _A_TIME),
+    "focus": (_one_of(FOCUS), f"a text of 1 to {FOCUS.most} characters that are not all blank, without NUL"),
+    "at": (moment, _A_TIME),
     "delay_seconds": (_number, "a number of seconds"),
     "interval_seconds": (_whole, "a whole number of seconds"),
-    "cron_expression": (_text, "a text"),
-    "timezone": (_text, "an IANA zone, such as Asia/Shanghai"),
+    "cron_expression": (_one_of(CRON), f"a text of 1 to {CRON.most} characters"),
+    "timezone": (_one_of(TIMEZONE), "an IANA zone, such as Asia/Shanghai"),
     "jitter_seconds": (_whole, "a whole number of seconds"),
     "overlap": (_overlap, f"one of {', '.join(_OVERLAPS)}"),
     "catch_up_seconds": (_number_or_null, "a number of seconds, or null"),
 }
-_BACKFILL: dict[str, _Read] = {"since": (_time, _A_TIME), "until": (_time, _A_TIME)}
+_BACKFILL: dict[str, _Read] = {"since": (moment, _A_TIME), "until": (moment, _A_TIME)}
 
 
 def parse_schedule(body: bytes) -> ScheduleRequest:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import AwareDatetime
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,16 +14,15 @@ from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.ports.schedules import Alarm, Timetable
 from serve import openapi
-from serve.agents import AgentPath
+from serve.parameters import AgentPath, AgentQuery, Id, LimitQuery, Moment
 from serve.representations import backfill_body, json_response, ring_body, schedule_body, schedules_body, ticks_body
 from serve.schedule_request import parse_backfill, parse_schedule
 from serve.tenancy import agent_of, tenant_of
 from serve.trigger_request import parse_idempotency_key
 
-SchedulePath = Annotated[str, Path(description="A schedule's id.", examples=["sch_01kaexample"])]
+SchedulePath = Annotated[Id, Path(description="A schedule's id.", examples=["sch_01kaexample"])]
 StatusQuery = Annotated[ScheduleStatus | None, Query(description="Only those that stand like this.")]
-AfterQuery = Annotated[str | None, Query(description="Go on after this schedule: the `next_after` of the page before.")]
-LimitQuery = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
+AfterQuery = Annotated[Id | None, Query(description="Go on after this schedule: the `next_after` of the page before.")]
 
 BACKFILL_DESCRIPTION = """Queue a run for each due time from `since` to `until`, both included and past, that has none: 1,000 at most.
 
@@ -70,7 +67,7 @@ class Schedules:
             openapi_extra=openapi.SCHEDULE_OPERATION,
             responses={
                 201: openapi.answer("It is stored", wire.Schedule),
-                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
+                **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
             },
         )
         router.add_api_route(
@@ -123,7 +120,7 @@ class Schedules:
             openapi_extra=openapi.BACKFILL_OPERATION,
             responses={
                 200: openapi.answer("What it did", wire.Backfill),
-                **openapi.problems(400, 404, 409, 413, 422, 500, 503),
+                **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
             },
         )
         return router
@@ -131,7 +128,7 @@ class Schedules:
     async def listing(
         self,
         request: Request,
-        agent: Annotated[str | None, Query(description="Only this agent's.", examples=["assistant"])] = None,
+        agent: AgentQuery = None,
         status: StatusQuery = None,
         after: AfterQuery = None,
         limit: LimitQuery = 100,
@@ -167,14 +164,13 @@ class Schedules:
         request: Request,
         schedule_id: SchedulePath,
         before: Annotated[
-            AwareDatetime | None,
+            Moment | None,
             Query(description="Only due times before this one: the `next_before` of the page before."),
         ] = None,
         limit: LimitQuery = 100,
     ) -> Response:
         """Return ticks."""
-        moment: datetime | None = before
-        found = await self._timetable.ticks(tenant_of(request), ScheduleId(schedule_id), moment, limit)
+        found = await self._timetable.ticks(tenant_of(request), ScheduleId(schedule_id), before, limit)
         return json_response(ticks_body(found, limit))
 
     async def pause(self, request: Request, schedule_id: SchedulePath) -> Response:

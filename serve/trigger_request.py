@@ -12,6 +12,8 @@ import orjson
 from starlette.requests import Request
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.callback import MAX_URL
+from owlclaw_ray.domain.schedule import MAX_FOCUS
 from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.trigger import (
     ENQUEUED,
@@ -26,8 +28,11 @@ from owlclaw_ray.domain.trigger import (
 from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError
 from serve.json_body import read_json
+from serve.shapes import Text, whole
 
-MAX_FOCUS = 500
+FOCUS = Text(MAX_FOCUS)
+KEY = Text(255, 1, r"^[!-~]+$")
+CALLBACK_URL = Text(MAX_URL, 1, r"^https?://[!-~]+$")
 MAX_WAIT_SECONDS = 300
 MAX_BATCH = 500
 _SHOWN = 80
@@ -36,7 +41,7 @@ _ADMISSION_FIELDS = ("busy", "priority", "deadline_seconds", "callback_url")
 _FIELDS = ("payload", "focus", "kind", *_ADMISSION_FIELDS)
 _KINDS = {"api": TriggerKind.API, "event": TriggerKind.EVENT}
 _POLICIES = {policy.value: policy for policy in BusyPolicy}
-_VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 
 
 def parse_trigger(body: bytes) -> tuple[Trigger, Admission]:
@@ -56,7 +61,7 @@ def parse_trigger(body: bytes) -> tuple[Trigger, Admission]:
 def trigger_of(parsed: dict[str, Any]) -> tuple[Trigger, Admission]:
     """Return the trigger that an object asks for, and its admission; raises InvalidRequestError with every field that is wrong."""
     focus, kind = parsed.get("focus", ""), parsed.get("kind", "api")
-    if not _focus_fits(focus) or kind.__class__ is not str or kind not in _KINDS or not parsed.keys() <= set(_FIELDS):
+    if not FOCUS.fits(focus) or kind.__class__ is not str or kind not in _KINDS or not parsed.keys() <= set(_FIELDS):
         raise InvalidRequestError(_problems(parsed))
     admission = ENQUEUED if parsed.keys().isdisjoint(_ADMISSION_FIELDS) else _admission(parsed)
     return Trigger(_KINDS[kind], parsed.get("payload"), focus), admission
@@ -72,14 +77,14 @@ def parse_idempotency_key(request: Request) -> str | None:
     return checked_key(request.headers.get("idempotency-key"), "header Idempotency-Key")
 
 
-def checked_key(key: Any, where: str) -> str | None:
+def checked_key(key: object, where: str) -> str | None:
     """Return an Idempotency-Key that came from there, None for none; raises InvalidRequestError."""
-    if key is None or (key.__class__ is str and _VISIBLE.fullmatch(key)):
-        found: str | None = key
-        return found
-    long = isinstance(key, str) and len(key) > 255
-    what = f"has {len(key)} characters" if long else "is empty or has blanks or characters outside ASCII"
-    raise InvalidRequestError([Problem(where, what, "1 to 255 visible ASCII characters")])
+    if key is None or KEY.fits(key):
+        return key
+    what = "is empty or has blanks or characters outside ASCII"
+    if isinstance(key, str) and len(key) > KEY.most:
+        what = f"has {len(key)} characters"
+    raise InvalidRequestError([Problem(where, what, f"{KEY.least} to {KEY.most} visible ASCII characters")])
 
 
 def parse_wait(request: Request) -> float | None:
@@ -87,10 +92,7 @@ def parse_wait(request: Request) -> float | None:
     text = request.query_params.get("wait") if request.scope["query_string"] else None
     if text is None:
         return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
+    seconds = float(text) if _SECONDS.fullmatch(text) else math.nan
     if not 0 <= seconds <= MAX_WAIT_SECONDS:
         raise InvalidRequestError([Problem("query wait", f"is {text!r}", f"seconds from 0 to {MAX_WAIT_SECONDS}")])
     return seconds
@@ -111,12 +113,8 @@ def _admission(parsed: dict[str, Any]) -> Admission:
     if problems:
         raise InvalidRequestError(problems)
     busy, deadline = parsed.get("busy", BusyPolicy.ENQUEUE.value), parsed.get("deadline_seconds")
-    seconds, url = None if deadline is None else float(deadline), parsed.get("callback_url") or ""
-    return Admission(_POLICIES[busy], parsed.get("priority", 0), seconds, url)
-
-
-def _focus_fits(focus: Any) -> bool:
-    return focus.__class__ is str and len(focus) <= MAX_FOCUS and "\0" not in focus
+    seconds = None if deadline is None else float(deadline)
+    return Admission(_POLICIES[busy], int(parsed.get("priority", 0)), seconds, parsed.get("callback_url", ""))
 
 
 def _problems(parsed: dict[str, Any]) -> list[Problem]:
@@ -143,8 +141,9 @@ def _admission_problems(parsed: dict[str, Any]) -> list[Problem]:
     if "deadline_seconds" in parsed and not _is_deadline(parsed["deadline_seconds"]):
         fix = f"seconds, over 0 and up to {LONGEST_DEADLINE:.0f}"
         problems.append(Problem("body.deadline_seconds", f"is {_shown(parsed['deadline_seconds'])}", fix))
-    if not isinstance(parsed.get("callback_url", ""), str | None):
-        problems.append(Problem("body.callback_url", f"is {_shown(parsed['callback_url'])}", "a URL with https://"))
+    if "callback_url" in parsed and not CALLBACK_URL.fits(parsed["callback_url"]):
+        fix = f"a URL with https:// or http://, of up to {MAX_URL:,} visible ASCII characters"
+        problems.append(Problem("body.callback_url", f"is {_shown(parsed['callback_url'])}", fix))
     return problems
 
 
@@ -153,7 +152,8 @@ def _is_policy(value: Any) -> bool:
 
 
 def _is_priority(value: Any) -> bool:
-    return value.__class__ is int and LOWEST_PRIORITY <= value <= HIGHEST_PRIORITY
+    number = whole(value)
+    return number is not None and LOWEST_PRIORITY <= number <= HIGHEST_PRIORITY
 
 
 def _is_deadline(value: Any) -> bool:

@@ -60,7 +60,7 @@ class Triggers:
             responses={
                 200: openapi.answer("The run is over (with `wait`)", wire.Run),
                 202: openapi.answer("The trigger is committed", wire.Accepted, location=True),
-                **openapi.problems(400, 404, 409, 413, 422, 429, 500, 503),
+                **openapi.problems(400, 404, 409, 408, 413, 422, 429, 500, 503),
             },
         )
         return router

@@ -13,6 +13,7 @@ from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import DeliveryStored
 from serve import openapi
+from serve.parameters import Id
 from serve.representations import json_response, receipt_body, source_body
 from serve.tenancy import tenant_of
 
@@ -51,7 +52,7 @@ class Webhooks:
             responses={
                 200: openapi.answer("Nothing new", wire.WebhookReceipt),
                 202: openapi.answer("A run is queued, or it waits for a heartbeat", wire.WebhookReceipt),
-                **openapi.problems(401, 404, 409, 413, 422, 429, 500, 503),
+                **openapi.problems(401, 404, 409, 408, 413, 422, 429, 500, 503),
             },
         )
         return router
@@ -61,7 +62,7 @@ class Webhooks:
         return json_response({"sources": [source_body(each) for each in self._runtime.inbox.sources()]})
 
     async def receive(
-        self, request: Request, source: Annotated[str, Path(description="The source's name.", examples=["github"])]
+        self, request: Request, source: Annotated[Id, Path(description="The source's name.", examples=["github"])]
     ) -> Response:
         """Take in what the source sends."""
         headers, body = dict(request.headers), await request.body()

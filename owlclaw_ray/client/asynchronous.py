@@ -386,7 +386,10 @@ class Client:
         return answer
 
     async def backfill_schedule(self, schedule_id: str, since: datetime, until: datetime) -> wire.Backfill:
-        """Queue a run for each past due time from `since` to `until`, both included, that has none; raises ScheduleError."""
+        """Queue a run for each past due time from `since` to `until`, both included, that has none.
+
+        Raises ScheduleError, and SettledError if the schedule has one time only.
+        """
         body: JsonObject = {"since": since.isoformat(), "until": until.isoformat()}
         answer: wire.Backfill = await self._call("POST", f"/v1/schedules/{_part(schedule_id)}/backfill", body=body)
         return answer

@@ -17,8 +17,8 @@ from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
 
-_DEFINITION = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_KEY = re.compile(r"[\w.@=+-]{1,128}")
+AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}(:[\w.@=+-]{1,128})?")
+"""`definition` or `definition:key`."""
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_.-~")
 """What stands for itself in the name of a folder."""
 _LONGEST_FOLDER = 200
@@ -51,8 +51,7 @@ class AgentRef(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str, tenant: TenantId = DEFAULT_TENANT) -> AgentRef:
         """Return the reference that `text` names, or raise InvalidAgentNameError."""
-        definition, colon, key = text.partition(":")
-        if not _DEFINITION.fullmatch(definition) or (colon and not _KEY.fullmatch(key)):
+        if not AGENT_ID.fullmatch(text):
             raise InvalidAgentNameError(text)
         return cls(tenant, AgentId(text))
 

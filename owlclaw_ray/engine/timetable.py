@@ -32,6 +32,7 @@ from owlclaw_ray.errors import (
     NotFoundError,
     ScheduleClosedError,
     ScheduleError,
+    SettledError,
     StoreUnavailableError,
     TooManySchedulesError,
     UnknownAgentError,
@@ -254,7 +255,8 @@ class StoreTimetable:
         schedule, now = await self.schedule(tenant, schedule_id), self._clock.now()
         since, until = _aware("since", since), _aware("until", until)
         if schedule.kind is ScheduleKind.ONCE:
-            raise ScheduleError("schedule", "it has one time only; make another one instead")
+            why = "it has one time only; make another one instead"
+            raise SettledError("schedule", schedule_id, schedule.status.value, why)
         if schedule.status.final:
             raise ScheduleClosedError(schedule_id, schedule.status.value)
         if not since <= until <= now:

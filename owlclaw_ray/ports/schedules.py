@@ -71,7 +71,8 @@ class Timetable(Protocol):
     async def backfill(self, tenant: TenantId, schedule_id: ScheduleId, since: datetime, until: datetime) -> Backfill:
         """Queue a run for each of its due times from `since` to `until`, both included, that has none.
 
-        However often it is asked, no due time has two runs. Raises NotFoundError, ScheduleClosedError if it is cancelled, ScheduleError.
+        However often it is asked, no due time has two runs. Raises NotFoundError, ScheduleClosedError if it is cancelled,
+        SettledError if it has one time only, ScheduleError.
         """
         ...
 

@@ -21,6 +21,7 @@ from owlclaw_ray.client import SyncClient
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.settings import HttpSettings
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.composition import declared_tools
@@ -224,7 +225,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     [port] = free_ports(1)
     ray_serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})
     cluster.wait_for_store()
-    ray_serve.run(ingress(plan, 1024 * 1024, alone=True), name="owlclaw", route_prefix="/")
+    ray_serve.run(ingress(plan, HttpSettings(), alone=True), name="owlclaw", route_prefix="/")
     cluster.wait_for_agents()
     url = f"http://127.0.0.1:{port}"
     with SyncClient(url, timeout=120) as client:

@@ -148,7 +148,6 @@ async def test_backfilled_times_have_one_run_each_and_are_told_among_the_ticks(
         ({"interval_seconds": 60}, ("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"), "body.until"),
         ({"interval_seconds": 60}, ("2026-01-02T00:00:00Z", "2100-01-01T00:00:00Z"), "body.until"),
         ({"interval_seconds": 60}, ("2026-01-02T00:00:00", "2026-01-02T00:00:00Z"), "body.since"),
-        ({"delay_seconds": 60}, ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"), "body.schedule"),
     ],
 )
 async def test_a_backfill_that_cannot_be_is_refused(http: httpx.AsyncClient, rule: dict, times: tuple, where: str):

@@ -1,0 +1,134 @@
+"""The JSON schemas of request bodies: the fields of `wire`, with the limits that the checks of bodies have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from owlclaw_ray import wire
+from owlclaw_ray.domain.approval import Decision
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.schedule import (
+    MAX_DELAY_SECONDS,
+    MAX_INTERVAL_SECONDS,
+    MAX_JITTER_SECONDS,
+    MIN_INTERVAL_SECONDS,
+)
+from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY
+from serve.approval_request import BY, REASON
+from serve.memory_request import CONTENT, MAX_ARCHIVED, MAX_TAGS, TAG
+from serve.parameters import AGENT_PATTERN
+from serve.schedule_request import CRON, FOCUS
+from serve.shapes import ID
+from serve.trigger_request import CALLBACK_URL, KEY, MAX_BATCH
+from serve.trigger_request import FOCUS as TRIGGER_FOCUS
+
+
+def _schema(shape: type, limits: Mapping[str, Mapping[str, Any]]) -> JsonObject:
+    """Return the schema of a type of `wire` that has no other fields, with more said of some."""
+    schema = TypeAdapter(shape).json_schema()
+    schema["additionalProperties"] = False
+    for field, limit in limits.items():
+        schema["properties"][field] |= limit
+    return schema
+
+
+def _variant(schema: JsonObject, title: str, required: list[str], fields: Mapping[str, JsonObject]) -> JsonObject:
+    """Return one of the forms of an object that has several: with those fields, its own or the schema's."""
+    return {**schema, "title": title, "required": required, "properties": dict(fields)}
+
+
+_TRIGGER_LIMITS: Mapping[str, Mapping[str, Any]] = {
+    "focus": TRIGGER_FOCUS.schema,
+    "kind": {"default": "api"},
+    "busy": {"default": "enqueue"},
+    "priority": {"minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY, "default": 0},
+    "deadline_seconds": {"exclusiveMinimum": 0, "maximum": LONGEST_DEADLINE},
+    "callback_url": {**CALLBACK_URL.schema, "format": "uri"},
+}
+TRIGGER = _schema(wire.TriggerRequest, _TRIGGER_LIMITS)
+_BATCH_TRIGGER = _schema(
+    wire.BatchTrigger, {**_TRIGGER_LIMITS, "agent": {"pattern": AGENT_PATTERN}, "idempotency_key": KEY.schema}
+)
+BATCH: JsonObject = {
+    "type": "object",
+    "required": ["triggers"],
+    "additionalProperties": False,
+    "properties": {
+        "triggers": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_BATCH,
+            "items": {"anyOf": [_BATCH_TRIGGER, {"description": "Anything else is answered with its own `problem`."}]},
+        }
+    },
+}
+
+_DECISION = _schema(wire.DecisionRequest, {"reason": REASON.schema, "by": BY.schema})
+_ALLOWING = [each.value for each in Decision if each is not Decision.DENY]
+_DECISION_FIELDS = _DECISION["properties"]
+DECISION: JsonObject = {
+    "oneOf": [
+        _variant(_DECISION, "Allow", ["decision"], {**_DECISION_FIELDS, "decision": {"enum": _ALLOWING}}),
+        _variant(
+            _DECISION,
+            "Deny",
+            ["decision"],
+            {
+                "decision": {"const": Decision.DENY.value},
+                "reason": _DECISION_FIELDS["reason"],
+                "by": _DECISION_FIELDS["by"],
+            },
+        ),
+    ]
+}
+
+_SCHEDULE = _schema(
+    wire.ScheduleRequest,
+    {
+        "focus": FOCUS.schema,
+        "at": {"format": "date-time"},
+        "delay_seconds": {"exclusiveMinimum": 0, "maximum": MAX_DELAY_SECONDS},
+        "interval_seconds": {"minimum": MIN_INTERVAL_SECONDS, "maximum": MAX_INTERVAL_SECONDS},
+        "cron_expression": {
+            "format": "cron",
+            "description": f"Five fields, or a name such as @daily; up to {CRON.most} characters.",
+        },
+        "timezone": {"format": "iana-time-zone", "default": "UTC"},
+        "jitter_seconds": {"minimum": 0, "maximum": MAX_JITTER_SECONDS, "default": 0},
+        "overlap": {"default": "buffer_one"},
+        "catch_up_seconds": {
+            "anyOf": [{"type": "number", "minimum": 0, "maximum": MAX_INTERVAL_SECONDS}, {"type": "null"}]
+        },
+    },
+)
+_OF_ALL = ("focus", "overlap", "catch_up_seconds")
+_NO_JITTER: JsonObject = {"const": 0}
+_NO_ZONE: JsonObject = {"const": "UTC"}
+
+
+def _schedule(title: str, when: str, **others: JsonObject) -> JsonObject:
+    fields = {**{name: _SCHEDULE["properties"][name] for name in ("jitter_seconds", "timezone")}, **others}
+    fields |= {name: _SCHEDULE["properties"][name] for name in (when, *_OF_ALL)}
+    return _variant(_SCHEDULE, title, ["focus", when], fields)
+
+
+SCHEDULE: JsonObject = {
+    "oneOf": [
+        _schedule("AtATime", "at", jitter_seconds=_NO_JITTER, timezone=_NO_ZONE),
+        _schedule("AfterADelay", "delay_seconds", jitter_seconds=_NO_JITTER, timezone=_NO_ZONE),
+        _schedule("AtIntervals", "interval_seconds", timezone=_NO_ZONE),
+        _schedule("ByTheClock", "cron_expression"),
+    ]
+}
+BACKFILL = _schema(wire.BackfillRequest, {"since": {"format": "date-time"}, "until": {"format": "date-time"}})
+
+_TAGS: JsonObject = {"maxItems": MAX_TAGS, "items": TAG.schema}
+NEW_MEMORY = _schema(wire.NewMemory, {"content": CONTENT.schema, "tags": _TAGS})
+MEMORY_CHANGE: JsonObject = {
+    **_schema(wire.MemoryChange, {"content": CONTENT.schema, "tags": _TAGS}),
+    "anyOf": [{"required": ["content"]}, {"required": ["tags"]}],
+}
+ARCHIVING = _schema(wire.Archiving, {"memory_ids": {"minItems": 1, "maxItems": MAX_ARCHIVED, "items": ID.schema}})

@@ -1,0 +1,34 @@
+"""The parameters of paths and queries that several routes take, as FastAPI checks and documents them."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from fastapi import Path, Query
+from pydantic import AwareDatetime, BeforeValidator, StringConstraints
+
+from owlclaw_ray.domain.agent import AGENT_ID
+from owlclaw_ray.domain.json import JsonObject
+from serve.shapes import ID, moment
+
+AGENT_PATTERN = "^" + AGENT_ID.pattern.replace(r"\w", r"\p{L}\p{N}_") + "$"
+"""What AgentRef.parse takes, as ECMAScript writes it."""
+_AGENT: JsonObject = {"pattern": AGENT_PATTERN}
+
+Id: TypeAlias = Annotated[str, StringConstraints(max_length=ID.most, pattern=ID.pattern)]
+"""The name of something that may be there; what nothing is called is 404, or found nowhere."""
+AgentPath: TypeAlias = Annotated[
+    str,
+    Path(
+        description="`definition` or `definition:key`.",
+        examples=["assistant", "assistant:alice"],
+        json_schema_extra=_AGENT,
+    ),
+]
+AgentQuery: TypeAlias = Annotated[
+    str | None, Query(description="Only this agent's.", examples=["assistant"], json_schema_extra=_AGENT)
+]
+RunQuery: TypeAlias = Annotated[Id | None, Query(description="Only this run's.")]
+LimitQuery: TypeAlias = Annotated[int, Query(ge=1, le=1_000, description="At most so many.")]
+Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(moment)]
+"""A time with its zone as RFC 3339 writes it, and nothing else that looks like a time to pydantic; then it is in UTC."""

@@ -1,0 +1,64 @@
+"""The API over the engine in one process, with its real store, behind a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+import socket
+from concurrent.futures import Future
+from pathlib import Path
+
+import uvicorn
+
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.webhook import Mapping, SignatureForm, WebhookSource
+from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.testing.in_process import in_process_runtime
+from serve.api import build_api
+
+SECRET = "It's a Secret to Everybody"
+GITHUB = WebhookSource(
+    "github",
+    (SECRET,),
+    Mapping("assistant"),
+    SignatureForm("X-Hub-Signature-256", prefix="sha256="),
+)
+PAYBACK = {"tool_calls": [{"name": "shop__refund", "arguments": {"order": "17"}}]}
+SCRIPTS = {"assistant": {"then": {"text": "done"}}, "cashier": {"turns": [PAYBACK]}}
+"""What the agents do: one is done at once, one waits for a person."""
+BODY_LIMIT = 100_000
+
+app = OwlClaw("shop")
+
+
+@app.handler("refund", tags=["dangerous"])
+def refund(order: str) -> str:
+    """Pay money back."""
+    return f"refunded {order}"
+
+
+def _define(folder: Path) -> Path:
+    for name, rule in SCRIPTS.items():
+        agent = folder / name
+        agent.mkdir(parents=True)
+        (agent / "SOUL.md").write_text("You are calm.")
+        (agent / "IDENTITY.md").write_text("# Name\n\n## My Capabilities\n- look\n")
+        (agent / "agent.yaml").write_text('{"model": "scripted:script.yaml", "limits": {"queued_runs": 20}}')
+        (agent / "script.yaml").write_text(json.dumps({"rules": [rule]}))
+    return folder
+
+
+async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.Server]) -> None:
+    async with in_process_runtime(
+        agents_dir=_define(folder / "agents"),
+        data_dir=folder / "data",
+        app=app,
+        webhook_sources=[GITHUB],
+        defaults=Defaults(callbacks=CallbackRules()),
+    ) as runtime:
+        api = build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.1)
+        config = uvicorn.Config(api, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        started.set_result(server)
+        await server.serve([listener])
