@@ -56,6 +56,23 @@ def staged() -> tuple[Stage, FastAPI]:
     return stage, build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.02)
 
 
+def posted(path: str, *headers: tuple[bytes, bytes]) -> dict[str, object]:
+    """What ASGI says of a POST before its body."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [*headers],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+    }
+
+
 @pytest.fixture
 def api(runtime: Runtime) -> FastAPI:
     stage, api = staged()

@@ -10,7 +10,7 @@ import pytest
 
 from owlclaw_ray.adapters.system_clock import SystemClock
 from serve.api import build_api
-from tests.serve.conftest import BODY_LIMIT
+from tests.serve.conftest import BODY_LIMIT, posted
 
 TRIGGERS = "/v1/agents/assistant/triggers"
 LONG = "x" * 20_000
@@ -148,19 +148,7 @@ async def test_a_body_that_never_ends_is_cut_off_after_a_time(runtime, path):
     api = build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, body_timeout_seconds=0.05)
     sent = []
     pieces = iter([{"type": "http.request", "body": b'{"payload": "', "more_body": True}])
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [(b"content-length", b"5000")],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    }
+    scope = posted(path, (b"content-length", b"5000"))
 
     async def receive():
         piece = next(pieces, None)

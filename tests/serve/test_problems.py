@@ -17,6 +17,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ports.runtime import Runtime
 from serve.problems import problem_of
+from tests.serve.conftest import posted
 
 
 async def test_an_unknown_path_is_a_problem_that_points_to_the_documentation(http: httpx.AsyncClient):
@@ -85,19 +86,7 @@ def test_every_kind_of_error_has_a_status(error: OwlClawError, status: int):
 
 async def test_a_client_that_leaves_while_sending_disturbs_nobody(api: FastAPI, caplog: pytest.LogCaptureFixture):
     sent: list[dict[str, object]] = []
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/v1/agents/assistant/triggers",
-        "raw_path": b"/v1/agents/assistant/triggers",
-        "query_string": b"",
-        "headers": [],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    }
+    scope = posted("/v1/agents/assistant/triggers")
 
     async def receive() -> dict[str, object]:
         return {"type": "http.disconnect"}

@@ -161,6 +161,15 @@ async def test_a_backfill_that_cannot_be_is_refused(http: httpx.AsyncClient, rul
     assert [each["where"] for each in response.json()["problems"]] == [where]
 
 
+async def test_a_schedule_that_has_one_time_only_has_nothing_to_backfill(http: httpx.AsyncClient):
+    schedule_id = (await make(http, delay_seconds=60))["schedule_id"]
+    times = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:00:00Z"}
+
+    response = await http.post(f"/v1/schedules/{schedule_id}/backfill", json=times)
+
+    assert (response.status_code, response.json()["type"]) == (409, "urn:owlclaw:problem:settled")
+
+
 async def test_cancelling_signals_the_run_that_executes_and_ends_those_that_wait(
     http: httpx.AsyncClient, runtime: MemoryRuntime
 ):
