@@ -13,7 +13,7 @@ from actors.nodes import writer_name
 from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.redacting import node_redactor
-from actors.remote import ROOT, find
+from actors.remote import ROOT, find, restarted
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.group_commit import GroupCommit
@@ -66,7 +66,7 @@ QUERIES = frozenset(
 
 
 class KeeperActor:
-    """Opens the store when it is first asked, and again after a failure to open."""
+    """Opens the store when it is first asked, and again after a failure to open. Only in its first life it makes a new file."""
 
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.adapters.metrics.counting import CommitMetrics
@@ -136,6 +136,8 @@ class KeeperActor:
             async with self._opening:
                 if self._store is None or self._commits is None:
                     writer = await asyncio.to_thread(writer_name)
-                    self._store = await open_store(plan.store_url, writer=writer, redactor=node_redactor(plan))
+                    self._store = await open_store(
+                        plan.store_url, writer=writer, redactor=node_redactor(plan), must_exist=restarted()
+                    )
                     self._commits = GroupCommit(self._store, observer=self._metrics)
         return self._store, self._commits

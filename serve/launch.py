@@ -22,7 +22,7 @@ from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from serve import ray_output
 from serve.pid_file import NAME, PidFile
-from serve.preflight import Preparation, check_data_dir, check_port, check_ray, prepare, sole_use
+from serve.preflight import Preparation, check_data_dir, check_port, check_ray, check_store, prepare, sole_use
 
 DRAIN_SECONDS = 10.0
 RAY_LOG = "ray.log"
@@ -45,6 +45,8 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
     with sole_use(data_dir):
         check_port(prepared.settings)
         check_ray(prepared.settings)
+        if said := check_store(prepared.settings):
+            announce(said)
         _tell_findings(prepared, announce)
         _interrupt_on_signals()
         scratch = Path(tempfile.mkdtemp(prefix="owl-", dir=_SHORT_TEMP if Path(_SHORT_TEMP).is_dir() else None))

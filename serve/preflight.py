@@ -22,6 +22,8 @@ from serve import pid_file
 
 _LOCK = "owlclaw.lock"
 _RAY_SECONDS = 5.0
+_STORE_SECONDS = 3.0
+"""How long a start looks at the store's pages; `owlclaw doctor` has more time."""
 
 
 class Preparation(Struct, frozen=True):
@@ -118,6 +120,24 @@ def check_data_dir(settings: Settings) -> None:
         what = f"{settings.data_dir} cannot be written: {error.strerror}"
         fix = "make it writable, or set OWLCLAW_DATA_DIR to a folder that is"
         raise ConfigurationError([Problem("data_dir", what, fix)]) from error
+
+
+def check_store(settings: Settings) -> str:
+    """Make the store's file if it is new, and return what is to be said of it; raise ConfigurationError if it is damaged.
+
+    A store on a server is left to those who will use it.
+    """
+    from owlclaw_ray.adapters.store.damage import require_sound
+    from owlclaw_ray.adapters.store.locations import locate, prepare_file
+
+    location = locate(settings.store_url)
+    if location.path is None:
+        return ""
+    found = require_sound(location, location.path, _STORE_SECONDS)
+    prepare_file(location, location.path)
+    if found.complete:
+        return ""
+    return f"note: {location.shown} is large; {_STORE_SECONDS:g} s of looking for damage found none (owlclaw doctor looks longer)"
 
 
 @contextmanager

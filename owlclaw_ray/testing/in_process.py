@@ -511,6 +511,13 @@ def assemble(
     async def cancel(agent: AgentRef, run_id: RunId) -> None:
         await directory.cancel(agent, run_id)
 
+    async def healthy() -> Health:
+        try:
+            await store.check_writable()
+        except StoreUnavailableError as error:
+            return Health(ready=False, parts={"store": str(error)})
+        return Health(ready=True, parts={"store": "ok"})
+
     family = Family(store=grouped, wake=wake, cancel=cancel, clock=clock)
     services = replace(services, family=family)
     pool = LocalPool(services, commits, definitions, ids)
@@ -538,7 +545,7 @@ def assemble(
         memory_files=memory_files,
         indexed_memory=LocalMemory(memory),
         artifacts=artifacts,
-        health_of=_healthy,
+        health_of=healthy,
         argument_problems=argument_problems,
         mcp=mcp,
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory),
@@ -565,10 +572,6 @@ def isolation_of(definitions: LoadedDefinitions, name: str) -> Isolation:
         return definitions.load(name).isolation
     except OwlClawError:
         return Isolation.DEDICATED
-
-
-async def _healthy() -> Health:
-    return Health(ready=True, parts={"engine": "ok"})
 
 
 class LocalMcp:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from owlclaw_ray.domain.tool import ToolDefinition
     from owlclaw_ray.settings import Settings
 
+_STORE_SECONDS = 20.0
+
 
 def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is found; nothing after bad settings, for everything else needs them."""
@@ -239,7 +241,8 @@ def _data_dir(data_dir: Path) -> Finding:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """Open the store; a file that is not there yet is left for `owlclaw up` to make."""
+    """Look for damage and open the store; a file that is not there yet is left for `owlclaw up` to make."""
+    from owlclaw_ray.adapters.store.damage import require_sound
     from owlclaw_ray.adapters.store.locations import locate
     from owlclaw_ray.adapters.store.opening import open_store
 
@@ -248,15 +251,20 @@ def _store(settings: Settings) -> Iterator[Finding]:
         await store.close()
 
     try:
-        location = locate(settings.store_url)
-        if location.path is not None and not location.path.exists():
-            yield ok("store", f"{location.path} will be made")
-            return
+        location, checked = locate(settings.store_url), ""
+        if location.path is not None:
+            complete = require_sound(location, location.path, _STORE_SECONDS).complete
+            checked = (
+                " and is sound" if complete else f"; no damage was found in {_STORE_SECONDS:g} s, which were not enough"
+            )
+            if not location.path.exists():
+                yield ok("store", f"{location.path} will be made")
+                return
         asyncio.run(try_it())
     except OwlClawError as error:
         yield from failures("store", error)
     else:
-        yield ok("store", f"{location.shown} opens")
+        yield ok("store", f"{location.shown} opens{checked}")
 
 
 def _port(settings: Settings) -> Finding:

@@ -21,6 +21,7 @@ from tests.actors.plans import plan_in
 async def keeper(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.keeper.configure", lambda _: None)
     monkeypatch.setattr("actors.keeper.writer_name", lambda: "keeper")
+    monkeypatch.setattr("actors.keeper.restarted", lambda: False)
     keeper = KeeperActor(plan_in(tmp_path, redact=("ACME-[0-9]+",)))
     yield keeper
     await keeper.stop()

@@ -11,14 +11,17 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from owlclaw_ray.adapters.store.dialects import Dialect, Postgresql, Sqlite
+from owlclaw_ray.adapters.store.sqlite_files import CHECKPOINT_PAGES, KEPT_LOG_BYTES, SqliteFiles
 
 _READERS = 2
 _POSTGRESQL_READERS, _POSTGRESQL_WRITERS = 10, 5
@@ -31,7 +34,8 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -32768",
-    "PRAGMA wal_autocheckpoint = 4000",
+    f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}",
+    f"PRAGMA journal_size_limit = {KEPT_LOG_BYTES}",
 )
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
@@ -60,10 +64,16 @@ class Database(Protocol):
 
 
 class SqliteDatabase:
-    """One file, in WAL mode: a thread that writes, and a few that read meanwhile."""
+    """One file, in WAL mode: a thread that writes, and a few that read meanwhile.
+
+    Once it has written, every transaction looks at whether the file is still at its place; none is answered as committed that
+    went into a file that is not: it raises StoreFileLostError.
+    """
 
     def __init__(self, url: URL) -> None:
         self.dialect: Dialect = Sqlite()
+        self._path = Path(url.database or "")
+        self._files: SqliteFiles | None = None
         self._engine = create_engine(url, connect_args={"isolation_level": None})
         self._writing_engine = self._engine.execution_options(**{_WRITING: True})
         self.engine_dialect: EngineDialect = self._engine.dialect
@@ -74,21 +84,41 @@ class SqliteDatabase:
 
     async def write(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
         """As Database.write."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._writer, _transact, self._writing_engine, work, args
-        )
+        return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work, args)
 
     async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
         """As Database.read."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, _transact, self._engine, work, args)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work, args)
 
     async def close(self) -> None:
         """As Database.close."""
         await asyncio.to_thread(self._close)
 
+    def _read(self, work: Callable[..., _T], args: tuple[Any, ...]) -> _T:
+        if self._files is not None:
+            self._files.check()
+        return _transact(self._engine, work, args)
+
+    def _write(self, work: Callable[..., _T], args: tuple[Any, ...]) -> _T:
+        if self._files is None:
+            answer = _transact(self._writing_engine, work, args)
+            self._files = SqliteFiles(self._path)
+            return answer
+        log_size = self._files.check()
+        try:
+            answer = _transact(self._writing_engine, work, args)
+        except OperationalError as error:
+            if not (_code(error.orig) == sqlite3.SQLITE_FULL and log_size > 0 and self._files.empty_log()):
+                raise
+            answer = _transact(self._writing_engine, work, args)
+        self._files.bound_log(self._files.check())
+        return answer
+
     def _close(self) -> None:
         self._writer.shutdown()
         self._readers.shutdown()
+        if self._files is not None:
+            self._files.close()
         self._engine.dispose()
 
 
@@ -160,4 +190,10 @@ def _until_not_busy() -> Retrying:
 
 
 def _is_busy(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def _code(error: BaseException | None) -> int | None:
+    """Return SQLite's primary result code, if the error is one of SQLite's."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF

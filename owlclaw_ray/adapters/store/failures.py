@@ -7,7 +7,9 @@ from enum import Enum
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-FAILURES = (SQLAlchemyError, OSError, TimeoutError, ValueError, TypeError, OverflowError)
+from owlclaw_ray.adapters.store.sqlite_files import StoreFileLostError
+
+FAILURES = (SQLAlchemyError, StoreFileLostError, OSError, TimeoutError, ValueError, TypeError, OverflowError)
 """What a transaction may raise."""
 
 _LOST_RACE = {"40001", "40P01", "55P03"}

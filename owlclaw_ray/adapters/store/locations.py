@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -48,9 +49,11 @@ def locate(text: str) -> Location:
 
 
 def prepare_file(location: Location, path: Path) -> None:
-    """Make the file's folder, and raise ConfigurationError for what SQLite could not work with."""
+    """Make the file's folder and the file, empty, for this user only; raise ConfigurationError for what SQLite could not
+    work with. SQLite gives the files that it keeps beside it the rights that this one has.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise location.wrong(f"the folder {path.parent} cannot be made: {error.strerror}") from error
     if path.is_dir():
@@ -59,6 +62,11 @@ def prepare_file(location: Location, path: Path) -> None:
         raise location.wrong(f"the folder {path.parent} is read-only", "SQLite writes its log beside the database file")
     if path.exists() and not _allowed(path, os.R_OK | os.W_OK):
         raise location.wrong("the file cannot be read and written", "make it writable for the user of this process")
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise location.wrong(f"the file cannot be made: {error.strerror}") from error
 
 
 def _allowed(path: Path, mode: int) -> bool:

@@ -10,6 +10,7 @@ from owlclaw_ray.adapters.store.locations import Location, locate, prepare_file
 from owlclaw_ray.adapters.store.migrating import NewerSchemaError, migrate, revision_of
 from owlclaw_ray.adapters.store.migrations import HEAD
 from owlclaw_ray.adapters.store.sql_store import SqlStore
+from owlclaw_ray.adapters.store.sqlite_files import GONE
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
 
@@ -21,17 +22,20 @@ _REFUSED = {
 }
 
 
-async def open_store(url: str, *, writer: str, redactor: Redactor | None = None) -> SqlStore:
+async def open_store(url: str, *, writer: str, redactor: Redactor | None = None, must_exist: bool = False) -> SqlStore:
     """Return the store at that place, made if it is new and migrated to this version's schema.
 
     `writer` names the ledger chains that this store writes: one name for each process that writes at the same time, the
     same name again after a restart. `redactor` takes secrets out of ledger records before they are written; None: one that knows
-    the usual forms of secrets. Raises ConfigurationError for what has to be put right by hand (a read-only or
-    impossible path, a file that is no database, a wrong password, a missing database, a database of a newer version, an
-    unsupported URL) and StoreUnavailableError for what may pass (a server that does not answer).
+    the usual forms of secrets. With `must_exist` no file is made: one that is not there is unavailable. Raises ConfigurationError
+    for what has to be put right by hand (a read-only or impossible path, a file that is no database, a wrong password, a missing
+    database, a database of a newer version, an unsupported URL) and StoreUnavailableError for what may pass (a server that does
+    not answer).
     """
     location = locate(url)
     if location.path is not None:
+        if must_exist and not location.path.exists():
+            raise StoreUnavailableError(f"store {location.shown}: {GONE}")
         prepare_file(location, location.path)
         database: Database = SqliteDatabase(location.url)
     else:

@@ -83,6 +83,7 @@ class SqlStore:
                 if failure is Failure.LOST_RACE and races < _RACES:
                     races += 1
                     continue
+                self._writable_until = 0.0
                 raise StoreUnavailableError(f"the store did not commit: {explain(error)}") from error
 
     async def check_writable(self) -> None:

@@ -218,3 +218,19 @@ def test_where_traces_go_is_told_and_what_that_needs(cli: Run, project: Path, mo
     assert levels(told)["traces"] == ["OK"]
     assert "go to otlp: 127.0.0.1:4318" in told
     assert "pip install 'owlclaw-ray[langfuse]'" in lacking
+
+
+@pytest.mark.parametrize("command", ["doctor", "up"])
+def test_a_damaged_store_is_refused_before_ray_starts_and_left_as_it_is(project: Path, cli: Run, command: str):
+    data_dir = project / ".owlclaw"
+    data_dir.mkdir()
+    damaged = data_dir / "owlclaw.db"
+    damaged.write_text("no database " * 1_000)
+
+    result = cli(command, "-C", str(project))
+
+    assert result.exit_code == 1
+    assert f"store {damaged}: the file is damaged: it is not a SQLite database" in result.output.replace("\n", " ")
+    assert "Put a backup in its place" in result.output
+    assert "starting Ray" not in result.output
+    assert damaged.read_text() == "no database " * 1_000
