@@ -74,6 +74,6 @@ class Beginnings:
         except FileExistsError:
             return False
         except FileNotFoundError:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return self._make(attempt)
         return True

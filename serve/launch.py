@@ -94,6 +94,7 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     from serve.planning import hatchet_plan, plan_of, slots_of
 
     temp_dir = settings.ray.temp_dir or scratch / "ray"
+    temp_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if alone:
         ray_output.link_logs(settings.data_dir / LOGS, temp_dir)
     announce("starting Ray …")

@@ -26,6 +26,7 @@ class PidFile(Struct, frozen=True):
         """Write the file in one step, over an older one if there is one, and return its path."""
         path = data_dir / NAME
         temporary = path.with_suffix(f".{self.pid}")
+        temporary.touch(0o600)
         temporary.write_text(
             json.dumps({"pid": self.pid, "url": self.url, "started_at": self.started_at.isoformat()}), encoding="utf-8"
         )

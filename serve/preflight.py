@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -111,9 +112,11 @@ def check_ray(settings: Settings) -> None:
 
 
 def check_data_dir(settings: Settings) -> None:
-    """Make the data folder; raise ConfigurationError if it cannot be written."""
+    """Make the data folder, for this user only, or close an older one; raise ConfigurationError if it cannot be written."""
     try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if open_to_others(settings) and closable(settings):
+            settings.data_dir.chmod(0o700)
         with tempfile.TemporaryFile(dir=settings.data_dir):
             pass
     except OSError as error:
@@ -140,10 +143,23 @@ def check_store(settings: Settings) -> str:
     return f"note: {location.shown} is large; {_STORE_SECONDS:g} s of looking for damage found none (owlclaw doctor looks longer)"
 
 
+def open_to_others(settings: Settings) -> bool:
+    """Return whether other users may enter or list the data folder."""
+    return settings.data_dir.is_dir() and settings.data_dir.stat().st_mode & 0o077 != 0
+
+
+def closable(settings: Settings) -> bool:
+    """Return whether a start may take others' rights to the data folder: it is this user's, and has not the application in it."""
+    own = settings.data_dir.stat().st_uid == os.geteuid()
+    return own and not settings.folder.resolve().is_relative_to(settings.data_dir.resolve())
+
+
 @contextmanager
 def sole_use(data_dir: Path) -> Iterator[None]:
     """Hold the data folder for this process; raise ConfigurationError if another runtime holds it. A dead one holds nothing."""
-    with (data_dir / _LOCK).open("w") as lock:
+    path = data_dir / _LOCK
+    path.touch(0o600)
+    with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

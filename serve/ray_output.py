@@ -11,7 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def aside(log: Path) -> Iterator[None]:
-    """Have what Ray and Serve print in this process written to a file: most of it warns of what is as it should be."""
+    """Have what Ray and Serve print in this process written to a file for this user only: most of it warns of what is as it
+    should be.
+    """
+    log.touch(0o600)
     file = log.open("w", encoding="utf-8", buffering=1)
     atexit.register(file.close)
     with redirect_stdout(file), redirect_stderr(file):
@@ -28,8 +31,11 @@ def link_logs(link: Path, temp_dir: Path) -> None:
 
 
 def keep_logs(link: Path) -> None:
-    """Put the logs in the place of the link to them, because their folder goes away."""
+    """Put the logs in the place of the link to them, because their folder goes away; they are for this user only."""
     if link.is_symlink() and link.exists():
         logs = link.resolve()
         link.unlink()
         shutil.copytree(logs, link, ignore_dangling_symlinks=True)
+        link.chmod(0o700)
+        for path in link.rglob("*"):
+            path.chmod(0o700 if path.is_dir() else 0o600)

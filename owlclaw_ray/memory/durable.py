@@ -1,4 +1,7 @@
-"""Writes that are on the disk when they return, beside people whose editors hold no lock."""
+"""Writes that are on the disk when they return, beside people whose editors hold no lock.
+
+A file that is new is for this user only, whatever his umask; one that replaces another has its rights.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,12 @@ def version_of(path: Path) -> Version | None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create the folder and those above it that are missing, each entered durably in its parent."""
+    """Create the folder and those above it that are missing, for this user only, each entered durably in its parent."""
     if folder.exists():
         return
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in missing:
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
         sync_folder(path.parent)
 
 
@@ -204,7 +207,7 @@ def _enter(file: Path, path: Path) -> None:
 def _drafted(path: Path, data: bytes) -> tuple[Path, Version]:
     draft = path.with_name(path.name + ".new")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             with suppress(FileNotFoundError):
                 os.fchmod(descriptor, path.stat().st_mode & 0o777)

@@ -72,10 +72,10 @@ class FileLock:
     def _opened(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return os.open(self._path, flags, 0o644)
+            return os.open(self._path, flags, 0o600)
         except FileNotFoundError:
             make_folder(self._path.parent)
-            return os.open(self._path, flags, 0o644)
+            return os.open(self._path, flags, 0o600)
 
     def _release(self) -> None:
         """Close the descriptor if there is one: also one that a deadline left behind by striking during the wait."""

@@ -640,7 +640,7 @@ async def in_process_runtime(
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
     defaults = defaults or Defaults()
     host_tools, environ = host_tools or HostTools(), environ or {}
-    await asyncio.to_thread(data_dir.mkdir, parents=True, exist_ok=True)
+    await asyncio.to_thread(data_dir.mkdir, mode=0o700, parents=True, exist_ok=True)
     file = data_dir / "owlclaw.db"
     if store_url is None and not file.exists():
         await asyncio.to_thread(put_new_store, file)

@@ -12,6 +12,7 @@ from owlclaw_ray.adapters.store.opening import open_store
 
 def put_new_store(path: Path) -> None:
     """Make the path the file of an empty SQLite store of this version. Not for a thread that runs an event loop."""
+    path.touch(0o600)
     path.write_bytes(_migrated())
 
 

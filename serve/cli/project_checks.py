@@ -10,6 +10,7 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from stat import S_IMODE
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -48,6 +49,7 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
     yield _embedder(settings)
     yield from _traces(settings, environ)
     yield _data_dir(settings.data_dir)
+    yield from _others(settings)
     yield from _store(settings)
     yield _port(settings)
 
@@ -238,6 +240,16 @@ def _data_dir(data_dir: Path) -> Finding:
     except OSError as error:
         return fail("data_dir", f"{data_dir} cannot be written: {error.strerror}", fix)
     return ok("data_dir", str(data_dir))
+
+
+def _others(settings: Settings) -> Iterator[Finding]:
+    """Yield a warning if other users of the machine can reach what the runtime keeps."""
+    from serve.preflight import closable, open_to_others
+
+    if open_to_others(settings):
+        rights = f"{S_IMODE(settings.data_dir.stat().st_mode):04o}"
+        fix = "owlclaw up closes it" if closable(settings) else "name a folder of its own as data_dir, or close it to others"
+        yield warn("data_dir", f"other users can enter {settings.data_dir} ({rights})", fix)
 
 
 def _store(settings: Settings) -> Iterator[Finding]:

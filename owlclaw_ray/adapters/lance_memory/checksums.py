@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,18 +34,31 @@ class Checksums:
                 raise ChangedFileError(f"{name} of the index is not what was written")
 
     def update(self) -> None:
-        """List the files that are new, and no more those that are gone. For one writer at a time."""
+        """List the files that are new, and no more those that are gone; have the new ones for this user only. For one writer
+        at a time.
+        """
         known, files = self._known(), self._files()
         if known.keys() == files.keys():
             return
+        self._close_to_others(path for name, path in files.items() if name not in known)
         listed = {name: known.get(name) or _checksum(path) for name, path in files.items()}
         draft = self._path.with_suffix(".sums.new")
+        draft.touch(0o600)
         draft.write_bytes(orjson.dumps(listed))
         draft.replace(self._path)
 
     def remove(self) -> None:
         """Forget everything."""
         self._path.unlink(missing_ok=True)
+
+    def _close_to_others(self, new: Iterable[Path]) -> None:
+        """LanceDB makes its files with the rights that the umask leaves. Those that no checksum is kept of are few."""
+        unlisted = (*self._table.rglob("*.json"), *(self._table / "_transactions").glob("*"))
+        for path in (*new, *unlisted):
+            with suppress(FileNotFoundError):
+                path.chmod(0o600)
+                for folder in path.relative_to(self._table).parents:
+                    (self._table / folder).chmod(0o700)
 
     def _files(self) -> dict[str, Path]:
         return {

@@ -209,7 +209,7 @@ class MemoryIndex:
             self._opened_with = session
         if self._table is None:
             with self._lock:
-                self._folder.mkdir(exist_ok=True)
+                self._folder.mkdir(mode=0o700, exist_ok=True)
                 if self._of_another_length():
                     raise IndexUnusableError("the memory index was made anew with vectors of another length")
                 self._table = MemoryTable.made(self._folder, self._embedder, session)

@@ -81,7 +81,7 @@ class MemoryTable:
         created = _connected(folder, session).create_table(table_name(embedder), schema=_schema(dimension))
         created.create_index("text", config=FTS(base_tokenizer="icu", stem=True, custom_stop_words=list(STOP_WORDS)))
         path = _path(folder, embedder)
-        (path / _BIRTH).touch()
+        (path / _BIRTH).touch(0o600)
         table = cls(created, path, dimension, Checksums(path))
         table._checksums.update()
         return table
