@@ -31,6 +31,7 @@ from owlclaw_ray.engine.catalog import ToolCatalog
 from owlclaw_ray.engine.compaction import ContextWindows
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.family import Family
+from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.live_tools import LiveTools
 from owlclaw_ray.engine.run_loop import RunServices, at_once
@@ -114,7 +115,7 @@ class AgentActor:
             catalog=catalog,
             governor=governor,
             clock=clock,
-            has_memories=lambda agent: Path(agents, agent.folder, "MEMORY.md").exists(),
+            has_memories=lambda agent: in_file_thread(Path(agents, agent.folder, "MEMORY.md").exists),
             tokens=tokens,
             windows=ContextWindows(tokens, plan.context_windows),
             settled=live.settled if plan.mcp is not None else at_once,

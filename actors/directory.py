@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from actors.remote import ask
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.engine.directory import Directory
+from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.agents import DefinitionView, views_of
@@ -26,7 +28,7 @@ from owlclaw_ray.ports.agents import DefinitionView, views_of
 _PATIENCE_IN_HEARTBEATS = 3
 _PAUSE = 0.5
 _FRESH_SECONDS = 1.0
-_TELL_SECONDS = 3.0
+_TELL_SECONDS = _LOOK_SECONDS = 3.0
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ class DirectoryActor:
         self._definitions = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
         self._clock = SystemClock()
         self._isolations: dict[str, tuple[Isolation, float]] = {}
+        self._looks: dict[str, asyncio.Task[None]] = {}
         self._directory = Directory(
             pool=RootedPool(plan.namespace, plan.placement.heartbeat * _PATIENCE_IN_HEARTBEATS),
             store=KeeperClient(plan.namespace),
@@ -55,6 +58,7 @@ class DirectoryActor:
     async def _start(self) -> None:
         while True:
             try:
+                await self._learn_isolations(await in_file_thread(self._definitions.names))
                 return await self._directory.start()
             except RuntimeUnavailableError as error:
                 logger.warning("the Directory waits for its root: %s", error)
@@ -65,6 +69,7 @@ class DirectoryActor:
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """See Directory.wake."""
         await self._started
+        await self._learn_isolations({agent.definition for agent in agents} - self._isolations.keys())
         return await self._directory.wake(agents)
 
     async def handle(self, host_id: str) -> ActorHandle[Any] | None:
@@ -102,7 +107,7 @@ class DirectoryActor:
 
     async def definitions(self) -> Sequence[DefinitionView]:
         """Return all definitions as agents see them, by name."""
-        return views_of(self._definitions.names(), self._definitions.load)
+        return await in_file_thread(lambda: views_of(self._definitions.names(), self._definitions.load))
 
     async def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""
@@ -113,14 +118,29 @@ class DirectoryActor:
         """See Directory.stop."""
         await self._directory.stop(grace)
 
-    def _isolation_of(self, name: str) -> Isolation:
-        """Return how the definition wants its agents placed; a broken one gets a host too, where its runs fail and say why."""
-        isolation, looked = self._isolations.get(name, (Isolation.DEDICATED, -_FRESH_SECONDS))
-        now = self._clock.monotonic()
-        if now - looked >= _FRESH_SECONDS:
-            try:
-                isolation = self._definitions.load(name).isolation
-            except OwlClawError:
-                isolation = Isolation.DEDICATED
-            self._isolations[name] = (isolation, now)
+    def _isolation_of(self, name: str) -> Isolation | None:
+        """Return how the definition wanted its agents placed when its files were last looked at; None before the first look ends.
+
+        What is older than a second is looked at again behind the caller.
+        """
+        isolation, looked = self._isolations.get(name, (None, -math.inf))
+        if self._clock.monotonic() - looked >= _FRESH_SECONDS and name not in self._looks:
+            look = self._looks[name] = asyncio.create_task(self._learn_isolation(name))
+            look.add_done_callback(lambda _: self._looks.pop(name))
         return isolation
+
+    async def _learn_isolations(self, names: Collection[str]) -> None:
+        """Return once all of them are known, or after a few seconds if their files do not answer."""
+        if unknown := [name for name in names if self._isolation_of(name) is None]:
+            await asyncio.wait([self._looks[name] for name in unknown], timeout=_LOOK_SECONDS)
+
+    async def _learn_isolation(self, name: str) -> None:
+        """Note how its agents are placed; those of a broken definition get a host too, where their runs fail and say why."""
+        try:
+            isolation = (await self._definitions.get(name)).isolation
+        except OwlClawError:
+            isolation = Isolation.DEDICATED
+        except OSError as error:
+            logger.warning("how the agents of %s are placed cannot be read: %s", name, error)
+            return
+        self._isolations[name] = (isolation, self._clock.monotonic())

@@ -25,6 +25,7 @@ from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.facade import RuntimeFacade
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
@@ -48,6 +49,8 @@ _FILES_SECONDS = 10.0
 """How long another process may have an agent's memory files locked before a request gives up."""
 _MOST_HOMES = 100_000
 _FRESH_SECONDS = 1.0
+_LOOK_SECONDS = 3.0
+"""How long a look at a definition's files may take before the last known version serves."""
 _PROBES = {KEEPER: "ready", DIRECTORY: "hosts", GATEWAY: "ready", SCHEDULER: "ready"}
 
 logger = logging.getLogger(__name__)
@@ -165,7 +168,10 @@ class HostWaker:
 
 
 class RecentDefinitions:
-    """Implements `NamedDefinitions`: looks at a definition's files at most once a second, because every trigger asks."""
+    """Implements `NamedDefinitions`: looks at a definition's files at most once a second, because every trigger asks.
+
+    While the files do not answer, the last known version serves.
+    """
 
     def __init__(self, folder: DefinitionFolder, clock: Clock, namespace: str) -> None:
         self._folder, self._clock = folder, clock
@@ -177,13 +183,22 @@ class RecentDefinitions:
         return self._folder.names()
 
     async def get(self, name: str) -> AgentDefinition:
-        """See Definitions.get."""
+        """See Definitions.get; raises RuntimeUnavailableError if nothing is known and the files do not answer."""
         known, looked = self._known.get(name, (None, 0.0))
         now = self._clock.monotonic()
         if known is not None and now - looked < _FRESH_SECONDS:
             return known
-        self._known.pop(name, None)
-        definition = self._folder.load(name)
+        try:
+            async with deadline(self._clock, _LOOK_SECONDS):
+                definition = await self._folder.get(name)
+        except TimeoutError:
+            if known is None:
+                message = f"the files of {name} do not answer within {_LOOK_SECONDS:g} s"
+                raise RuntimeUnavailableError(message) from None
+            definition = known
+        except OwlClawError:
+            self._known.pop(name, None)
+            raise
         self._known[name] = (definition, now)
         return definition
 

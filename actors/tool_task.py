@@ -25,6 +25,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.fair_queue import FairQueue
+from owlclaw_ray.engine.file_threads import in_file_thread, leave_to_file_thread
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.ports.clock import Clock
@@ -263,7 +264,7 @@ class TaskToolRunner:
         try:
             return (await self._task([invocation], attempt))[0]
         except WorkerDiedError as error:
-            began = self._beginnings.revoke(attempt)
+            began = await in_file_thread(self._beginnings.revoke, attempt)
             logger.warning(
                 "the worker of %s died %s: %s",
                 invocation.tool,
@@ -273,7 +274,7 @@ class TaskToolRunner:
             return began
         finally:
             if began is not None:
-                self._beginnings.forget(attempt)
+                leave_to_file_thread(self._beginnings.forget, attempt)
 
     async def _task(self, invocations: Sequence[ToolInvocation], attempt: AttemptId | None) -> list[ToolOutcome]:
         try:

@@ -176,7 +176,7 @@ class Path:
             catalog=ToolCatalog(definitions),
             governor=DefinitionGovernor(definitions, self._clock),
             clock=self._clock,
-            has_memories=lambda _: False,
+            has_memories=has_no_memories,
         )
 
     async def warm_up(self) -> None:
@@ -266,6 +266,11 @@ class Overhead:
     call: float
     run: float
     turn: float
+
+
+async def has_no_memories(_: AgentRef) -> bool:
+    """Return that the agent has none."""
+    return False
 
 
 def bare_ms() -> float:

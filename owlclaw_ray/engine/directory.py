@@ -46,10 +46,13 @@ class Directory:
         *,
         pool: HostPool,
         store: RunStore,
-        isolation_of: Callable[[str], Isolation],
+        isolation_of: Callable[[str], Isolation | None],
         placement: Placement,
         clock: Clock,
     ) -> None:
+        """`isolation_of` says how a definition's agents are placed; None: that is not known yet, and its agents wait for the
+        next sweep.
+        """
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock = placement, clock
         self._seating = Seating(placement.agents_per_actor)
@@ -243,6 +246,8 @@ class Directory:
             return None
         if seat is None:
             isolation = self._isolation_of(agent.definition)
+            if isolation is None:
+                return None
             seat = None if isolation in full else self._seating.place(agent, isolation)
             if seat is None:
                 full.add(isolation)

@@ -34,6 +34,7 @@ from owlclaw_ray.engine.entries import (
     visibility_record,
 )
 from owlclaw_ray.engine.family import Family
+from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.engine.fitting import fit
 from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
 from owlclaw_ray.engine.preloading import memory_query, shown_memories
@@ -82,7 +83,7 @@ class RunServices(Struct, frozen=True):
     catalog: ToolCatalog
     governor: Governor
     clock: Clock
-    has_memories: Callable[[AgentRef], bool]
+    has_memories: Callable[[AgentRef], Awaitable[bool]]
     """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
     approve: Approve | None = None
     """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
@@ -381,7 +382,7 @@ class RunLoop:
         decided = await self.rules.decide(self._services.catalog.names)
         withheld = withheld_skills(definition, decided.visible, self._services.clock.now())
         selected = select_skills(definition.skills, run.trigger, self._limits.skill_tokens, withheld)
-        skills = self._read(selected)
+        skills = await self._read(selected)
         others = [each.name for each in definition.skills if each.name not in skills and each.name not in withheld]
         system = system_prompt(definition, tuple(skills.items()), others if LOAD_SKILL in decided.visible else ())
         shown = await fit(
@@ -420,12 +421,12 @@ class RunLoop:
                 logger.warning("run %s of %s has no use for the fallback %s: %s", run.run_id, run.agent, model, why)
                 self._journal.audit(LedgerKind.WARNING, f"fallback-{model}", {"what": "fallback left out", "why": why})
 
-    def _read(self, selected: Sequence[Skill]) -> dict[str, str]:
+    async def _read(self, selected: Sequence[Skill]) -> dict[str, str]:
         """Return the texts of these skills by name; one that cannot be read any more is a warning, not a failed run."""
         texts = {}
         for skill in selected:
             try:
-                texts[skill.name] = read_skill(skill)
+                texts[skill.name] = await in_file_thread(read_skill, skill)
             except (OSError, UnicodeDecodeError) as error:
                 logger.warning(
                     "run %s of %s goes without the skill %s: %s", self._run.run_id, self._run.agent, skill.name, error
@@ -441,7 +442,7 @@ class RunLoop:
         """
         run, limit, tokens = self._run, self._definition.preload_memories, self._limits.memory_tokens
         query = memory_query(run.trigger)
-        if not limit or not tokens or not query or not self._services.has_memories(run.agent):
+        if not limit or not tokens or not query or not await self._services.has_memories(run.agent):
             return [], ()
         call_id, conversation = ToolCallId(derived_id("call", run.run_id, "preload")), self._conversation
         invocation = ToolInvocation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.errors import DefinitionError, UnknownAgentError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.loading import load_definition, source_files
@@ -28,6 +30,7 @@ def find_definitions(agents_dir: Path) -> tuple[str, ...]:
 
 class _Cached(Struct, frozen=True):
     fingerprint: _Fingerprint
+    reloads: int
     result: AgentDefinition | DefinitionError
 
 
@@ -35,20 +38,45 @@ class DefinitionFolder:
     """Definitions from `agents_dir/<name>/`. Implements Definitions.
 
     Files are read again only when the time, size or number of a definition's files changed: the next `get` sees an edit,
-    what was returned before stays as it was.
+    what was returned before stays as it was. For callers of one event loop, or of none.
     """
 
     def __init__(self, agents_dir: Path, defaults: Defaults, machine: Machine | None = None) -> None:
         self._agents_dir, self._defaults, self._machine = agents_dir, defaults, machine
         self._cache: dict[str, _Cached] = {}
+        self._reloads = 0
+        """What was read before the last reload is read again."""
+        self._looks: dict[str, asyncio.Task[AgentDefinition]] = {}
+        """The last one that was begun, for each name."""
+        self._next_looks: dict[str, asyncio.Task[AgentDefinition]] = {}
+        """Those that begin when the last one is over."""
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all definitions, usable or not, sorted."""
         return find_definitions(self._agents_dir)
 
     async def get(self, name: str) -> AgentDefinition:
-        """Return the present version; raises UnknownAgentError or DefinitionError."""
-        return self.load(name)
+        """Return the present version; raises UnknownAgentError or DefinitionError. The event loop goes on if the files hang.
+
+        All who ask while one look is under way share the next one.
+        """
+        if not _NAME.fullmatch(name):
+            raise UnknownAgentError(name, await in_file_thread(self.names))
+        look = self._next_looks.get(name)
+        if look is None:
+            look = self._next_looks[name] = asyncio.create_task(self._look(name, self._looks.get(name)))
+            look.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(look)
+
+    async def _look(self, name: str, last: asyncio.Task[AgentDefinition] | None) -> AgentDefinition:
+        if last is not None:
+            await asyncio.wait([last])
+        look = self._looks[name] = self._next_looks.pop(name)
+        try:
+            return await in_file_thread(self.load, name)
+        finally:
+            if self._looks[name] is look:
+                del self._looks[name]
 
     def load(self, name: str) -> AgentDefinition:
         """As `get`, for callers without an event loop."""
@@ -56,10 +84,10 @@ class DefinitionFolder:
         if not _NAME.fullmatch(name) or not folder.is_dir():
             self._cache.pop(name, None)
             raise UnknownAgentError(name, self.names())
-        fingerprint = _fingerprint(folder)
+        fingerprint, reloads = _fingerprint(folder), self._reloads
         cached = self._cache.get(name)
-        if cached is None or cached.fingerprint != fingerprint:
-            cached = _Cached(fingerprint, self._read(folder))
+        if cached is None or cached.fingerprint != fingerprint or cached.reloads != reloads:
+            cached = _Cached(fingerprint, reloads, self._read(folder))
             self._cache[name] = cached
         if isinstance(cached.result, DefinitionError):
             raise DefinitionError(cached.result.problems)
@@ -67,8 +95,8 @@ class DefinitionFolder:
 
     async def reload(self, name: str) -> None:
         """Read the definition's files even if they look unchanged; raises UnknownAgentError or DefinitionError."""
-        self._cache.pop(name, None)
-        self.load(name)
+        self._reloads += 1
+        await self.get(name)
 
     def _read(self, folder: Path) -> AgentDefinition | DefinitionError:
         try:

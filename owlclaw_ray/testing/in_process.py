@@ -45,6 +45,7 @@ from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
 from owlclaw_ray.engine.family import Family
+from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.engine.firing import Firings
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
@@ -682,7 +683,7 @@ async def in_process_runtime(
         catalog=catalog,
         governor=governor,
         clock=clock,
-        has_memories=lambda agent: (data_dir / "agents" / agent.folder / "MEMORY.md").exists(),
+        has_memories=lambda agent: in_file_thread((data_dir / "agents" / agent.folder / "MEMORY.md").exists),
         approve=approve,
         tokens=tokens,
         windows=ContextWindows(tokens, tuple(context_windows.items())),

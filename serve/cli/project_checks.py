@@ -248,7 +248,11 @@ def _others(settings: Settings) -> Iterator[Finding]:
 
     if open_to_others(settings):
         rights = f"{S_IMODE(settings.data_dir.stat().st_mode):04o}"
-        fix = "owlclaw up closes it" if closable(settings) else "name a folder of its own as data_dir, or close it to others"
+        fix = (
+            "owlclaw up closes it"
+            if closable(settings)
+            else "name a folder of its own as data_dir, or close it to others"
+        )
         yield warn("data_dir", f"other users can enter {settings.data_dir} ({rights})", fix)
 
 

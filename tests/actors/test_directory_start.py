@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from msgspec.structs import replace
 
 from actors.directory import DirectoryActor
 from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.identity.defaults import Defaults
+from tests.engine.test_directory import SteeredPool, Work
+from tests.identity.test_folder import hanging
+from tests.identity.writing import write_definition
 
 
 class Pool:
@@ -56,4 +63,32 @@ async def test_a_directory_starts_in_the_end_whatever_fails_at_first(plan, monke
     directory = DirectoryActor(plan)
 
     assert await directory.hosts() == {}
+    await directory.stop(0)
+
+
+async def test_a_definition_whose_files_hang_holds_up_no_other_one(plan, monkeypatch, tmp_path):
+    pool = SteeredPool()
+    monkeypatch.setattr("actors.directory.RootedPool", lambda *_: pool)
+    monkeypatch.setattr("actors.directory.KeeperClient", lambda _: Work())
+    monkeypatch.setattr("actors.directory.configure", lambda _: None)
+    monkeypatch.setattr("actors.directory._LOOK_SECONDS", 0.05)
+    watch, other = AgentRef.parse("watch:1"), AgentRef.parse("other:1")
+    for each in (watch, other):
+        write_definition(tmp_path / each.definition, agent="isolation: shared\n")
+
+    with hanging(tmp_path / "watch" / "SOUL.md"):
+        directory = DirectoryActor(replace(plan, placement=Placement(warm=1)))
+        seated = {}
+        while other not in seated:
+            await asyncio.sleep(0.01)
+            seated = await directory.wake([watch, other])
+        assert (await directory.definition("other", "")).name == "other"
+        assert watch not in seated
+
+    write_definition(tmp_path / "watch", agent="isolation: shared\n")
+    while watch not in seated:
+        await asyncio.sleep(0.01)
+        seated = await directory.wake([watch, other])
+
+    assert len(pool.hosts) == 1
     await directory.stop(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 
 import pytest
 from msgspec.structs import replace
@@ -113,6 +114,12 @@ async def outcome_of(tasks, folder, invocation):
         WorkerPlan("", "", str(folder), "none", "trial"), tasks.clock, ToolSlots(4), tasks=tasks, ids=SequentialIds()
     )
     return (await runner.run(invocation)).result
+
+
+async def emptied(folder):
+    """Return once the folder has nothing in it: a thread removes the files."""
+    while list(folder.iterdir()):
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("effect", list(Effect))
@@ -280,7 +287,7 @@ async def test_calls_that_are_over_leave_no_file_behind(tmp_path):
     endless.cancel()
     await asyncio.wait([endless])
 
-    assert list(tasks.beginnings._folder.iterdir()) == []
+    await emptied(tasks.beginnings._folder)
 
 
 async def test_files_of_attempts_whose_hosts_died_are_removed_in_the_end(tmp_path):
@@ -311,3 +318,28 @@ def test_a_worker_that_cannot_note_the_beginning_of_a_call_does_not_run_it(tmp_p
 
     assert outcome.result.error.message.startswith("trial.act did not run")
     assert outcome.result.error.retryable
+
+
+class HungFiles(Beginnings):
+    """The files of attempts on a file system that hangs for who is done with one."""
+
+    def __init__(self, folder, clock):
+        super().__init__(folder, clock)
+        self.answers = threading.Event()
+
+    def forget(self, attempt):
+        self.answers.wait()
+        super().forget(attempt)
+
+
+async def test_a_call_is_answered_while_the_file_of_its_attempt_cannot_be_removed(tmp_path):
+    tasks = SteeredTasks(tmp_path, succeed)
+    runner = TaskToolRunner(WorkerPlan("", "", str(tmp_path), "none", "trial"), tasks.clock, 4, tasks=tasks)
+    runner._beginnings = hung = HungFiles(tmp_path, tasks.clock)
+
+    outcomes = [await runner.run(call(Effect.ONCE, number=number)) for number in range(20)]
+
+    assert [each.result.content for each in outcomes] == ["done"] * 20
+    assert len(list((tmp_path / "attempts").iterdir())) == 20
+    hung.answers.set()
+    await emptied(tmp_path / "attempts")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,8 @@ from owlclaw_ray.ports.store import SubmitRun
 from owlclaw_ray.ports.tools import ToolOutcome
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.engine.world import Definitions, Fate, World
+from tests.identity.test_folder import hanging
+from tests.identity.writing import write_skill
 
 BAD, GOOD = AgentRef.parse("crew:bad"), AgentRef.parse("crew:good")
 SHARED = Placement(warm=1, most=1, agents_per_actor=1_000, idle=1e9, heartbeat=1.0, sweep=5.0)
@@ -319,3 +323,39 @@ async def test_an_agent_whose_saved_state_cannot_be_read_keeps_no_other_one_from
 
     assert watched.status is RunStatus.COMPLETED
     assert waiting.status is RunStatus.QUEUED
+
+
+async def test_an_agent_whose_files_hang_keeps_no_other_one_from_its_run(agents, tmp_path):
+    agents.define()
+    folder = agents.define("stuck")
+    write_skill(folder, "slow", "---\nname: slow\ndescription: Slow.\n---\nTake your time.\n")
+    quiet = Placement(warm=1, heartbeat=1e6, sweep=1e6)
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", placement=quiet) as runtime:
+        hung = [f"stuck:{number}" for number in range(10)]
+        await asyncio.gather(*(runtime.trigger(each, focus="slow") for each in hung))
+
+        with hanging(folder / "capabilities" / "slow" / "SKILL.md"):
+            stuck = [asyncio.create_task(runtime.trigger(each, focus="slow")) for each in hung]
+            runs = [await runtime.trigger(f"watch:{number}", focus="disk") for number in range(3)]
+            assert not any(each.done() for each in stuck)
+
+        assert {run.status for run in (*runs, *await asyncio.gather(*stuck))} == {RunStatus.COMPLETED}
+
+
+async def test_looks_at_memories_that_hang_keep_no_other_agent_from_its_run(agents, tmp_path, monkeypatch):
+    agents.define()
+    answers, exists = threading.Event(), Path.exists
+
+    def look(path, *arguments, **options):
+        if path.name == "MEMORY.md" and "stuck" in path.parts[-2]:
+            answers.wait()
+        return exists(path, *arguments, **options)
+
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data") as runtime:
+        monkeypatch.setattr(Path, "exists", look)
+        stuck = [asyncio.create_task(runtime.trigger(f"watch:stuck{number}", focus="disk")) for number in range(4)]
+        runs = [await runtime.trigger(f"watch:{number}", focus="disk") for number in range(3)]
+        assert not any(each.done() for each in stuck)
+
+        answers.set()
+        assert {run.status for run in (*runs, *await asyncio.gather(*stuck))} == {RunStatus.COMPLETED}

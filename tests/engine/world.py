@@ -79,6 +79,10 @@ REFUSALS = (AgentBusyError, IdempotencyConflictError, NotFoundError, QueueFullEr
 _SPINNING = 2_000
 
 
+async def has_memories(agent):
+    return agent.key == "a"
+
+
 def _tool(name, permission, effect, *tags):
     schema = {"type": "object"}
     return ToolDefinition(name, name, schema, permission, effect, tags=frozenset(tags), origin=ToolOrigin.APPLICATION)
@@ -394,7 +398,7 @@ class Node:
             catalog=ToolCatalog(TOOLS),
             governor=DefinitionGovernor(TOOLS, world.clock),
             clock=world.clock,
-            has_memories=lambda agent: agent.key == "a",
+            has_memories=has_memories,
             windows=ContextWindows(EstimatedTokens(), [("*", 10**9)]),
         )
         memory = LanceMemory(Path("/nonexistent"), None, world.clock)

@@ -1,4 +1,7 @@
 import asyncio
+import os
+import threading
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -7,8 +10,22 @@ from hypothesis import strategies as st
 from owlclaw_ray.errors import DefinitionError, UnknownAgentError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.folder import DefinitionFolder, find_definitions
+from owlclaw_ray.identity.loading import load_definition
 from owlclaw_ray.skills.machine import Machine
 from tests.identity.writing import write_definition, write_skill
+
+
+@contextmanager
+def hanging(path):
+    """Put something in the place of the file that hangs whoever opens it, until the block ends."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    try:
+        yield
+    finally:
+        released = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        path.unlink()
+        os.close(released)
 
 
 @pytest.fixture
@@ -110,3 +127,42 @@ def test_property_03_after_a_change_the_next_get_uses_the_new_text(tmp_path_fact
             (staged / name).replace(agents / "watch" / name)
         found = asyncio.run(definitions.get("watch"))
         assert (found.soul, found.capabilities) == (soul, capabilities)
+
+
+async def test_files_that_hang_hold_up_neither_the_loop_nor_other_definitions(tmp_path, definitions):
+    write_definition(tmp_path / "watch")
+    write_definition(tmp_path / "other")
+
+    with hanging(tmp_path / "watch" / "SOUL.md"):
+        asked = [asyncio.create_task(definitions.get("watch")) for _ in range(50)]
+        for _ in range(5):
+            assert (await definitions.get("other")).name == "other"
+        asked.append(asyncio.create_task(definitions.get("watch")))
+        assert (await definitions.get("other")).name == "other"
+        assert not any(each.done() for each in asked)
+
+    assert len(await asyncio.gather(*asked, return_exceptions=True)) == 51
+
+
+async def test_a_reload_while_files_are_read_reads_them_again(tmp_path, definitions, monkeypatch):
+    soul = write_definition(tmp_path / "watch", soul="Old.") / "SOUL.md"
+    status, has_read, go_on = soul.stat(), threading.Event(), threading.Event()
+
+    def load(*arguments):
+        definition = load_definition(*arguments)
+        has_read.set()
+        go_on.wait()
+        return definition
+
+    monkeypatch.setattr("owlclaw_ray.identity.folder.load_definition", load)
+    asked = asyncio.create_task(definitions.get("watch"))
+    await asyncio.to_thread(has_read.wait)
+    soul.write_text("New.")
+    os.utime(soul, ns=(status.st_atime_ns, status.st_mtime_ns))
+    reloaded = asyncio.create_task(definitions.reload("watch"))
+    await asyncio.sleep(0)
+    go_on.set()
+    await reloaded
+
+    assert (await asked).soul == "Old."
+    assert (await definitions.get("watch")).soul == "New."
