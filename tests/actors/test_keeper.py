@@ -22,6 +22,7 @@ async def keeper(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.keeper.configure", lambda _: None)
     monkeypatch.setattr("actors.keeper.writer_name", lambda: "keeper")
     monkeypatch.setattr("actors.keeper.restarted", lambda: False)
+    monkeypatch.setattr(KeeperActor, "_watch_over_root", lambda _: asyncio.sleep(0))  # which would start Ray
     keeper = KeeperActor(plan_in(tmp_path, redact=("ACME-[0-9]+",)))
     yield keeper
     await keeper.stop()
@@ -79,3 +80,12 @@ async def test_it_answers_whether_the_ledger_holds(keeper):
     [chain] = await keeper.query("ledger_chains", [AGENT.tenant])
     assert (chain.writer, chain.position) == ("keeper", 2)
     assert await keeper.query("verify_ledger", [AGENT.tenant]) == []
+
+
+async def test_in_a_second_life_it_makes_no_new_store_in_the_place_of_one_that_is_gone(keeper, monkeypatch, tmp_path):
+    monkeypatch.setattr("actors.keeper.restarted", lambda: True)
+
+    with pytest.raises(StoreUnavailableError, match="deleted or moved away since"):
+        await keeper.ready()
+
+    assert list(tmp_path.rglob("*.db")) == []

@@ -3,8 +3,10 @@
 import argparse
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import yaml
 from benchmarks import memory_kills
 from benchmarks.chaos.__main__ import arguments_parser
 from owlclaw_ray.settings import load_settings
+from owlclaw_ray.testing.store_file import put_new_store
 from serve.cli.entry import build_cli
 from tests.docs.snippets import ROOT
 from tests.serve.double import ARTIFACT
@@ -57,6 +60,28 @@ def check_memory_kills(arguments):
 def check_settings(variables, folder):
     """Raise ConfigurationError if the variables are no good settings."""
     load_settings(folder, variables)
+
+
+def check_sqlite(statement, folder):
+    """Raise an error if a store that is in use cannot be copied so. A command of the program begins with a dot."""
+    if statement.startswith("."):
+        return
+    with in_use(folder / "owlclaw.db") as store:
+        store.execute(statement.replace("'", f"'{folder}/", 1))
+    with closing(sqlite3.connect(folder / "backup.db")) as copy:
+        assert copy.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@contextmanager
+def in_use(path):
+    """Yield a connection to a store while another transaction writes it."""
+    put_new_store(path)
+    with closing(sqlite3.connect(path)) as writer, closing(sqlite3.connect(path)) as other:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("INSERT INTO probes (writer, written) VALUES ('other', 1)")
+        yield other
+        writer.rollback()
 
 
 def check_make(targets):

@@ -107,6 +107,10 @@ def test_commands_are_taken_by_the_real_command_line(snippet, server, tmp_path):
                 assert response.is_success, response.text
             case ["docker", "compose", *arguments]:
                 shell.check_compose(arguments)
+            case ["sqlite3", ".owlclaw/owlclaw.db" | "recovered.db", statement]:
+                shell.check_sqlite(statement, tmp_path)
+            case ["sqlite3", ".owlclaw/owlclaw.db", ".recover", ">", _]:
+                pass
             case ["pip", "install", *arguments]:
                 shell.check_pip(arguments)
             case _:

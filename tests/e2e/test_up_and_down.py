@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from stat import S_IMODE
 
+import httpx
 import pytest
+
+from tests.serve.test_rights import rights
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -138,3 +143,34 @@ def test_a_second_runtime_for_the_same_data_is_refused_and_sigterm_ends_a_start(
     _, said = starting.communicate(timeout=90)
     assert starting.returncode in {1, 130}
     assert "Traceback" not in said
+
+
+def test_the_data_folder_is_closed_to_others_and_a_store_that_is_moved_away_accepts_nothing(installation):
+    installation.define("watch", {"turns": [*LOOKS["turns"][:1], turn(("trial.act", {"what": "x"})), {"text": "done"}]})
+    before = os.umask(0)
+    try:
+        installation.up()
+    finally:
+        os.umask(before)
+    data_dir, url = installation.folder / ".owlclaw", f"http://127.0.0.1:{installation.port}"
+    store, aside = data_dir / "owlclaw.db", data_dir / "aside.db"
+    with installation.client() as client:
+        assert client.submit("watch", wait=60)["status"] == "completed"
+        while not list(data_dir.rglob("*.sums")):
+            client.memories("watch")
+        assert rights(data_dir) == {}
+        assert S_IMODE((installation.folder / "effects").stat().st_mode) == 0o666, "handlers keep the umask"
+
+        store.rename(aside)
+        refused = httpx.post(f"{url}/v1/agents/watch/triggers")
+        while (ready := httpx.get(f"{url}/readyz", timeout=30)).status_code == 200:
+            pass
+        aside.rename(store)
+        while httpx.get(f"{url}/readyz", timeout=30).status_code != 200:
+            pass
+        assert client.submit("watch", wait=60)["status"] == "completed"
+
+    assert refused.status_code == 503
+    assert f"{store} was deleted or moved away" in refused.json()["detail"]
+    assert f"{store} was deleted or moved away" in ready.json()["parts"]["keeper"]
+    assert installation.interrupt() == 0

@@ -234,3 +234,13 @@ def test_a_damaged_store_is_refused_before_ray_starts_and_left_as_it_is(project:
     assert "Put a backup in its place" in result.output
     assert "starting Ray" not in result.output
     assert damaged.read_text() == "no database " * 1_000
+
+
+def test_a_data_folder_that_is_open_to_others_is_warned_of(project: Path, cli: Run):
+    (project / ".owlclaw").mkdir()
+    (project / ".owlclaw").chmod(0o755)
+
+    output = cli("doctor", "-C", str(project)).output.replace("\n", " ")
+
+    assert f"other users can enter {project / '.owlclaw'} (0755)" in output
+    assert "owlclaw up closes it" in output
