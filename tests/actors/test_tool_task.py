@@ -334,7 +334,7 @@ class HungFiles(Beginnings):
 
 async def test_a_call_is_answered_while_the_file_of_its_attempt_cannot_be_removed(tmp_path):
     tasks = SteeredTasks(tmp_path, succeed)
-    runner = TaskToolRunner(WorkerPlan("", "", str(tmp_path), "none", "trial"), tasks.clock, 4, tasks=tasks)
+    runner = TaskToolRunner(WorkerPlan("", "", str(tmp_path), "none", "trial"), tasks.clock, ToolSlots(4), tasks=tasks)
     runner._beginnings = hung = HungFiles(tmp_path, tasks.clock)
 
     outcomes = [await runner.run(call(Effect.ONCE, number=number)) for number in range(20)]
