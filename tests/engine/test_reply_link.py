@@ -59,7 +59,7 @@ class Provider:
         self.begun, self.stopped = [], []
         self.gate = asyncio.Event()
 
-    async def __call__(self, call):
+    async def __call__(self, call, waiting):
         self.begun.append(call)
         try:
             await self.gate.wait()
