@@ -46,7 +46,7 @@ class AdaptiveLimit:
 
     def __init__(self, *, ceiling: int, start: int = 64, floor: int = 4) -> None:
         self._ceiling, self._floor = float(ceiling), float(min(floor, ceiling))
-        self._limit = float(max(floor, min(start, ceiling)))
+        self._limit = max(self._floor, float(min(start, ceiling)))
         self._threshold = math.inf
         """Below it the limit doubles in a round of answers, from it on one is added."""
         self._cut_at = -math.inf

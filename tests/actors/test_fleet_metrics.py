@@ -124,17 +124,17 @@ async def test_what_a_dead_or_stuck_part_knows_is_missing_and_said_to_be(read, c
 async def test_each_nodes_gateway_tells_how_many_calls_each_provider_bears_and_how_many_wait(read, cluster):
     cluster.down = {(GATEWAY, "node-b-1")}
 
-    lines = [line for line in await read() if line.startswith("owlclaw_provider_")]
+    lines = {line for line in await read() if line.startswith("owlclaw_provider_")}
 
-    assert lines == [
+    assert lines == {
         line
         for node in ("alpha", "beta-node-b-2")
         for line in (
-            f'owlclaw_provider_slots{{provider="openai",node="{node}"}} 48.0',
-            f'owlclaw_provider_calls{{provider="openai",state="running",node="{node}"}} 40.0',
-            f'owlclaw_provider_calls{{provider="openai",state="waiting",node="{node}"}} 7.0',
+            f'owlclaw_provider_slots{{node="{node}",provider="openai"}} 48.0',
+            f'owlclaw_provider_calls{{node="{node}",provider="openai",state="running"}} 40.0',
+            f'owlclaw_provider_calls{{node="{node}",provider="openai",state="waiting"}} 7.0',
         )
-    ]
+    }
 
 
 async def test_without_tracing_there_is_no_exporter_to_miss(read):

@@ -49,6 +49,35 @@ async def test_a_call_that_fails_in_any_way_is_answered(clock, error):
     assert isinstance(answer.outcome, ModelRefusedError)
 
 
+async def test_of_waits_only_what_is_news_leaves(clock):
+    tell = {}
+
+    async def wait(call, waiting):
+        tell[call] = waiting
+        await never(call)
+
+    box = ReplyBox("box", wait, clock)
+    await box.post([(1, "long"), (2, "short"), (3, "withdrawn")], [])
+    await settle()
+    for waiting in tell.values():
+        waiting(True)
+    tell["short"](False)
+    await box.post([], [3])
+
+    began = await box.receive(5)
+    tell["long"](False)
+    tell["long"](True)
+    tell["withdrawn"](False)
+    over = asyncio.create_task(box.receive(5))
+    await settle()
+    nothing_new = not over.done()
+    tell["long"](False)
+
+    assert (began.waiting, began.answers) == (((1, True),), ())
+    assert nothing_new
+    assert (await over).waiting == ((1, False),)
+
+
 async def test_a_withdrawn_call_is_stopped_and_gets_no_answer(clock):
     stopped = asyncio.Event()
 
