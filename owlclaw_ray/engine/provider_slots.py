@@ -49,7 +49,7 @@ class ProviderSlots:
     def __init__(self, provider: str, limit: AdaptiveLimit, clock: Clock) -> None:
         self._provider, self._limit, self._clock = provider, limit, clock
         self._queue: FairQueue[str] = FairQueue(limit.now, _share(limit.now))
-        self._waits: set[_Wait] = set()
+        self._waits: dict[_Wait, None] = {}
         self._heard_at = self._look_at = clock.monotonic()
 
     @property
@@ -92,11 +92,11 @@ class ProviderSlots:
         try:
             async with asyncio.timeout(None) as scope:
                 wait = _Wait(since, _PATIENCE * seconds, scope)
-                self._waits.add(wait)
+                self._waits[wait] = None
                 try:
                     yield
                 finally:
-                    self._waits.discard(wait)
+                    del self._waits[wait]
         except TimeoutError:
             silent = self._clock.monotonic() - max(since, self._heard_at)
             raise NoSlotError(

@@ -1,6 +1,7 @@
 """A provider that accepts calls and never answers, beside one that does: both are real servers, asked by the real client."""
 
 import asyncio
+import resource
 
 import pytest
 from msgspec.structs import replace
@@ -41,6 +42,16 @@ async def test_two_hundred_agents_of_a_provider_that_hangs_keep_no_other_from_it
         assert (gateway.slots[0].running, gateway.slots[0].waiting) == (0, 0)
 
 
+@pytest.fixture
+def many_files():
+    """Allows this process as many connections as a test needs whose client and server are both in it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
 async def test_the_client_has_no_bound_of_its_own_on_the_calls_of_a_provider(client, server):
     """Else calls would wait for a connection, and spend their time limit with it."""
     server.enqueue(*[Hang() for _ in range(600)])
