@@ -253,7 +253,7 @@ class RunLoop:
                 raise
 
     async def _decide_in_time(self) -> RunResult | Approvals | Started:
-        async with self._time.limited():
+        async with self._time.limited(self._record_activity):
             return await self._decide()
 
     def _active_time(self) -> ActiveTime:
@@ -264,7 +264,7 @@ class RunLoop:
         limit = self._limits.run_timeout
         every = min(_MOST_SILENT, max(_LEAST_SILENT, limit * _SILENT_SHARE))
         used = self._conversation.active + sum(min(silence, every) for silence in self._conversation.silences)
-        return ActiveTime(self._services.clock, limit, used=used, every=every, beat=self._record_activity)
+        return ActiveTime(self._services.clock, limit, used=used, every=every)
 
     def _record_activity(self) -> None:
         data = {"seconds": round(self._time.used, 3), **slot_wait(self._take_wait())}

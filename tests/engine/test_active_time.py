@@ -170,12 +170,12 @@ async def test_a_run_that_waits_for_a_slot_is_handed_over_when_its_host_is_drain
 def test_only_the_seconds_count_for_which_the_clock_was_not_stopped(steps, limit):
     async def scenario():
         clock, beats = ManualClock(), []
-        time = ActiveTime(clock, limit, used=0.5, every=1.0, beat=lambda: beats.append(time.used))
+        time = ActiveTime(clock, limit, used=0.5, every=1.0)
         active, over = 0.5, asyncio.Event()
 
         async def work():
             try:
-                async with time.limited():
+                async with time.limited(lambda: beats.append(time.used)):
                     await asyncio.Event().wait()
             except TimeoutError:
                 over.set()
