@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from actors.nodes import Node, living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, KEEPER, SCHEDULER, Named
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, Named
 from actors.scheduler import SchedulerCounts
 from owlclaw_ray.adapters.metrics import gauges
 from owlclaw_ray.adapters.metrics.exposition import labelled
@@ -20,11 +20,12 @@ _PART_SECONDS = 3.0
 
 
 class FleetMetrics:
-    """Implements Metrics. What each Keeper counts has the label `node`; the rest is the cluster's."""
+    """Implements Metrics. What each Keeper and each ModelGateway counts has the label `node`; the rest is the cluster's."""
 
     def __init__(self, plan: RuntimePlan) -> None:
         self._namespace = plan.namespace
         self._keepers: dict[str, Named] = {}
+        self._gateways: dict[str, Named] = {}
         self._directory = Named(DIRECTORY, plan.namespace)
         self._scheduler = Named(SCHEDULER, plan.namespace)
         self._has_callbacks = plan.callbacks is not None
@@ -33,10 +34,12 @@ class FleetMetrics:
     async def families(self) -> Sequence[MetricFamily]:
         """See Metrics.families."""
         nodes = _names(await asyncio.to_thread(living_nodes))
-        self._keepers = {node: self._keepers.get(node) or Named(KEEPER, self._namespace, node) for node in nodes}
+        self._keepers = self._on_each(KEEPER, nodes, self._keepers)
+        self._gateways = self._on_each(GATEWAY, nodes, self._gateways)
         keepers = list(self._keepers.values())
-        counted, active, pending, hosts, scheduled, exported = await asyncio.gather(
+        counted, slots, active, pending, hosts, scheduled, exported = await asyncio.gather(
             asyncio.gather(*(_ask(keeper, "metrics") for keeper in keepers)),
+            asyncio.gather(*(_ask(gateway, "slots") for gateway in self._gateways.values())),
             _first(keepers, "query", "active_runs", ()),
             _first(keepers, "query", "pending_callbacks", ()),
             _ask(self._directory, "hosts"),
@@ -44,20 +47,27 @@ class FleetMetrics:
             _ask(self._exporter, "counts"),
         )
         answered = {
-            f"{KEEPER}@{nodes[node]}": each is not None for node, each in zip(self._keepers, counted, strict=True)
+            f"{part}@{nodes[node]}": each is not None
+            for part, answers in ((KEEPER, counted), (GATEWAY, slots))
+            for node, each in zip(nodes, answers, strict=True)
         }
         answered |= {DIRECTORY: hosts is not None, SCHEDULER: scheduled is not None}
         if self._exporter is not None:
             answered[EXPORTER] = exported is not None
         families = [gauges.up(answered)]
-        for node, each in zip(self._keepers, counted, strict=True):
+        for node, each in zip(nodes, counted, strict=True):
             families += labelled(each or (), "node", nodes[node])
+        for node, each in zip(nodes, slots, strict=True):
+            families += labelled(gauges.slots(each or ()), "node", nodes[node])
         families += [gauges.active_runs(active)] if active is not None else []
         families += gauges.pool(hosts) if hosts is not None else ()
         families += [gauges.callbacks_pending(pending)] if self._has_callbacks and pending is not None else []
         families += _scheduler_families(scheduled) if scheduled is not None else ()
         families += gauges.traces(exported) if exported is not None else ()
         return families
+
+    def _on_each(self, part: str, nodes: Iterable[str], known: Mapping[str, Named]) -> dict[str, Named]:
+        return {node: known.get(node) or Named(part, self._namespace, node) for node in nodes}
 
 
 def _scheduler_families(counts: SchedulerCounts) -> Iterator[MetricFamily]:

@@ -19,6 +19,7 @@ from owlclaw_ray.domain.model import ContextWindow, ModelRequest
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.pooled_client import PooledClient
+from owlclaw_ray.engine.provider_slots import SlotCounts
 from owlclaw_ray.engine.reply_box import BoxId, CallId, Received, ReplyBoxes
 from owlclaw_ray.ids import RandomIds
 
@@ -42,7 +43,7 @@ class ModelGatewayActor:
             cpu_seconds=time.process_time,
             clock=clock,
         )
-        models = ModelGateway(
+        self._models = ModelGateway(
             [ScriptedClient(clock=clock), pooled],
             clock=clock,
             retry=plan.model_retry,
@@ -50,7 +51,7 @@ class ModelGatewayActor:
             jitter=random.random,
         )
         self._embeddings = EmbeddingGateway(self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random)
-        self._boxes = ReplyBoxes(models.complete, clock, RandomIds())
+        self._boxes = ReplyBoxes(self._models.complete, clock, RandomIds())
         self._sweeper = asyncio.create_task(self._boxes.forget_abandoned())
 
     @packed
@@ -86,6 +87,10 @@ class ModelGatewayActor:
         await self._litellm.load()
         missing = {model: self._litellm.missing_key(model) for model in models}
         return {model: variables for model, variables in missing.items() if variables is not None}
+
+    async def slots(self) -> tuple[SlotCounts, ...]:
+        """See ModelGateway.slots."""
+        return self._models.slots
 
     async def ready(self) -> bool:
         """Return as soon as calls are taken."""

@@ -1,7 +1,8 @@
 """Thousands of agents on one machine, mostly waiting for their model: how long a wave of runs takes, and what memory it needs.
 
 Each of the agents (shared isolation) gets one run over HTTP: two model calls of a second each, with a tool call between them; 2 s is
-what one agent alone would need. The actors are warm, the agents are not: nobody has heard of them before. A second
+what one agent alone would need. The actors are warm, the agents are not: nobody has heard of them before. That is what
+`actors.*` is set for; everything else is as it is by default, the slots for model calls too. A second
 wave goes to the same agents, which are resident by then. The memory of a resident idle agent is the growth of the
 processes that host agents, from before the first wave to after it, divided by the number of agents: it includes what an
 allocator keeps of a run.
@@ -80,10 +81,6 @@ class Fleet:
             "idle_seconds": 3_600,
         }
 
-    def model_settings(self) -> dict[str, object]:
-        """Return as many model calls at once as there are agents."""
-        return {"max_concurrent": self.agents}
-
 
 FLEETS = {Size.SMOKE: Fleet(500, 1, 500), Size.FULL: Fleet(10_000, 10)}
 
@@ -138,6 +135,7 @@ def answer(size: Size, say: Say) -> Answer:
         (*wave_figures(fleet, first, second), *backlog_figures(fleet, backlog)),
         plots(before, first),
         {
+            "settings": {"actors": fleet.actor_settings(), "models": "default"},
             "first_wave": first.told(),
             "second_wave": second.told(),
             "backlog": {"by_status": backlog.by_status, "peak_mb": backlog.peak // _MEGABYTE},
@@ -149,7 +147,7 @@ def waves(fleet: Fleet, say: Say) -> tuple[Wave, Wave, dict[str, int]]:
     """Return a wave over agents that nobody has heard of, one over the same when they are resident, and the memory before both."""
     agents = {"fleet": {"model": "scripted:thinking.yaml", "isolation": "shared"}}
     script = {"agents/fleet/thinking.yaml": _THINKING}
-    with running_system(agents, files=script, actors=fleet.actor_settings(), models=fleet.model_settings()) as system:
+    with running_system(agents, files=script, actors=fleet.actor_settings()) as system:
         store = StoreReader(system.store)
         trigger_each(system.url, fleet.names()[:_WARM_UP])
         wait_until_done(store, say, seconds=_PATIENCE)
@@ -185,9 +183,7 @@ def work_off_backlog(fleet: Fleet, say: Say) -> Backlog:
         registered = [AgentRef.parse(f"fleet:{number}") for number in range(fleet.registered)]
         asyncio.run(queue_runs(file, registered, SystemClock().now()))
         agents = {"fleet": {"model": "scripted:echo", "isolation": "shared"}}
-        with running_system(
-            agents, data_dir=name, actors=fleet.actor_settings(), models=fleet.model_settings()
-        ) as system:
+        with running_system(agents, data_dir=name, actors=fleet.actor_settings()) as system:
             store, meter = StoreReader(file), Meter(system.tree)
             with system.peak_memory() as peak:
                 most = wait_until_done(store, say, seconds=_PATIENCE)

@@ -46,6 +46,7 @@ from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.governance.ledger_chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ToolCallId
+from owlclaw_ray.ports.models import Waiting, unheard
 from owlclaw_ray.ports.store import Appended, AppendJournal, Command, FinishRun, Outcome, RunFinished
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -108,8 +109,9 @@ class PromptModel:
         self._wire_name = wire_name
         self.turns = 1
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
-        """Read the request as a gateway in another process does, and reply."""
+    async def complete(self, request: ModelRequest, waiting: Waiting = unheard) -> ModelReply:
+        """Read the request as a gateway in another process does, and reply; no call waits."""
+        del waiting
         read: ModelRequest = pickle.loads(pickle.dumps(request))  # noqa: S301 - it was written a moment ago
         assert decode_tools(read.tools)
         turn = sum(bool(message.tool_calls) for message in read.messages) + 1

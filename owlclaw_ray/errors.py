@@ -274,6 +274,18 @@ class ModelUnavailableError(RetryableError):
         return (type(self), (str(self), self.retry_after))
 
 
+class ModelTimeoutError(ModelUnavailableError):
+    """The provider did not answer within the time of the call."""
+
+
+class ModelOverloadedError(ModelUnavailableError):
+    """The provider said that it has too much to do, or that we ask too often."""
+
+
+class NoSlotError(ModelUnavailableError):
+    """A call waited for a slot of its provider, which has gone silent. The provider was not asked."""
+
+
 class AlarmEngineUnavailableError(RetryableError):
     """The engine that keeps alarms cannot be reached, or refuses. Schedules fire without it."""
 

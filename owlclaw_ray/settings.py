@@ -34,6 +34,7 @@ from owlclaw_ray.domain.memory import MemoryLimits
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
 from owlclaw_ray.domain.webhook import WebhookSource
+from owlclaw_ray.engine.model_gateway import MAX_CONCURRENT
 from owlclaw_ray.engine.outbox import CallbackOptions
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ConfigurationError, Problem
@@ -189,7 +190,8 @@ class ToolSettings(_Section):
 class ModelSettings(_Section):
     """Model calls."""
 
-    max_concurrent: Count = 64
+    max_concurrent: Count = MAX_CONCURRENT
+    """Calls of one provider at once, at most; how many there are follows from how it answers."""
     attempts: Count = 3
     """Tries of each model before the next of the chain."""
     backoff_seconds: Seconds = 0.5

@@ -24,6 +24,7 @@ EventKind: TypeAlias = Literal[
     "run_waiting",
     "approval_decided",
     "run_continued",
+    "run_active",
     "heartbeat_woken",
     "prompt_built",
     "context_compacted",

@@ -28,6 +28,8 @@ _CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
 """Providers whose credentials may come from a machine's identity, which only a call can tell."""
 
 _OWN_HTTP_CLIENT = "EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"
+_CONNECTIONS = {"AIOHTTP_CONNECTOR_LIMIT": "100000", "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "0"}
+"""No bound of litellm's own: whoever waits for a connection there spends the time of its call."""
 _OPENAI_CLIENT_ONLY = ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 """What OpenAI's client sends with each call, and litellm's own HTTP client does not."""
 
@@ -124,6 +126,8 @@ def _litellm() -> Any:
     if not any(os.environ.get(name) for name in _OPENAI_CLIENT_ONLY):  # noqa: TID251
         # litellm's own HTTP client instead of OpenAI's, which takes as much CPU again to copy messages and tools
         os.environ.setdefault(_OWN_HTTP_CLIENT, "True")  # noqa: TID251 (no other switch)
+    for name, value in _CONNECTIONS.items():
+        os.environ.setdefault(name, value)  # noqa: TID251 (read when it is imported)
     litellm: Any = importlib.import_module("litellm")
     if not litellm.suppress_debug_info:
         litellm.suppress_debug_info = True

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 
 import orjson
 
-from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.errors import (
+    ContextWindowExceededError,
+    ModelOverloadedError,
+    ModelRefusedError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
 
 _CLASS_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)\s*(?::|-)\s*)+")
 _NO_KEY = ("Missing credentials", "api_key client option", "api_key must be set")
@@ -15,6 +21,13 @@ _TOO_LONG = "ContextWindowExceededError"
 _TOO_LONG_SIGNS = ("maximum context length", "exceeds the available context size", "prompt is too long")
 """What OpenAI and vLLM, llama.cpp, and Anthropic say where litellm makes another error of it."""
 _RETRYABLE_REQUEST_STATUSES = frozenset({408, 409, 425, 429})
+_UNAVAILABLE: Mapping[int, type[ModelUnavailableError]] = {
+    408: ModelTimeoutError,
+    429: ModelOverloadedError,
+    503: ModelOverloadedError,
+    529: ModelOverloadedError,
+}
+"""What a status says beyond that a retry may help; 529 is Anthropic's "overloaded"."""
 _DETAIL_LIMIT = 500
 _KEY_NAMES = {
     "bedrock": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -44,7 +57,8 @@ def translate(error: Exception, *, provider: str, timeout: float) -> ModelUnavai
         return ContextWindowExceededError(f"the prompt is longer than the model takes: {detail}")
     if isinstance(status, int) and 400 <= status < 500 and status not in _RETRYABLE_REQUEST_STATUSES:
         return _refused(status, detail, provider)
-    return ModelUnavailableError(_unavailable(error, status, detail, timeout), _retry_after(error))
+    kind = _UNAVAILABLE.get(status, ModelUnavailableError) if isinstance(status, int) else ModelUnavailableError
+    return kind(_unavailable(error, status, detail, timeout), _retry_after(error))
 
 
 def _unavailable(error: Exception, status: int | None, detail: str, timeout: float) -> str:

@@ -29,6 +29,9 @@ class EntryKind(Enum):
     """approval_id, call_id, decision, reason, by, arguments (if the approver changed them), status"""
     RUN_CONTINUED = "run_continued"
     """epoch: the run waits no more, and goes on"""
+    RUN_ACTIVE = "run_active"
+    """seconds: for how long it has been active in all; waited_ms (as for model_replied): written from time to time while it is, so
+    that its limit holds over take-overs"""
     HEARTBEAT_WOKEN = "heartbeat_woken"
     """events: what is pending, by source; pulse: what the agent remembers of its heartbeats if it deals with that"""
     PROMPT_BUILT = "prompt_built"
@@ -38,7 +41,8 @@ class EntryKind(Enum):
     records (of the last turns that were dropped), earlier (how they are shown), window (the tokens that the model was found to take,
     if less than was known)"""
     MODEL_REPLIED = "model_replied"
-    """text, tool_calls [{id, name, arguments}], model, scripted, usage {…}, duration_ms"""
+    """text, tool_calls [{id, name, arguments}], model, scripted, usage {…}, duration_ms, waited_ms (of the time since the entry
+    before, what was spent waiting for a slot of a provider; if any)"""
     TOOL_STARTED = "tool_started"
     """call_id, tool: written and committed before a `once` tool runs"""
     TOOL_FINISHED = "tool_finished"

@@ -7,6 +7,7 @@ the conversation on. What a crash leaves behind is therefore exactly what the ru
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -37,6 +38,12 @@ class Conversation(Struct):
     """Everything that the journal says about a run so far."""
 
     last_seq: int = 0
+    active: float = 0.0
+    """For how many seconds activations are known to have worked on it: from taking it up to their last entry, less waits for slots."""
+    silences: list[float] = field(default_factory=list)
+    """The seconds from the last entry of an activation until the next took the run over from it: it may have worked in them."""
+    active_at: datetime | None = None
+    """Up to when `active` is known; None while nobody works on it."""
     woken: JsonObject | None = None
     """For what a heartbeat woke the agent: data of the entry."""
     system: str = ""
@@ -115,6 +122,7 @@ class Conversation(Struct):
     def apply(self, entry: JournalEntry, blobs: Mapping[str, str]) -> None:
         """Move on by one fact."""
         self.last_seq = entry.seq
+        self._count_time(entry)
         data = entry.data
         match entry.kind:
             case EntryKind.HEARTBEAT_WOKEN:
@@ -157,6 +165,20 @@ class Conversation(Struct):
             case EntryKind.TOOL_FINISHED:
                 self._finish(data["tool"], finished_result(data), entry.at.timestamp())
                 self._embedded(data)
+            case _:
+                pass
+
+    def _count_time(self, entry: JournalEntry) -> None:
+        elapsed = 0.0 if self.active_at is None else max(0.0, (entry.at - self.active_at).total_seconds())
+        match entry.kind:
+            case EntryKind.RUN_STARTED | EntryKind.RUN_CONTINUED:
+                self.active_at = entry.at
+            case EntryKind.RUN_RESUMED:
+                self.silences.append(elapsed)
+                self.active_at = entry.at
+            case _ if self.active_at is not None:
+                self.active += max(0.0, elapsed - entry.data.get("waited_ms", 0) / 1_000)
+                self.active_at = None if entry.kind is EntryKind.RUN_WAITING else entry.at
             case _:
                 pass
 

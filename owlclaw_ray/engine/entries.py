@@ -30,7 +30,12 @@ def usage_data(usage: Usage) -> JsonObject:
     }
 
 
-def model_replied(reply: ModelReply) -> JsonObject:
+def slot_wait(waited: float) -> JsonObject:
+    """Return what an entry or a record says of so many seconds of waiting for a slot: nothing if there was no wait."""
+    return {"waited_ms": round(waited * 1_000)} if waited else {}
+
+
+def model_replied(reply: ModelReply, waited: float = 0.0) -> JsonObject:
     """Return the data of a model_replied entry."""
     return {
         "text": reply.text,
@@ -41,16 +46,18 @@ def model_replied(reply: ModelReply) -> JsonObject:
         "scripted": reply.scripted,
         "usage": usage_data(reply.usage),
         "duration_ms": reply.duration_ms,
+        **slot_wait(waited),
     }
 
 
-def model_call_record(reply: ModelReply) -> JsonObject:
+def model_call_record(reply: ModelReply, waited: float = 0.0) -> JsonObject:
     """Return the data of a model_call ledger record."""
     data: JsonObject = {
         "model": reply.model,
         "scripted": reply.scripted,
         "usage": usage_data(reply.usage),
         "duration_ms": reply.duration_ms,
+        **slot_wait(waited),
     }
     return {**data, **_failed(reply.failed_attempts)}
 

@@ -19,9 +19,24 @@ class FairQueue(Generic[Owner]):
     """
 
     def __init__(self, places: int, each: int) -> None:
-        self._free, self._each = places, each
+        self._places, self._free, self._each = places, places, each
         self._held: Counter[Owner] = Counter()
         self._waiting: OrderedDict[Owner, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @property
+    def held(self) -> int:
+        """How many places are held."""
+        return self._places - self._free
+
+    def has_place(self, owner: Owner) -> bool:
+        """Return whether the owner would have one more place without waiting."""
+        return self._free > 0 and self._held[owner] < self._each
+
+    def resize(self, places: int, each: int) -> None:
+        """Have so many places from now on. Nobody loses one: with fewer than are held, those that are given back are gone."""
+        self._free += places - self._places
+        self._places, self._each = places, each
+        self._share_out()
 
     @asynccontextmanager
     async def place(self, owner: Owner) -> AsyncIterator[None]:
@@ -60,7 +75,7 @@ class FairQueue(Generic[Owner]):
         self._share_out()
 
     def _share_out(self) -> None:
-        while self._free and (owner := self._next()) is not None:
+        while self._free > 0 and (owner := self._next()) is not None:
             turn = self._waiting[owner].popleft()
             if self._waiting[owner]:
                 self._waiting.move_to_end(owner)

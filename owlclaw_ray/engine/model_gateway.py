@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest
+from owlclaw_ray.engine.adaptive_limit import AdaptiveLimit
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.log_context import about
+from owlclaw_ray.engine.provider_slots import ProviderSlots, SlotCounts, provider_of
 from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.errors import (
+    ContextWindowExceededError,
+    ModelRefusedError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    NoSlotError,
+)
 from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.models import ModelClient
+from owlclaw_ray.ports.models import ModelClient, Waiting, unheard
+
+MAX_CONCURRENT = 4_000
+"""Calls of one provider at once: what one process bears in memory and connections."""
 
 
 class ModelGateway:
     """Implements `Models` over clients, of which the first that serves a model is asked.
 
-    At most `max_concurrent` attempts run at once; the others wait in the order of their coming, and their time limit starts
-    when they run, with their client loaded. A call that waits for its next attempt holds no place. `jitter` returns numbers
-    in [0, 1).
+    Each provider has slots of its own: as many attempts at once as it seems to bear, `max_concurrent` at most, shared out fairly
+    between agent definitions. The others wait, and their time limit starts when they run, with their client loaded. A call
+    that waits for its next attempt holds no slot. `jitter` returns numbers in [0, 1).
     """
 
     def __init__(
@@ -31,63 +41,79 @@ class ModelGateway:
         *,
         clock: Clock,
         retry: RetryPolicy,
-        max_concurrent: int = 64,
+        max_concurrent: int = MAX_CONCURRENT,
         jitter: Callable[[], float],
     ) -> None:
         self._clients = tuple(clients)
         self._clock = clock
         self._retry = retry
-        self._places = asyncio.Semaphore(max_concurrent)
+        self._max_concurrent = max_concurrent
+        self._slots: dict[str, ProviderSlots] = {}
         self._jitter = jitter
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest, waiting: Waiting = unheard) -> ModelReply:
         """Return the first reply of the chain, with its own duration and the attempts that failed before it.
 
         When the chain is exhausted and no attempt of it might have been mended by a retry, raises ModelRefusedError,
         else ModelUnavailableError. It is a ContextWindowExceededError if a model of the chain refused the prompt for its length.
         """
         with about(RunId(request.run_id), AgentId(request.agent_id)):
-            return await self._complete(request)
+            return await self._complete(request, waiting)
 
-    async def _complete(self, request: ModelRequest) -> ModelReply:
+    @property
+    def slots(self) -> tuple[SlotCounts, ...]:
+        """How the calls of each provider stand that was asked."""
+        return tuple(each.counts for each in self._slots.values())
+
+    async def _complete(self, request: ModelRequest, waiting: Waiting) -> ModelReply:
         failed: list[FailedAttempt] = []
         last: ModelUnavailableError | ModelRefusedError | None = None
         too_long = False
         for model in request.model.chain:
             try:
-                reply = await self._ask(request, model, failed)
+                reply = await self._ask(request, model, failed, waiting)
             except (ModelUnavailableError, ModelRefusedError) as error:
                 last, too_long = error, too_long or isinstance(error, ContextWindowExceededError)
             else:
                 return replace(reply, failed_attempts=tuple(failed)) if failed else reply
         raise _exhausted(failed, last, too_long=too_long) from last
 
-    async def _ask(self, request: ModelRequest, model: str, failed: list[FailedAttempt]) -> ModelReply:
+    async def _ask(
+        self, request: ModelRequest, model: str, failed: list[FailedAttempt], waiting: Waiting
+    ) -> ModelReply:
         client = self._client(model, failed)
         attempt = 1
         while True:
             try:
-                return await self._attempt(client, request, model)
+                return await self._attempt(client, request, model, waiting)
             except ModelRefusedError as error:
                 failed.append(FailedAttempt(model, str(error), retryable=False))
                 raise
             except ModelUnavailableError as error:
                 failed.append(FailedAttempt(model, str(error), retryable=True))
-                if attempt == self._retry.attempts:
+                if attempt == self._retry.attempts or isinstance(error, NoSlotError):
                     raise
                 await self._clock.sleep(self._retry.delay(attempt, self._jitter(), error.retry_after))
             attempt += 1
 
-    async def _attempt(self, client: ModelClient, request: ModelRequest, model: str) -> ModelReply:
+    async def _attempt(self, client: ModelClient, request: ModelRequest, model: str, waiting: Waiting) -> ModelReply:
         await client.load()
-        async with self._places:
+        definition = request.agent_id.partition(":")[0]
+        async with self._slots_of(model).slot(definition, model, request.timeout, waiting):
             started = self._clock.monotonic()
             try:
                 async with deadline(self._clock, request.timeout):
                     reply = await client.complete(request, model)
             except TimeoutError:
-                raise ModelUnavailableError(f"did not answer within {request.timeout:g} s") from None
+                raise ModelTimeoutError(f"did not answer within {request.timeout:g} s") from None
             return replace(reply, duration_ms=round((self._clock.monotonic() - started) * 1_000))
+
+    def _slots_of(self, model: str) -> ProviderSlots:
+        provider = provider_of(model)
+        if provider not in self._slots:
+            limit = AdaptiveLimit(ceiling=self._max_concurrent)
+            self._slots[provider] = ProviderSlots(provider, limit, self._clock)
+        return self._slots[provider]
 
     def _client(self, model: str, failed: list[FailedAttempt]) -> ModelClient:
         for client in self._clients:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, NewType, Protocol, TypeVar
+from typing import Generic, NewType, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.errors import ModelRefusedError, OwlClawError
 from owlclaw_ray.ids import IdSource
 from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.models import Waiting
 
 LONG_POLL = 10.0
 """Seconds after which a near end that waits for answers asks again at the latest."""
@@ -27,6 +28,8 @@ CallId = NewType("CallId", int)
 BoxId = NewType("BoxId", str)
 
 Call = TypeVar("Call")
+Perform: TypeAlias = Callable[[Call, Waiting], Awaitable[ModelReply]]
+"""What a box does with a call, and tells of its waiting for a slot."""
 Call_contra = TypeVar("Call_contra", contravariant=True)
 
 logger = logging.getLogger(__name__)
@@ -44,6 +47,8 @@ class Received(Struct, frozen=True):
 
     box: BoxId
     answers: tuple[Answer, ...] = ()
+    waiting: tuple[tuple[CallId, bool], ...] = ()
+    """Calls that began to wait for a slot, or have ceased to, since the last time."""
 
 
 class FarEnd(Protocol[Call_contra]):
@@ -54,17 +59,18 @@ class FarEnd(Protocol[Call_contra]):
         ...
 
     async def receive(self, seconds: float) -> Received:
-        """Return all answers that are ready: at once if there are any, else with the first one, or none after `seconds`."""
+        """Return all that is news: at once if there is any, else with the first answer or wait, or nothing after `seconds`."""
         ...
 
 
 class ReplyBox(Generic[Call]):
     """The calls of one link that are under way, and the answers that nobody has fetched yet."""
 
-    def __init__(self, box_id: BoxId, perform: Callable[[Call], Awaitable[ModelReply]], clock: Clock) -> None:
+    def __init__(self, box_id: BoxId, perform: Perform[Call], clock: Clock) -> None:
         self._id, self._perform, self._clock = box_id, perform, clock
         self._calls: dict[CallId, asyncio.Task[None]] = {}
         self._answers: list[Answer] = []
+        self._waiting: dict[CallId, bool] = {}
         self._listener: asyncio.Future[None] | None = None
         self._heard = clock.monotonic()
 
@@ -73,6 +79,7 @@ class ReplyBox(Generic[Call]):
         self._heard = self._clock.monotonic()
         for call_id in withdrawn:
             task = self._calls.pop(call_id, None)
+            self._waiting.pop(call_id, None)
             if task is not None:
                 task.cancel()
         for call_id, call in calls:
@@ -83,7 +90,7 @@ class ReplyBox(Generic[Call]):
         """See FarEnd.receive. An older `receive` that still waits was given up by its caller, and returns nothing."""
         self._call_listener()
         self._listener = listener = asyncio.get_running_loop().create_future()
-        if not self._answers:
+        if not self._answers and not self._waiting:
             try:
                 async with asyncio.timeout(seconds):
                     await listener
@@ -93,7 +100,8 @@ class ReplyBox(Generic[Call]):
             return Received(self._id)
         self._listener, self._heard = None, self._clock.monotonic()
         answers, self._answers = tuple(self._answers), []
-        return Received(self._id, answers)
+        waiting, self._waiting = tuple(self._waiting.items()), {}
+        return Received(self._id, answers, waiting)
 
     @property
     def abandoned(self) -> bool:
@@ -110,9 +118,16 @@ class ReplyBox(Generic[Call]):
         if self._listener is not None and not self._listener.done():
             self._listener.set_result(None)
 
+    def _note(self, call_id: CallId, waiting: bool) -> None:  # noqa: FBT001 - as Waiting has it
+        if call_id not in self._calls:
+            return
+        if self._waiting.pop(call_id, waiting) is waiting:  # else nobody was told that it began, and nobody needs to be
+            self._waiting[call_id] = waiting
+            self._call_listener()
+
     async def _answer(self, call_id: CallId, call: Call) -> None:
         try:
-            outcome: ModelReply | OwlClawError = await self._perform(call)
+            outcome: ModelReply | OwlClawError = await self._perform(call, lambda waiting: self._note(call_id, waiting))
         except OwlClawError as error:
             outcome = error
         except BaseException as error:
@@ -120,6 +135,7 @@ class ReplyBox(Generic[Call]):
                 raise
             logger.exception("a model call failed in a way that no client should")
             outcome = ModelRefusedError(f"internal error: {type(error).__name__}: {error}")
+        self._waiting.pop(call_id, None)
         if self._calls.pop(call_id, None) is not None:
             self._answers.append(Answer(call_id, outcome))
             self._call_listener()
@@ -128,7 +144,7 @@ class ReplyBox(Generic[Call]):
 class ReplyBoxes(Generic[Call]):
     """The boxes of many links. A link that is not known, or was forgotten, begins with an empty box under a new id."""
 
-    def __init__(self, perform: Callable[[Call], Awaitable[ModelReply]], clock: Clock, ids: IdSource) -> None:
+    def __init__(self, perform: Perform[Call], clock: Clock, ids: IdSource) -> None:
         self._perform, self._clock, self._ids = perform, clock, ids
         self._boxes: dict[str, ReplyBox[Call]] = {}
 

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.engine.reply_box import LONG_POLL, BoxId, CallId, FarEnd
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.ports.models import Waiting, unheard
 
 _MOST_IN_A_MESSAGE = 512
 
@@ -39,6 +40,9 @@ class ReplyLink(Generic[Call]):
         self._ids = count()
         self._callers: dict[CallId, asyncio.Future[ModelReply]] = {}
         self._unsent: dict[CallId, Call] = {}
+        self._waiting: dict[CallId, Waiting] = {}
+        """Whom to tell of calls that wait for a slot; those of calls that do, as far as is known, are in `_paused`."""
+        self._paused: set[CallId] = set()
         self._withdrawn: list[CallId] = []
         self._undelivered: list[CallId] = []
         """Withdrawals that could not be sent even by themselves: they leave with the next message."""
@@ -47,11 +51,11 @@ class ReplyLink(Generic[Call]):
         self._poster: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[None] | None = None
 
-    async def ask(self, call: Call) -> ModelReply:
+    async def ask(self, call: Call, waiting: Waiting = unheard) -> ModelReply:
         """Return the call's answer, or raise it if it is an error. Cancelling stops the call at the far end."""
         call_id = CallId(next(self._ids))
         answer: asyncio.Future[ModelReply] = asyncio.get_running_loop().create_future()
-        self._callers[call_id] = answer
+        self._callers[call_id], self._waiting[call_id] = answer, waiting
         self._unsent[call_id] = call
         self._post_soon()
         try:
@@ -62,6 +66,8 @@ class ReplyLink(Generic[Call]):
         finally:
             self._callers.pop(call_id, None)
             self._posted.discard(call_id)
+            self._tell(call_id, False)
+            del self._waiting[call_id]
 
     def _withdraw(self, call_id: CallId) -> None:
         if self._unsent.pop(call_id, None) is None:
@@ -109,6 +115,8 @@ class ReplyLink(Generic[Call]):
             while self._posted:
                 received = await self._far.receive(LONG_POLL)
                 self._note(received.box)
+                for call_id, waiting in received.waiting:
+                    self._tell(call_id, waiting)
                 for each in received.answers:
                     self._resolve(each.call_id, each.outcome)
         except RuntimeUnavailableError as error:
@@ -117,6 +125,11 @@ class ReplyLink(Generic[Call]):
             self._fail(tuple(self._posted), error)
         finally:
             self._receiver = None
+
+    def _tell(self, call_id: CallId, waiting: bool) -> None:  # noqa: FBT001 - as Waiting has it
+        if call_id in self._waiting and (call_id in self._paused) is not waiting:
+            self._paused ^= {call_id}
+            self._waiting[call_id](waiting)
 
     def _note(self, box: BoxId) -> None:
         if box != self._box:

@@ -25,12 +25,13 @@ from owlclaw_ray.domain.tool import RECALL, Effect
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.compaction import Compaction, ContextWindows, Room
 from owlclaw_ray.engine.containment import contained
-from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.engine.deadline import ActiveTime, deadline
 from owlclaw_ray.engine.entries import (
     embeddings_data,
     model_call_record,
     model_replied,
     prompt_skills,
+    slot_wait,
     visibility_record,
 )
 from owlclaw_ray.engine.family import Family
@@ -65,6 +66,8 @@ logger = logging.getLogger(__name__)
 
 _COUNTING_SECONDS = 20.0
 """What counting tokens may add to a run, all in all."""
+_LEAST_SILENT, _SILENT_SHARE, _MOST_SILENT = 0.25, 0.1, 30.0
+"""How long a run is active without writing so: a tenth of its limit, within these seconds. A take-over costs it that at most."""
 _SHORTENINGS = 3
 """How often a prompt that its provider finds too long is made shorter, in one turn."""
 _SHOWN_OF_MEMORY = ("content", "created_at", "tags")
@@ -137,7 +140,9 @@ class RunLoop:
         self._count_tokens = partial(tokens.count_tokens, definition.model.chain[0])
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
-        self._bound_by_deadline = False
+        self._past_deadline = False
+        self._time = self._active_time()
+        self._waited = 0.0
         self._task: asyncio.Task[RunResult | Approvals | Started] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking = False
@@ -170,7 +175,7 @@ class RunLoop:
 
     async def _execute(self) -> RunResult | Approvals | Started:
         self._journal.interrupt = self._stop
-        self._task = asyncio.create_task(self._decide_in_time())
+        self._task = asyncio.create_task(self._decide_before_deadline())
         result: RunResult | Approvals | Started
         try:
             result = await self._task
@@ -233,20 +238,47 @@ class RunLoop:
         dispatch = _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
         return replace(dispatch, timezone=definition.timezone)
 
+    async def _decide_before_deadline(self) -> RunResult | Approvals | Started:
+        until = self._run.deadline
+        if until is None:
+            return await self._decide_in_time()
+        left = (until - self._services.clock.now()).total_seconds()
+        self._past_deadline = True
+        if left <= 0:
+            raise TimeoutError
+        async with deadline(self._services.clock, left):
+            try:
+                return await self._decide_in_time()
+            except TimeoutError:
+                self._past_deadline = False
+                raise
+
     async def _decide_in_time(self) -> RunResult | Approvals | Started:
-        seconds, until = self._limits.run_timeout, self._run.deadline
-        if until is not None:
-            left = (until - self._services.clock.now()).total_seconds()
-            self._bound_by_deadline = left < seconds
-            seconds = min(left, seconds)
-            if seconds <= 0:
-                raise TimeoutError
-        async with deadline(self._services.clock, seconds):
+        async with self._time.limited(self._record_activity):
             return await self._decide()
+
+    def _active_time(self) -> ActiveTime:
+        """Return the time that the run has left, all its activations together.
+
+        What they did after their last entry is unknown, but there was no more of it than lies between two beats.
+        """
+        limit = self._limits.run_timeout
+        every = min(_MOST_SILENT, max(_LEAST_SILENT, limit * _SILENT_SHARE))
+        used = self._conversation.active + sum(min(silence, every) for silence in self._conversation.silences)
+        return ActiveTime(self._services.clock, limit, used=used, every=every)
+
+    def _record_activity(self) -> None:
+        data = {"seconds": round(self._time.used, 3), **slot_wait(self._take_wait())}
+        self._journal.record(EntryKind.RUN_ACTIVE, data)
+
+    def _take_wait(self) -> float:
+        """Return the seconds of waiting for slots that no entry tells of yet."""
+        waited, self._waited = self._time.paused - self._waited, self._time.paused
+        return waited
 
     def _timeout(self) -> RunError:
         until = self._run.deadline
-        if until is not None and self._bound_by_deadline:
+        if until is not None and self._past_deadline:
             return RunError("deadline_passed", f"the run did not end before its deadline, {_moment(until)}")
         message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
         return RunError("run_timeout", message, retryable=True)
@@ -308,9 +340,10 @@ class RunLoop:
             )
             request = await self.rules.before_model(request, conversation.usage, conversation.model_calls)
             request = self._taken(request, visible)
-            self._asking = True
+            self._asking, before = True, self._time.paused
             try:
-                reply = self._with_new_call_ids(await contained(self._services.models.complete(request)))
+                answer = self._services.models.complete(request, self._time.pause)
+                reply = self._with_new_call_ids(await contained(answer))
             except ContextWindowExceededError as error:
                 if too_long == _SHORTENINGS:
                     raise
@@ -318,8 +351,9 @@ class RunLoop:
             else:
                 break
         self._asking = False
-        self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), model_call_record(reply))
-        self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply))
+        record = model_call_record(reply, self._time.paused - before)
+        self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
+        self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._take_wait()))
         self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:
             await self._journal.commit()

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest
+
+Waiting: TypeAlias = Callable[[bool], None]
+"""Is told True when a call begins to wait for a slot of its provider, and False when that is over, however it ends."""
+
+
+def unheard(waiting: bool) -> None:  # noqa: FBT001 - it is a Waiting
+    """Take no notice."""
 
 
 class Models(Protocol):
     """The gateway to all models, as a run sees it."""
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest, waiting: Waiting = unheard) -> ModelReply:
         """Return a reply from the first model of the request's chain that gives one.
 
         Retries retryable errors with exponential backoff and jitter, then falls back along the chain. Each attempt has
-        `request.timeout` seconds. Raises ModelRefusedError or ModelUnavailableError (the last error, its message naming
-        every model tried) when the chain is exhausted. Cancelling the awaiting task stops the call at the provider's
-        connection.
+        `request.timeout` seconds, from when it has a slot of its provider. Raises ModelRefusedError or
+        ModelUnavailableError (the last error, its message naming every model tried) when the chain is exhausted.
+        Cancelling the awaiting task stops the call at the provider's connection.
         """
         ...
 
@@ -40,8 +47,9 @@ class ModelClient(Protocol):
     async def complete(self, request: ModelRequest, model: str) -> ModelReply:
         """Ask `model` once.
 
-        Raises ModelUnavailableError for what a retry may mend (429, 5xx, network, time-out; `retry_after` if the
-        provider said so) and ModelRefusedError for what it does not (bad key, unknown model, invalid request). A reply
+        Raises ModelUnavailableError for what a retry may mend (5xx, network; `retry_after` if the provider said so; as
+        ModelOverloadedError for 429 and its like, as ModelTimeoutError for a time-out) and ModelRefusedError for what it
+        does not (bad key, unknown model, invalid request). A reply
         with malformed tool-call arguments is a reply: the arguments are passed on as text.
         """
         ...

@@ -55,6 +55,7 @@ from owlclaw_ray.engine.live_tools import LiveTools
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.outbox import CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.permission import Approve
+from owlclaw_ray.engine.provider_slots import SlotCounts
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices, at_once
 from owlclaw_ray.engine.timetable import StoreTimetable
@@ -424,13 +425,19 @@ class LocalPool:
 class LocalMetrics:
     """Implements Metrics for this process."""
 
-    def __init__(self, counted: CommitMetrics, store: RunStore, directory: Directory) -> None:
-        self._counted, self._store, self._directory = counted, store, directory
+    def __init__(
+        self,
+        counted: CommitMetrics,
+        store: RunStore,
+        directory: Directory,
+        slots: Callable[[], Sequence[SlotCounts]],
+    ) -> None:
+        self._counted, self._store, self._directory, self._slots = counted, store, directory, slots
 
     async def families(self) -> Sequence[MetricFamily]:
         """See Metrics.families."""
         active = gauges.active_runs(await self._store.active_runs())
-        return (*self._counted.families(), active, *gauges.pool(self._directory.hosts()))
+        return (*self._counted.families(), active, *gauges.pool(self._directory.hosts()), *gauges.slots(self._slots()))
 
 
 class LocalDispatcher:
@@ -498,10 +505,11 @@ def assemble(
     mcp: McpNode | None = None,
     webhook_sources: Sequence[WebhookSource] = (),
     callbacks: CallbackRules | None = None,
+    slots: Callable[[], Sequence[SlotCounts]] = tuple,
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on.
 
-    `counted` is what observes the commits, if anything does.
+    `counted` is what observes the commits, if anything does; `slots` tells how model calls stand.
     """
     clock = services.clock
     grouped = GroupedStore(store, commits)
@@ -549,7 +557,7 @@ def assemble(
         health_of=healthy,
         argument_problems=argument_problems,
         mcp=mcp,
-        metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory),
+        metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory, slots),
         sources=webhook_sources,
         callbacks=callbacks,
         clock=clock,
@@ -703,6 +711,7 @@ async def in_process_runtime(
         counted=counted,
         webhook_sources=webhook_sources,
         callbacks=defaults.callbacks,
+        slots=lambda: gateway.slots,
     )
     if callbacks is not None:
         sender = HttpCallbackSender(defaults.callbacks or CallbackRules(), callbacks.seconds)

@@ -84,6 +84,8 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             yield _decision(data)
         case "run_continued":
             yield "continued", "", ""
+        case "run_active":
+            yield "active", f"for {data.get('seconds', 0):.0f} s in all", ""
         case "cancel_requested":
             yield "cancel", f"interrupted by {data['by']}" if "by" in data else "asked for", "yellow"
         case "run_finished":

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from actors import fleet_metrics
 from actors.fleet_metrics import FleetMetrics
 from actors.nodes import Node
-from actors.remote import DIRECTORY, EXPORTER, KEEPER, SCHEDULER
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER
 from actors.scheduler import SchedulerCounts
 from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.metrics.exposition import text_of
@@ -18,6 +18,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.engine.alarm_sync import AlarmCounts
 from owlclaw_ray.engine.outbox import CallbackCounts, CallbackOptions
+from owlclaw_ray.engine.provider_slots import SlotCounts
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -46,6 +47,7 @@ class Cluster:
             "metrics": CommitMetrics().families(),
             "active_runs": {RunStatus.QUEUED: 2},
             "pending_callbacks": 7,
+            "slots": (SlotCounts("openai", 48, 40, 7),),
             "hosts": {"host_1": 0, "host_2": 3},
             "counts": self.scheduled if name == SCHEDULER else ExportCounts(exported=5),
         }[method]
@@ -95,6 +97,9 @@ async def test_each_node_is_counted_under_a_name_of_its_own(read):
         'owlclaw_up{part="keeper@alpha"} 1.0',
         'owlclaw_up{part="keeper@beta-node-b-1"} 1.0',
         'owlclaw_up{part="keeper@beta-node-b-2"} 1.0',
+        'owlclaw_up{part="gateway@alpha"} 1.0',
+        'owlclaw_up{part="gateway@beta-node-b-1"} 1.0',
+        'owlclaw_up{part="gateway@beta-node-b-2"} 1.0',
         'owlclaw_up{part="directory"} 1.0',
         'owlclaw_up{part="scheduler"} 1.0',
         'owlclaw_up{part="exporter"} 1.0',
@@ -104,16 +109,32 @@ async def test_each_node_is_counted_under_a_name_of_its_own(read):
 
 async def test_what_a_dead_or_stuck_part_knows_is_missing_and_said_to_be(read, cluster, monkeypatch):
     monkeypatch.setattr(fleet_metrics, "_PART_SECONDS", 0.01)
-    cluster.down = {(DIRECTORY, ""), (KEEPER, "node-a-1"), (SCHEDULER, "")}
+    cluster.down = {(DIRECTORY, ""), (KEEPER, "node-a-1"), (GATEWAY, "node-b-1"), (SCHEDULER, "")}
     cluster.stuck = {(EXPORTER, "")}
 
     lines = await read(tracing=TRACING, callbacks=CALLBACKS)
 
     down = {line.split('"')[1] for line in lines if line.startswith("owlclaw_up{") and line.endswith(" 0.0")}
-    assert down == {"keeper@alpha", "directory", "scheduler", "exporter"}
+    assert down == {"keeper@alpha", "gateway@beta-node-b-1", "directory", "scheduler", "exporter"}
     assert 'owlclaw_runs{status="queued"} 2.0' in lines
     missing = ("owlclaw_actors", "owlclaw_traces", "owlclaw_callback_attempts", "owlclaw_hatchet")
     assert not [line for line in lines if any(name in line for name in missing)]
+
+
+async def test_each_nodes_gateway_tells_how_many_calls_each_provider_bears_and_how_many_wait(read, cluster):
+    cluster.down = {(GATEWAY, "node-b-1")}
+
+    lines = {line for line in await read() if line.startswith("owlclaw_provider_")}
+
+    assert lines == {
+        line
+        for node in ("alpha", "beta-node-b-2")
+        for line in (
+            f'owlclaw_provider_slots{{node="{node}",provider="openai"}} 48.0',
+            f'owlclaw_provider_calls{{node="{node}",provider="openai",state="running"}} 40.0',
+            f'owlclaw_provider_calls{{node="{node}",provider="openai",state="waiting"}} 7.0',
+        )
+    }
 
 
 async def test_without_tracing_there_is_no_exporter_to_miss(read):

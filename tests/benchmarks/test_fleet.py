@@ -34,7 +34,6 @@ def test_the_full_fleet_is_ten_thousand_agents_and_a_hundred_thousand_registered
 
     assert (full.agents, full.registered, len(full.names())) == (10_000, 100_000, 10_000)
     assert full.actors * full.agents_per_actor >= full.agents
-    assert full.model_settings()["max_concurrent"] >= full.agents
 
 
 def test_a_wave_is_judged_by_its_time_and_by_the_memory_of_an_agent():

@@ -17,7 +17,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Admission, BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.errors import AlreadyDecidedError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, ApprovalId, TenantId
-from owlclaw_ray.ports.store import ApprovalFilter, LedgerFilter, RunFilter
+from owlclaw_ray.ports.store import ApprovalFilter, DecideApproval, LedgerFilter, RunFilter
 from tests.engine.world import AGENTS, DISASTERS, World
 
 SOLO = AGENTS[0]
@@ -235,7 +235,8 @@ async def test_an_approval_outlives_the_end_of_everything_and_the_run_goes_on_ex
 async def test_a_decision_whose_wake_is_lost_is_found_by_the_sweep(world):
     [approval] = await ask(world, "risk")
 
-    await decide(world, approval, node=1)
+    decision = DecideApproval(DEFAULT_TENANT, approval.request.approval_id, ALLOW, world.clock.now())
+    await world.nodes[1].gate.pass_through([decision])
     await world.clock.advance(7)
     await settle(world)
 

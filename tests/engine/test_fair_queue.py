@@ -108,8 +108,35 @@ async def test_a_place_is_free_again_when_its_holder_is_cancelled_or_fails(offic
     assert office.served == ["a1", "a2", "a3"]
 
 
+async def test_who_has_a_place_keeps_it_when_there_are_to_be_fewer(office):
+    await crowd(office, "a1", "a2", "b1", "b2", "c1")
+
+    office.queue.resize(2, 1)
+    for name in ("a1", "a2", "b1"):
+        await office.leave(name)
+    fewer = list(office.served)
+    office.queue.resize(3, 1)
+    await crowd(office, "d1")
+
+    assert fewer == ["a1", "a2", "b1", "b2", "c1"]
+    assert office.served[5:] == ["d1"]
+    assert office.queue.held == 3
+
+
+async def test_places_that_are_added_are_taken_at_once(office):
+    await crowd(office, "a1", "a2", "a3", "a4", "a5")
+
+    office.queue.resize(6, 4)
+    await settle()
+
+    assert office.served == ["a1", "a2", "a3", "a4"]
+    assert not office.queue.has_place("a")
+    assert office.queue.has_place("b")
+
+
 STEP = st.one_of(
     st.tuples(st.just("enter"), st.sampled_from("abc")),
+    st.tuples(st.just("resize"), st.integers(1, 5)),
     st.tuples(st.sampled_from(["leave", "give up"]), st.integers(0, 30)),
 )
 
@@ -117,24 +144,28 @@ STEP = st.one_of(
 @given(places=st.integers(1, 5), each=st.integers(1, 4), steps=st.lists(STEP, max_size=40))
 def test_places_are_never_exceeded_and_never_left_empty_while_somebody_may_have_one(places, each, steps):
     async def scenario():
-        office, tasks = Office(places, each), {}
+        office, tasks, most = Office(places, each), {}, places
         for number, (step, choice) in enumerate(steps):
+            before = len(office.inside)
             if step == "enter":
                 tasks[f"{choice}{number}"] = office.enter(f"{choice}{number}")
             elif step == "leave" and office.inside:
                 office.inside[sorted(office.inside)[choice % len(office.inside)]].set()
+            elif step == "resize":
+                most = choice
+                office.queue.resize(most, each)
             elif step == "give up" and tasks:
                 tasks[sorted(tasks)[choice % len(tasks)]].cancel()
             await settle()
             waiting = {name for name, task in tasks.items() if not task.done()} - office.inside.keys()
             held = {owner: sum(name[0] == owner for name in office.inside) for owner in "abc"}
-            assert len(office.inside) <= places
+            assert len(office.inside) <= max(most, before)
             assert max(held.values()) <= each
-            assert len(office.inside) == places or not any(held[name[0]] < each for name in waiting)
+            assert len(office.inside) >= most or not any(held[name[0]] < each for name in waiting)
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-        assert office.queue._free == places
+        assert office.queue._free == most
         assert not office.queue._held
         assert not office.queue._waiting
 

@@ -221,24 +221,24 @@ async def test_cancelling_during_the_wait_for_a_retry_asks_no_more(clock):
 
 
 async def test_attempts_over_the_limit_wait_in_the_order_of_their_coming(clock):
-    provider = Provider(clock, **{f"m{number}": [1.0] for number in range(5)})
+    provider = Provider(clock, **{f"p/m{number}": [1.0] for number in range(5)})
     models = gateway(provider, max_concurrent=2)
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(5):
-            tasks.create_task(models.complete(model_request(f"m{number}")))
+            tasks.create_task(models.complete(model_request(f"p/m{number}")))
         await clock.advance(10)
 
     assert provider.most_running == 2
-    assert provider.asked == [("m0", 0.0), ("m1", 0.0), ("m2", 1.0), ("m3", 1.0), ("m4", 2.0)]
+    assert provider.asked == [("p/m0", 0.0), ("p/m1", 0.0), ("p/m2", 1.0), ("p/m3", 1.0), ("p/m4", 2.0)]
 
 
 async def test_waiting_for_a_place_does_not_count_against_the_time_limit(clock):
-    provider = Provider(clock, a=[8.0], b=[8.0])
+    provider = Provider(clock, **{"p/a": [8.0], "p/b": [8.0]})
     models = gateway(provider, max_concurrent=1)
 
     async with asyncio.TaskGroup() as tasks:
-        both = [tasks.create_task(models.complete(model_request(model, timeout=10))) for model in ("a", "b")]
+        both = [tasks.create_task(models.complete(model_request(model, timeout=10))) for model in ("p/a", "p/b")]
         await clock.advance(20)
 
     assert [task.result().failed_attempts for task in both] == [(), ()]

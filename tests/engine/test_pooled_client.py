@@ -51,7 +51,7 @@ class Helper:
 
     def __init__(self, process):
         self.process = process
-        self.box = ReplyBox("box", lambda call: process.complete(call.request, call.model), process.clock)
+        self.box = ReplyBox("box", lambda call, _: process.complete(call.request, call.model), process.clock)
         self.death = asyncio.Event()
 
     async def post(self, calls, withdrawn):

@@ -9,11 +9,11 @@ from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 
 
-async def echo(call):
+async def echo(call, waiting=None):
     return ModelReply(call, (), "m")
 
 
-async def never(call):
+async def never(call, waiting=None):
     await asyncio.Event().wait()
 
 
@@ -38,7 +38,7 @@ async def test_answers_leave_together_as_soon_as_any_is_ready(clock):
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), RuntimeError("odd")], ids=str)
 async def test_a_call_that_fails_in_any_way_is_answered(clock, error):
-    async def fail(call):
+    async def fail(call, waiting=None):
         raise error
 
     box = ReplyBox("box", fail, clock)
@@ -49,10 +49,39 @@ async def test_a_call_that_fails_in_any_way_is_answered(clock, error):
     assert isinstance(answer.outcome, ModelRefusedError)
 
 
+async def test_of_waits_only_what_is_news_leaves(clock):
+    tell = {}
+
+    async def wait(call, waiting):
+        tell[call] = waiting
+        await never(call)
+
+    box = ReplyBox("box", wait, clock)
+    await box.post([(1, "long"), (2, "short"), (3, "withdrawn")], [])
+    await settle()
+    for waiting in tell.values():
+        waiting(True)
+    tell["short"](False)
+    await box.post([], [3])
+
+    began = await box.receive(5)
+    tell["long"](False)
+    tell["long"](True)
+    tell["withdrawn"](False)
+    over = asyncio.create_task(box.receive(5))
+    await settle()
+    nothing_new = not over.done()
+    tell["long"](False)
+
+    assert (began.waiting, began.answers) == (((1, True),), ())
+    assert nothing_new
+    assert (await over).waiting == ((1, False),)
+
+
 async def test_a_withdrawn_call_is_stopped_and_gets_no_answer(clock):
     stopped = asyncio.Event()
 
-    async def wait(call):
+    async def wait(call, waiting=None):
         try:
             await never(call)
         finally:
@@ -78,7 +107,7 @@ async def test_withdrawing_a_call_that_is_not_here_disturbs_nothing(clock):
 async def test_a_listener_that_was_given_up_takes_no_answer_from_the_next(clock):
     gate = asyncio.Event()
 
-    async def gated(call):
+    async def gated(call, waiting=None):
         await gate.wait()
         return await echo(call)
 
@@ -105,7 +134,7 @@ async def test_each_link_has_a_box_of_its_own_and_keeps_it(clock):
 async def test_a_box_that_nobody_asks_any_more_is_dropped_with_its_calls(clock):
     stopped = asyncio.Event()
 
-    async def wait(call):
+    async def wait(call, waiting=None):
         try:
             await never(call)
         finally:

@@ -56,11 +56,12 @@ class Provider:
     """Answers calls when it is told to, and remembers which were stopped."""
 
     def __init__(self):
-        self.begun, self.stopped = [], []
+        self.begun, self.stopped, self.waiting = [], [], {}
         self.gate = asyncio.Event()
 
-    async def __call__(self, call):
+    async def __call__(self, call, waiting):
         self.begun.append(call)
+        self.waiting[call] = waiting
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
@@ -110,6 +111,44 @@ async def test_an_answer_can_be_an_error_with_all_that_it_says(far, provider):
         await ReplyLink(far).ask("fail")
 
     assert caught.value.retry_after == 7.0
+
+
+async def test_who_asks_is_told_that_the_call_waits_for_a_slot_and_that_it_has_one(far, provider):
+    told = []
+    asking = asyncio.create_task(ReplyLink(far).ask("a", told.append))
+    await settle()
+
+    provider.waiting["a"](True)
+    await settle()
+    waits = list(told)
+    provider.waiting["a"](False)
+    await settle()
+
+    assert (waits, told) == ([True], [True, False])
+    assert not asking.done()
+    provider.gate.set()
+    await asking
+    assert told == [True, False]
+
+
+@pytest.mark.parametrize("end", ["answer", "cancel", "death"])
+async def test_a_wait_that_was_told_of_is_over_when_the_call_is_whatever_became_of_it(far, provider, end):
+    told = []
+    asking = asyncio.create_task(ReplyLink(far).ask("a", told.append))
+    await settle()
+    provider.waiting["a"](True)
+    await settle()
+
+    match end:
+        case "answer":
+            provider.gate.set()
+        case "cancel":
+            asking.cancel()
+        case _:
+            far.die()
+    await asyncio.gather(asking, return_exceptions=True)
+
+    assert told == [True, False]
 
 
 async def test_cancelling_a_call_stops_it_and_no_other(far, provider):

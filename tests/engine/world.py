@@ -393,7 +393,13 @@ class Node:
         self.gate = Gate(self._store, self)
         commits = GroupCommit(self.gate, linger=0)
         services = RunServices(
-            models=ModelGateway([world.models], clock=world.clock, retry=RetryPolicy(2), jitter=lambda: 0.0),
+            models=ModelGateway(
+                [world.models],
+                clock=world.clock,
+                retry=RetryPolicy(2),
+                max_concurrent=world.model_slots,
+                jitter=lambda: 0.0,
+            ),
             tools=Tools(world, {}),
             catalog=ToolCatalog(TOOLS),
             governor=DefinitionGovernor(TOOLS, world.clock),
@@ -514,7 +520,7 @@ class Node:
 class World:
     """Two nodes over one store, and everything that they depend on."""
 
-    def __init__(self, database, stores, definitions=None, placement=PLACEMENT):
+    def __init__(self, database, stores, definitions=None, placement=PLACEMENT, model_slots=64):
         database.empty()
         for store in stores:
             store._applier._loader._known_agents.clear()
@@ -523,7 +529,7 @@ class World:
         self.models, self.tools = Models(), []
         self.checks = 0
         self.definitions, self.placement = definitions or Definitions(), placement
-        self.acknowledged = set()
+        self.acknowledged, self.model_slots = set(), model_slots
         self.nodes = [Node(self, store) for store in stores]
 
     def answer_model(self, call, *names):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.engine.alarm_sync import AlarmCounts
 from owlclaw_ray.engine.outbox import CallbackCounts
+from owlclaw_ray.engine.provider_slots import SlotCounts
 from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.ports.metrics import MetricFamily, Sample
 
@@ -50,6 +51,24 @@ def traces(counts: ExportCounts) -> tuple[MetricFamily, ...]:
             "owlclaw_traces_waiting",
             "Traces that wait for a receiver that is away, or for an export that has fallen far behind",
             counts.waiting,
+        ),
+    )
+
+
+def slots(counts: Sequence[SlotCounts]) -> tuple[MetricFamily, ...]:
+    """Return how the calls of each provider stand."""
+    limits = tuple(
+        Sample("owlclaw_provider_slots", (("provider", each.provider),), float(each.limit)) for each in counts
+    )
+    calls = tuple(
+        Sample("owlclaw_provider_calls", (("provider", each.provider), ("state", state)), float(number))
+        for each in counts
+        for state, number in (("running", each.running), ("waiting", each.waiting))
+    )
+    return (
+        MetricFamily("owlclaw_provider_slots", "gauge", "Calls that the provider is taken to bear at once", limits),
+        MetricFamily(
+            "owlclaw_provider_calls", "gauge", "Calls that have a slot of the provider, or wait for one", calls
         ),
     )
 
