@@ -2,6 +2,8 @@
 
 One message a direction is under way at a time, with whatever is ready: calls and withdrawals go out in the order in which they
 were made, so a withdrawal never overtakes its call. The far end is `engine.reply_box`.
+
+Calls belong to runs under way, so none is refused: beyond `batching.WAITING` they wait for room before they are packed.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from itertools import count, islice
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.engine.batching import MESSAGE, WAITING, Bound, Room
+from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.engine.reply_box import LONG_POLL, BoxId, CallId, FarEnd
-from owlclaw_ray.errors import RuntimeUnavailableError
-
-_MOST_IN_A_MESSAGE = 512
+from owlclaw_ray.errors import EncodingError, ModelRefusedError, RuntimeUnavailableError
 
 Call = TypeVar("Call")
 
@@ -34,11 +36,11 @@ class ReplyLink(Generic[Call]):
     where to ask again. Calls that come afterwards try the far end anew.
     """
 
-    def __init__(self, far: FarEnd[Call]) -> None:
-        self._far = far
+    def __init__(self, far: FarEnd, waiting: Bound = WAITING) -> None:
+        self._far, self._room = far, Room(waiting)
         self._ids = count()
         self._callers: dict[CallId, asyncio.Future[ModelReply]] = {}
-        self._unsent: dict[CallId, Call] = {}
+        self._unsent: dict[CallId, bytes] = {}
         self._withdrawn: list[CallId] = []
         self._undelivered: list[CallId] = []
         """Withdrawals that could not be sent even by themselves: they leave with the next message."""
@@ -48,11 +50,23 @@ class ReplyLink(Generic[Call]):
         self._receiver: asyncio.Task[None] | None = None
 
     async def ask(self, call: Call) -> ModelReply:
-        """Return the call's answer, or raise it if it is an error. Cancelling stops the call at the far end."""
+        """Return the call's answer, or raise it if it is an error. Cancelling stops the call at the far end.
+
+        ModelRefusedError for a call, or an answer, that cannot be sent.
+        """
+        await self._room.wait()
+        try:
+            packed = pack(call)
+        except EncodingError as error:
+            raise ModelRefusedError(f"the call cannot be sent: {error}") from error
+        with self._room.taken(1, len(packed)):
+            return await self._answer(packed)
+
+    async def _answer(self, packed: bytes) -> ModelReply:
         call_id = CallId(next(self._ids))
         answer: asyncio.Future[ModelReply] = asyncio.get_running_loop().create_future()
         self._callers[call_id] = answer
-        self._unsent[call_id] = call
+        self._unsent[call_id] = packed
         self._post_soon()
         try:
             return await answer
@@ -82,7 +96,7 @@ class ReplyLink(Generic[Call]):
             self._poster = None
 
     async def _post_batch(self) -> None:
-        batch = tuple(islice(self._unsent.items(), _MOST_IN_A_MESSAGE))
+        batch = tuple(islice(self._unsent.items(), MESSAGE.first(map(len, self._unsent.values()))))
         withdrawn, self._withdrawn, self._undelivered = self._undelivered + self._withdrawn, [], []
         for call_id, _ in batch:
             del self._unsent[call_id]
@@ -110,7 +124,7 @@ class ReplyLink(Generic[Call]):
                 received = await self._far.receive(LONG_POLL)
                 self._note(received.box)
                 for each in received.answers:
-                    self._resolve(each.call_id, each.outcome)
+                    self._resolve(each.call_id, _unpacked(each.outcome))
         except RuntimeUnavailableError as error:
             self._lose(self._posted, error)
         except Exception as error:  # noqa: BLE001 - it goes to everybody who waits for answers
@@ -146,3 +160,10 @@ class ReplyLink(Generic[Call]):
             caller.set_exception(outcome)
         else:
             caller.set_result(outcome)
+
+
+def _unpacked(outcome: bytes) -> ModelReply | Exception:
+    try:
+        return cast("ModelReply | Exception", unpack(outcome))
+    except EncodingError as error:
+        return ModelRefusedError(f"the answer did not arrive: {error}")
