@@ -19,6 +19,7 @@ from typing import Any, cast, get_args
 
 from msgspec import msgpack
 
+from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.engine.batching import WAITING, Batcher, Bound, Room
 from owlclaw_ray.engine.group_commit import GroupCommit, begins_work
 from owlclaw_ray.errors import EncodingError, StoreOverloadedError
@@ -28,11 +29,25 @@ Send = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]
 """Has `answered` called with a message at the far end."""
 
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*get_args(Command), *get_args(Outcome))}
-_ENCODER = msgpack.Encoder()
+_TEXT = 1
+"""The code of a JsonText in MessagePack."""
 _END_OF_NAME = b"\0"
 _REFUSED = b""
 """Stands for the outcome of new work that was refused for want of room."""
 _TOO_MUCH = "too much waits to be committed"
+
+
+def _as_extension(value: object) -> msgpack.Ext:
+    if isinstance(value, JsonText):
+        return msgpack.Ext(_TEXT, value.text.encode())
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _from_extension(_code: int, data: memoryview) -> JsonText:
+    return JsonText(str(data, "utf-8"))
+
+
+_ENCODER = msgpack.Encoder(enc_hook=_as_extension)
 
 
 def encode(fact: Command | Outcome) -> bytes:
@@ -54,7 +69,7 @@ def decode(encoded: bytes) -> Any:
 
 @cache
 def _decoder(name: bytes) -> msgpack.Decoder[Any]:
-    return msgpack.Decoder(_KINDS[name.decode()])
+    return msgpack.Decoder(_KINDS[name.decode()], ext_hook=_from_extension)
 
 
 class CommandLink:

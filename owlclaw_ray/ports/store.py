@@ -727,6 +727,8 @@ class RunFilter(Struct, frozen=True):
     status: RunStatus | None = None
     before_seq: int | None = None
     limit: int = 50
+    payloads: bool = True
+    """Whether to read what the runs were triggered with; without it their payloads are None."""
 
 
 class LedgerPlace(Struct, frozen=True, order=True):

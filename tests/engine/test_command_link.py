@@ -56,7 +56,7 @@ def large(run_id, size=1024 * 1024):
 
 def with_payload(run_id, payload):
     command = submission(run_id)
-    return replace(command, trigger=replace(command.trigger, payload=payload))
+    return replace(command, trigger=replace(command.trigger, content=payload))
 
 
 async def asked(link, *commands):
