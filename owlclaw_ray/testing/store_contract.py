@@ -102,6 +102,14 @@ class SubmissionContract:
         assert [each.agent for each in await store.agents(stranger.tenant)] == [stranger]
         assert await one(store, CancelRun(stranger.tenant, RunId("run_1"), NOW)) == CancelOutcome(None)
 
+    async def test_a_command_of_which_nothing_can_be_made_fails_alone(self, store: Store) -> None:
+        nobodys = replace(submission("run_2"), agent=None)
+
+        first, failed, third = await store.apply([submission("run_1"), nobodys, submission("run_3")])
+
+        assert isinstance(failed, CommandFailed)
+        assert [isinstance(each, RunAccepted) and each.run_id for each in (first, third)] == ["run_1", "run_3"]
+
     async def test_a_listing_can_do_without_payloads(self, store: Store) -> None:
         payloads = [{"价格": 7}, {"nul": "a\x00b", "名": "价" * LARGE}]
         await store.apply([submission(f"run_{at}", payload=payload) for at, payload in enumerate(payloads)])

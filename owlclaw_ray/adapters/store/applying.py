@@ -31,7 +31,7 @@ from owlclaw_ray.adapters.store.answers import (
 from owlclaw_ray.adapters.store.codec import load, load_trigger
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, entry_of
-from owlclaw_ray.adapters.store.failures import FAILURES, Failure, explain, failure_of
+from owlclaw_ray.adapters.store.failures import Failure, explain, failure_of
 from owlclaw_ray.adapters.store.loading import Loader
 from owlclaw_ray.adapters.store.needs import needs_of
 from owlclaw_ray.adapters.store.schema import blobs, journal, runs
@@ -124,7 +124,7 @@ class Applier:
         savepoint = connection.begin_nested()
         try:
             outcome = self._apply(connection, [command])[0]
-        except FAILURES as error:
+        except Exception as error:
             if failure_of(error) is not Failure.COMMAND:
                 raise
             savepoint.rollback()
