@@ -18,6 +18,7 @@ TRIGGERS = 400
 BODY_BYTES = 1_000_000
 QUIET_TRIGGERS = 50
 MOST_GROWTH = 1_000_000_000
+STEADY_LOOKS, STEADY_BYTES = 10, 5_000_000
 TAKEN, REFUSED = 202, {429, 503}
 
 
@@ -33,7 +34,17 @@ class Memory(threading.Thread):
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self.root, self.over = psutil.Process(pid), threading.Event()
-        self.before = self.peak = self.now()
+        self.before = self.peak = self.settled()
+
+    def settled(self) -> int:
+        """Return what they take when all of them are warm: for some seconds it has grown no more."""
+        found, quiet = self.now(), 0
+        while quiet < STEADY_LOOKS:
+            time.sleep(1)
+            now = self.now()
+            quiet = quiet + 1 if now < found + STEADY_BYTES else 0
+            found = max(now, found)
+        return found
 
     def now(self) -> int:
         total = 0
