@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import MAX_URL
-from owlclaw_ray.domain.schedule import MAX_FOCUS
 from owlclaw_ray.domain.json import LARGE
+from owlclaw_ray.domain.schedule import MAX_FOCUS
 from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.trigger import (
     ENQUEUED,

@@ -77,7 +77,7 @@ async def handler():
 def app(handler, monkeypatch):
     monkeypatch.setattr(body_limit, "_REST_SECONDS", 0.0)
     inner = Starlette(routes=[Route("/", handler.answer, methods=["POST"])], exception_handlers={OwlClawError: told})
-    return BodyLimit(inner, LIMIT, at_once=2_500_000)
+    return BodyLimit(inner, LIMIT, LONG, at_once=2_500_000)
 
 
 def large(app, size=LIMIT, **options):
@@ -147,8 +147,8 @@ async def test_between_two_large_bodies_small_ones_are_handed_on(app, handler, m
     assert app._bodies._taken == 0
 
 
-async def test_a_large_body_that_does_not_arrive_gives_its_place_to_others(app, handler, monkeypatch):
-    monkeypatch.setattr(body_limit, "_PATIENCE", 0.02)
+async def test_a_large_body_that_does_not_arrive_gives_its_place_to_others(app, handler):
+    app._seconds = 0.02
     slow = Sent(app, b"x" * 100_000, length=LIMIT, endless=True)
     await slow.task
 
@@ -158,7 +158,7 @@ async def test_a_large_body_that_does_not_arrive_gives_its_place_to_others(app, 
 
 async def test_a_limit_for_all_that_is_below_that_of_one_still_lets_one_through(handler):
     handler.gate.set()
-    app = BodyLimit(Starlette(routes=[Route("/", handler.answer, methods=["POST"])]), LIMIT, at_once=1)
+    app = BodyLimit(Starlette(routes=[Route("/", handler.answer, methods=["POST"])]), LIMIT, LONG, at_once=1)
 
     one = large(app)
     await one.task
