@@ -5,16 +5,19 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13; do \
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-quick lint format clean
+.PHONY: demo test test-quick test-long lint format clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/demo.py
 
 test: test-quick
-	$(BIN)/python -m pytest -m ray
+	$(BIN)/python -m pytest -m "ray and not long"
 
 test-quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not ray" -n auto --dist worksteal
+	$(BIN)/python -m pytest -m "not ray and not long" -n auto --dist worksteal
+
+test-long: $(VENV)/.dev
+	$(BIN)/python -m pytest -m long
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -93,7 +93,7 @@ class _GatewayBox:
     def __init__(self, link: str, namespace: str) -> None:
         self._link, self._gateway = link, Named(GATEWAY, namespace)
 
-    async def post(self, calls: Sequence[tuple[CallId, ModelRequest]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         return cast("BoxId", await self._gateway.ask_packed("post", self._link, calls, withdrawn))
 
     async def receive(self, seconds: float) -> Received:

@@ -16,12 +16,13 @@ from actors.redacting import node_redactor
 from actors.remote import ROOT, find, restarted
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.engine.command_link import answered
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.metrics import MetricFamily
 from owlclaw_ray.ports.runtime import Watched
-from owlclaw_ray.ports.store import Command, Outcome, Store
+from owlclaw_ray.ports.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +82,10 @@ class KeeperActor:
         self._metrics = CommitMetrics()
 
     @packed
-    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        """Commit the commands together with everybody else's."""
+    async def apply(self, parcels: Sequence[bytes]) -> Sequence[bytes]:
+        """Commit the commands of a CommandLink together with everybody else's."""
         _, commits = await self._open()
-        return await commits.apply(commands)
+        return await answered(commits, parcels)
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         """Return the answer of one of the store's queries."""

@@ -16,7 +16,7 @@ from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery
-from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.engine.command_link import CommandLink
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ports.runtime import Watched
@@ -36,22 +36,20 @@ from owlclaw_ray.ports.store import (
 
 
 class KeeperClient:
-    """Implements `Store`. Commands of all callers in this process leave in one message; while it is under way the next gathers."""
+    """Implements `Store`. Commands of all callers in this process leave together, see CommandLink."""
 
     def __init__(self, namespace: str, rest: Callable[[], Awaitable[object]] | None = None) -> None:
         """`rest` is waited for between messages of several commands, see Batcher."""
         self._keeper = Named(KEEPER, namespace)
-        self._commands: Batcher[Command, Outcome] = Batcher(self._apply_batch, rest=rest)
+        self._commands = CommandLink(self._send, rest=rest)
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        """See CommandStore.apply."""
-        if len(commands) == 1:
-            return [await self._commands(commands[0])]
-        return await self._apply_batch(commands)
+        """See CommandLink.apply."""
+        return await self._commands.apply(commands)
 
-    async def _apply_batch(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+    async def _send(self, parcels: Sequence[bytes]) -> Sequence[bytes]:
         try:
-            return cast("Sequence[Outcome]", await self._keeper.ask_packed("apply", commands))
+            return cast("Sequence[bytes]", await self._keeper.ask_packed("apply", parcels))
         except RuntimeUnavailableError as error:
             raise _restarting(error) from error
 

@@ -15,7 +15,7 @@ from actors.packing import packed
 from actors.plan import RuntimePlan
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import ContextWindow, ModelRequest
+from owlclaw_ray.domain.model import ContextWindow
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.pooled_client import PooledClient
@@ -55,7 +55,7 @@ class ModelGatewayActor:
         self._sweeper = asyncio.create_task(self._boxes.forget_abandoned())
 
     @packed
-    async def post(self, link: str, calls: Sequence[tuple[CallId, ModelRequest]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, link: str, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         """See FarEnd.post."""
         return await self._boxes.of(link).post(calls, withdrawn)
 

@@ -40,7 +40,7 @@ class ModelWorkerActor:
         await self._client.load()
 
     @packed
-    async def post(self, calls: Sequence[tuple[CallId, ClientCall]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         """See FarEnd.post."""
         return await self._box.post(calls, withdrawn)
 
@@ -71,7 +71,7 @@ class ModelWorker:
             self._process = psutil.Process((await whereabouts(self._actor)).pid)
             await ask(self._actor, "load")
 
-    async def post(self, calls: Sequence[tuple[CallId, ClientCall]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         """See FarEnd.post."""
         return cast("BoxId", await ask_packed(self._actor, "post", calls, withdrawn))
 

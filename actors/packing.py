@@ -1,27 +1,12 @@
-"""Arguments and answers as bytes, for the calls that every run makes several times.
-
-Ray pickles with a pickler in Python that asks a hook about every object; for a batch of facts that costs twice what the
-pickler in C does. Ray then sees one value: bytes.
-"""
+"""Actors' methods that take their arguments as bytes, and answer so: for the calls that every run makes several times."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Awaitable, Callable
 from functools import update_wrapper
 from typing import Any
 
-_PROTOCOL = 5
-
-
-def pack(value: object) -> bytes:
-    """Return the value as bytes for another process of this runtime."""
-    return pickle.dumps(value, _PROTOCOL)
-
-
-def unpack(packed: bytes) -> Any:
-    """Return what another process of this runtime packed."""
-    return pickle.loads(packed)  # noqa: S301 - it comes from an actor of ours, through Ray, which trusts pickles too
+from owlclaw_ray.engine.packing import pack, unpack
 
 
 def packed(method: Callable[..., Awaitable[Any]]) -> Callable[[Any, bytes], Awaitable[bytes]]:

@@ -16,7 +16,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.packing import pack, unpack
+from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.errors import RuntimeUnavailableError
 
 ROOT, KEEPER, GATEWAY, MCP_POOL = "root", "keeper", "gateway", "mcp_pool"

@@ -19,13 +19,13 @@ from ray.exceptions import RayError, RayTaskError
 
 from actors.beginnings import AttemptId, Beginnings
 from actors.environment import IDLE_WORKER_SECONDS
-from actors.packing import pack, unpack
 from actors.plan import ToolSlots, WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
-from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.engine.batching import MESSAGE, Batcher, Bound
 from owlclaw_ray.engine.fair_queue import FairQueue
 from owlclaw_ray.engine.file_threads import in_file_thread, leave_to_file_thread
+from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.ports.clock import Clock
@@ -222,7 +222,7 @@ class TaskToolRunner:
         warm, most = partial(self._tasks.warm, plan), sum(_numbers(slots).values())
         self._spare = SpareWorker(warm, clock, few=warm_workers, most=most)
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
-            self._run_quick, most=_MOST_IN_A_TASK, at_once=_TASKS_AT_ONCE, recalls=True
+            self._run_quick, most=Bound(_MOST_IN_A_TASK, MESSAGE.size), at_once=_TASKS_AT_ONCE, recalls=True
         )
 
     async def run(self, invocation: ToolInvocation) -> ToolOutcome:

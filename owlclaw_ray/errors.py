@@ -21,11 +21,13 @@ OwlClawError
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
 │   ├── QueueFullError        the agent has as many queued runs as it may
 │   ├── StoreUnavailableError
+│   │   └── StoreOverloadedError  too much waits to be committed
 │   ├── MemoryUnavailableError  the files of an agent's memory cannot be read or written
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
 │   ├── AlarmEngineUnavailableError  the engine that keeps alarms (Hatchet) cannot be reached, or refuses
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
 └── TerminalError             it was tried, it failed, repeating it is pointless or unsafe
+    ├── EncodingError         a value cannot be sent to another process of the runtime
     ├── ModelRefusedError     bad key, unknown model, invalid request
     │   └── ContextWindowExceededError  the prompt is longer than the model takes
     ├── StaleEpochError       another activation owns the agent now
@@ -259,6 +261,10 @@ class StoreUnavailableError(RetryableError):
     """The store did not commit; nothing of the request is in it."""
 
 
+class StoreOverloadedError(StoreUnavailableError):
+    """More waits to be committed than may, and this was new work; nothing of it was committed."""
+
+
 class MemoryUnavailableError(RetryableError):
     """MEMORY.md or the archive beside it cannot be read or written; nothing was changed."""
 
@@ -296,6 +302,10 @@ class RuntimeUnavailableError(RetryableError):
 
 class TerminalError(OwlClawError):
     """Repeating is pointless or unsafe."""
+
+
+class EncodingError(TerminalError):
+    """A value cannot be made into bytes for another process of this runtime, or was not made there of bytes."""
 
 
 class ModelRefusedError(TerminalError):

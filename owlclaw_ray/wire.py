@@ -97,11 +97,11 @@ class Accepted(TypedDict):
 class Trigger(TypedDict):
     """Why a run started. `source` is what fired it: a schedule id, a webhook delivery, a parent run id; empty for a plain request.
 
-    `merged`: how many triggers it stands for, of which the payload is the newest one's.
+    `merged`: how many triggers it stands for, of which the payload is the newest one's. `payload`: in a listing only if asked for.
     """
 
     kind: TriggerKind
-    payload: Any
+    payload: NotRequired[Any]
     focus: str
     source: str
     merged: int

@@ -21,7 +21,7 @@ from owlclaw_ray.settings import BODY_TIMEOUT_SECONDS
 from serve.agents import Agents
 from serve.approvals import Approvals
 from serve.batches import Batches
-from serve.body_limit import BodyLimit
+from serve.body_limit import BODIES_AT_ONCE, BodyLimit
 from serve.callbacks import Callbacks
 from serve.deliveries import Deliveries
 from serve.examples import EXAMPLES
@@ -68,6 +68,7 @@ def build_api(
     clock: Clock,
     body_limit_bytes: int,
     body_timeout_seconds: float = BODY_TIMEOUT_SECONDS,
+    bodies_limit_bytes: int = BODIES_AT_ONCE,
     hosts: Collection[str] = (),
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> FastAPI:
@@ -104,7 +105,7 @@ def build_api(
     api.add_exception_handler(HTTPException, _on_http_error)
     api.add_exception_handler(RequestValidationError, _on_parameter_error)
     api.add_exception_handler(ClientDisconnect, _on_disconnect)
-    api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds)
+    api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)
     api.add_middleware(MethodCheck, paths=paths)
     api.add_middleware(OriginCheck, hosts=hosts)
     api.add_middleware(LastResort)

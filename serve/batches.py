@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.json import LARGE
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import OwlClawError, Problem
 from owlclaw_ray.ids import TenantId
@@ -54,7 +55,8 @@ class Batches:
 
     async def submit(self, request: Request) -> Response:
         """Commit what can be committed, and say of each trigger what became of it."""
-        parsed = [_parsed(request, each) for each in _triggers(await request.body())]
+        body = await request.body()
+        parsed = [_parsed(request, each, large=len(body) > LARGE) for each in _triggers(body)]
         ready = [each for each in parsed if isinstance(each, TriggerRequest)]
         outcomes = iter(await self._runtime.submit_all(ready))
         all_outcomes = [next(outcomes) if isinstance(each, TriggerRequest) else each for each in parsed]
@@ -82,7 +84,7 @@ def _triggers(body: bytes) -> list[Any]:
     return triggers
 
 
-def _parsed(request: Request, item: Any) -> TriggerRequest | OwlClawError:
+def _parsed(request: Request, item: Any, *, large: bool) -> TriggerRequest | OwlClawError:
     """Return a trigger of the batch, or why it is none."""
     try:
         if not isinstance(item, dict) or not isinstance(item.get("agent"), str):
@@ -94,5 +96,5 @@ def _parsed(request: Request, item: Any) -> TriggerRequest | OwlClawError:
         trigger, admission = trigger_of(fields)
     except OwlClawError as error:
         return error
-    trigger = caused_by(request, trigger)
+    trigger = caused_by(request, trigger.compact() if large else trigger)
     return TriggerRequest(agent, trigger, admission, key, "" if key is None else body_hash(agent, trigger, admission))

@@ -1,57 +1,128 @@
-"""Refuses request bodies over a limit, without reading them, and those that do not come in time."""
+"""What request bodies may take: each of them, and all of them at once.
+
+A body of 1 MiB becomes 7 to 21 MB of objects while it is parsed, and holds up everything else in the process for that long. So those
+over 64 KiB (LARGE) are told from the others. What they may take together is bounded, and beyond it a request is answered 503 before
+its body is read. Of those that were read one is handed on at a time, with a rest behind it in which small requests are served: a
+handler parses at once what it is handed, and keeps it as text. Small bodies are bounded by the number of requests at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.errors import BodyTimeoutError, BodyTooLargeError
+from owlclaw_ray.domain.json import LARGE
+from serve.errors import BodiesOverloadedError, BodyTimeoutError, BodyTooLargeError
 from serve.problems import problem_of
+
+BODIES_AT_ONCE = 32 * 1024 * 1024
+_REST_SECONDS = 25e-9
+"""Behind a large body, for each of its bytes: two to three times of what its parsing takes."""
+_HANDLED = "owlclaw.body_handled"
+
+
+def body_handled(scope: Scope) -> None:
+    """Note that nothing of the request's body is kept any more, though the response is still to come."""
+    release: Callable[[], None] | None = scope.get(_HANDLED)
+    if release is not None:
+        release()
 
 
 class BodyLimit:
     """ASGI middleware: a larger Content-Length is answered 413 at once; a larger stream ends in BodyTooLargeError, and one that is
     not over after `seconds` in BodyTimeoutError.
 
-    The errors are raised from `receive`, in the handler that reads, so that they become responses as any other error does.
+    Where large bodies take `at_once` bytes already, a further one is answered 503 at once, or ends in BodiesOverloadedError. An error
+    is raised from `receive`, in the handler that reads, so that it becomes a response as any other error does.
     """
 
-    def __init__(self, app: ASGIApp, limit: int, seconds: float) -> None:
-        self._app = app
-        self._limit, self._seconds = limit, seconds
+    def __init__(self, app: ASGIApp, limit: int, seconds: float, at_once: int = BODIES_AT_ONCE) -> None:
+        self._app, self._limit, self._seconds = app, limit, seconds
+        self._bodies = _LargeBodies(max(at_once, limit))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] != "http" or scope["method"] in {"GET", "HEAD"}:
             await self._app(scope, receive, send)
-        elif _content_length(scope) > self._limit:
-            response = problem_of(BodyTooLargeError(self._limit)).response(scope["path"])
-            await response(scope, receive, send)
-        else:
-            await self._app(scope, _Limited(receive, self._limit, self._seconds), send)
+            return
+        body = _Body(receive, self._limit, self._seconds, self._bodies)
+        try:
+            body.expect(_content_length(scope))
+        except (BodyTooLargeError, BodiesOverloadedError) as error:
+            await problem_of(error).response(scope["path"])(scope, receive, send)
+            return
+        scope[_HANDLED] = body.release
+        try:
+            await self._app(scope, body, send)
+        finally:
+            body.release()
 
 
-class _Limited:
-    def __init__(self, receive: Receive, limit: int, seconds: float) -> None:
-        self._receive = receive
-        self._limit, self._seconds = limit, seconds
-        self._size, self._over = 0, False
-        self._deadline = asyncio.get_running_loop().time() + seconds
+class _LargeBodies:
+    """The bytes that large bodies take, and whose turn it is to be parsed."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+        self._turn = asyncio.Lock()
+        self._rests_until = 0.0
+
+    def take(self, size: int) -> None:
+        if self._taken + size > self._most:
+            raise BodiesOverloadedError
+        self._taken += size
+
+    def give_back(self, size: int) -> None:
+        self._taken -= size
+
+    async def wait_for_turn(self, size: int) -> None:
+        """Return when the caller may parse that many bytes, and does so before it waits for anything."""
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._rests_until - loop.time()))
+            self._rests_until = loop.time() + size * _REST_SECONDS
+
+
+class _Body:
+    """`receive` of one request."""
+
+    def __init__(self, receive: Receive, limit: int, seconds: float, bodies: _LargeBodies) -> None:
+        self._receive, self._limit, self._bodies = receive, limit, bodies
+        self._seconds, self._deadline = seconds, asyncio.get_running_loop().time() + seconds
+        self._size = self._taken = 0
+        self._whole = False
+
+    def expect(self, size: int) -> None:
+        """Take the place of a body of so many bytes; raises BodyTooLargeError, BodiesOverloadedError."""
+        if size > self._limit:
+            raise BodyTooLargeError(self._limit)
+        if size > max(LARGE, self._taken):
+            self._bodies.take(size - self._taken)
+            self._taken = size
 
     async def __call__(self) -> Message:
-        if self._over:
+        if self._whole:
             return await self._receive()
+        message = await self._next()
+        self._size += len(message.get("body", b""))
+        self.expect(self._size)
+        self._whole = not message.get("more_body", False)
+        if self._whole and self._taken:
+            await self._bodies.wait_for_turn(self._size)
+        return message
+
+    async def _next(self) -> Message:
         try:
             async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
+                return await self._receive()
         except TimeoutError:
             raise BodyTimeoutError(self._seconds) from None
-        self._over = not message.get("more_body", False)
-        self._size += len(message.get("body", b""))
-        if self._size > self._limit:
-            raise BodyTooLargeError(self._limit)
-        return message
+
+    def release(self) -> None:
+        """Give the place to others; again it does nothing."""
+        self._bodies.give_back(self._taken)
+        self._taken = 0
 
 
 def _content_length(scope: Scope) -> int:

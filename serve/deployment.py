@@ -35,6 +35,7 @@ def ingress(plan: RuntimePlan, http: HttpSettings, *, alone: bool, replicas: int
             clock=SystemClock(),
             body_limit_bytes=http.body_limit_bytes,
             body_timeout_seconds=http.body_timeout_seconds,
+            bodies_limit_bytes=http.bodies_limit_bytes,
             hosts=http.allowed_hosts,
         )
 

@@ -1,5 +1,7 @@
 """Requests that HTTP itself refuses, before the runtime sees them.
 
+RetryableError
+└── BodiesOverloadedError  large bodies take as much as they may; this one was not read
 UserError
 ├── MalformedJsonError   the body is not JSON
 ├── InvalidRequestError  it is JSON, or a header or parameter, of the wrong shape; says every problem at once
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from owlclaw_ray.errors import Problem, UserError
+from owlclaw_ray.errors import Problem, RetryableError, UserError
 
 
 class MalformedJsonError(UserError):
@@ -35,6 +37,13 @@ class InvalidRequestError(UserError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+class BodiesOverloadedError(RetryableError):
+    """Bodies of other requests take all that large ones may take at once."""
+
+    def __init__(self) -> None:
+        super().__init__("too many large bodies at once (http.bodies_limit_bytes): send it again later")
 
 
 class BodyTooLargeError(UserError):

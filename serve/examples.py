@@ -43,7 +43,8 @@ RUN: wire.Run = {
         "error": None,
     },
 }
-RUNS: wire.Runs = {"runs": [RUN], "next_before": 42}
+_LISTED_TRIGGER: wire.Trigger = {"kind": "api", "focus": "看一下大盘", "source": "", "merged": 1}
+RUNS: wire.Runs = {"runs": [{**RUN, "trigger": _LISTED_TRIGGER}], "next_before": 42}
 AGENT: wire.Agent = {
     "agent": "assistant",
     "definition": "assistant",

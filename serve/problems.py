@@ -38,6 +38,7 @@ from owlclaw_ray.errors import (
     ScheduleClosedError,
     ScheduleError,
     SettledError,
+    StoreOverloadedError,
     StoreUnavailableError,
     ToolArgumentsError,
     TooManySchedulesError,
@@ -46,7 +47,13 @@ from owlclaw_ray.errors import (
     WebhookRefusedError,
     WebhookUnmappedError,
 )
-from serve.errors import BodyTimeoutError, BodyTooLargeError, InvalidRequestError, MalformedJsonError
+from serve.errors import (
+    BodiesOverloadedError,
+    BodyTimeoutError,
+    BodyTooLargeError,
+    InvalidRequestError,
+    MalformedJsonError,
+)
 
 PROBLEM_JSON = "application/problem+json"
 TYPE_PREFIX = "urn:owlclaw:problem:"
@@ -183,6 +190,8 @@ _RULES: Mapping[type[Exception], _Rule] = {
         "The server's configuration cannot be used",
         lambda e: {"problems": listed(e.problems)},
     ),
+    BodiesOverloadedError: _Rule(503, "overloaded", "Too much at once", headers=RETRY_AFTER),
+    StoreOverloadedError: _Rule(503, "overloaded", "Too much at once", headers=RETRY_AFTER),
     StoreUnavailableError: _Rule(503, "store-unavailable", "The store does not answer", headers=RETRY_AFTER),
     MemoryUnavailableError: _Rule(
         503, "memory-unavailable", "The files of the agent's memory cannot be used", headers=RETRY_AFTER

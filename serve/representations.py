@@ -15,7 +15,7 @@ from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
-from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.json import JsonText, JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.lineage import Role
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
@@ -141,21 +141,24 @@ def event_body(entry: JournalEntry) -> wire.Event:
     }
 
 
-def run_body(run: Run) -> wire.Run:
-    """Return a run without its events."""
+def run_body(run: Run, *, payload: bool = True) -> wire.Run:
+    """Return a run without its events; without its payload too, if that is said."""
     trigger = run.trigger
+    shown: wire.Trigger = {
+        "kind": trigger.kind.value,
+        "focus": trigger.focus,
+        "source": trigger.source,
+        "merged": trigger.merged,
+    }
+    if payload:
+        content = trigger.content
+        shown["payload"] = orjson.Fragment(content.text) if isinstance(content, JsonText) else content
     return {
         "run_id": run.run_id,
         "seq": run.seq,
         "agent": run.agent.agent_id,
         "status": run.status.value,
-        "trigger": {
-            "kind": trigger.kind.value,
-            "payload": trigger.payload,
-            "focus": trigger.focus,
-            "source": trigger.source,
-            "merged": trigger.merged,
-        },
+        "trigger": shown,
         "created_at": moment(run.created_at),
         "started_at": moment_or_none(run.started_at),
         "finished_at": moment_or_none(run.finished_at),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
@@ -83,14 +83,18 @@ class Runs:
         before: Annotated[
             int | None, Query(ge=1, le=2**63 - 1, description="Only runs with a lower seq: `next_before`.")
         ] = None,
+        *,
+        include: Annotated[
+            Literal["payload"] | None, Query(description="`payload`: with what each run was triggered with, too.")
+        ] = None,
     ) -> Response:
-        """Return a page of runs; `next_before` leads to the next page."""
+        """Return a page of runs, without their payloads; `next_before` leads to the next page."""
         tenant = tenant_of(request)
-        ref = None if agent is None else agent_of(request, agent)
-        found = await self._runtime.runs(RunFilter(tenant, ref, status, before, limit + 1))
+        ref, payloads = None if agent is None else agent_of(request, agent), include is not None
+        found = await self._runtime.runs(RunFilter(tenant, ref, status, before, limit + 1, payloads))
         page = found[:limit]
         following = page[-1].seq if len(found) > limit else None
-        return json_response({"runs": [run_body(run) for run in page], "next_before": following})
+        return json_response({"runs": [run_body(run, payload=payloads) for run in page], "next_before": following})
 
     async def one(
         self,

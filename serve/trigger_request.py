@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import MAX_URL
+from owlclaw_ray.domain.json import LARGE
 from owlclaw_ray.domain.schedule import MAX_FOCUS
 from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.trigger import (
@@ -55,7 +56,8 @@ def parse_trigger(body: bytes) -> tuple[Trigger, Admission]:
     if not isinstance(parsed, dict):
         fix = 'put it into a field: {"payload": …}'
         raise InvalidRequestError([Problem("body", f"must be a JSON object, not {json_type(parsed)}", fix)])
-    return trigger_of(parsed)
+    trigger, admission = trigger_of(parsed)
+    return trigger.compact() if len(body) > LARGE else trigger, admission
 
 
 def trigger_of(parsed: dict[str, Any]) -> tuple[Trigger, Admission]:

@@ -14,6 +14,7 @@ from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import RunAccepted
 from serve import openapi
+from serve.body_limit import body_handled
 from serve.representations import accepted_body, json_response, run_body
 from serve.tenancy import agent_of
 from serve.trigger_request import body_hash, caused_by, parse_idempotency_key, parse_trigger, parse_wait
@@ -69,10 +70,11 @@ class Triggers:
         """Commit the trigger that the request carries, and wait for its run if asked to."""
         agent = agent_of(request, request.path_params["agent"])
         key, wait = parse_idempotency_key(request), parse_wait(request)
-        trigger, admission = parse_trigger(await request.body())
+        trigger, admission = parse_trigger(b"".join([chunk async for chunk in request.stream()]))
         trigger = caused_by(request, trigger)
         hashed = "" if key is None else body_hash(agent, trigger, admission)
         accepted = await self._runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=hashed)
+        body_handled(request.scope)
         run = await self._present(agent.tenant, accepted, wait)
         headers = {"Location": f"{request.scope.get('root_path', '')}/v1/runs/{accepted.run_id}"}
         if wait is not None and run is not None and run.status.final:

@@ -201,7 +201,8 @@ def test_broken_yaml_is_reported_with_its_line(tmp_path, text, problem):
 def test_a_section_that_is_no_mapping_is_reported_even_when_the_environment_sets_a_part_of_it(tmp_path):
     (problem,) = problems_of(tmp_path, "http: fast\n", OWLCLAW_HTTP__PORT="1")
     assert problem.startswith(
-        "owlclaw.yaml:1: http: is 'fast' (it must be a mapping with: allowed_hosts, body_limit_bytes, body_timeout_seconds, host, port)"
+        "owlclaw.yaml:1: http: is 'fast' (it must be a mapping with: "
+        "allowed_hosts, bodies_limit_bytes, body_limit_bytes, body_timeout_seconds, host, port)"
     )
 
 
@@ -232,6 +233,7 @@ _NUMBERS = {
     "http.port": 1,
     "http.body_limit_bytes": 1,
     "http.body_timeout_seconds": 0,
+    "http.bodies_limit_bytes": 1,
     "actors.max": 1,
     "actors.idle_seconds": 0,
     "actors.heartbeat_seconds": 0,

@@ -131,9 +131,12 @@ class Client:
         status: wire.RunStatus | None = None,
         limit: int = 50,
         before: int | None = None,
+        *,
+        payloads: bool = False,
     ) -> wire.Runs:
-        """Return a page of runs, newest first."""
+        """Return a page of runs, newest first, with their payloads if asked for."""
         query = {"agent": agent, "status": status, "limit": limit, "before": before}
+        query |= {"include": "payload"} if payloads else {}
         answer: wire.Runs = await self._call("GET", "/v1/runs", query)
         return answer
 

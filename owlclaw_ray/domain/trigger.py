@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-from msgspec import Struct
+import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.json import LARGE, JsonText, JsonValue
 from owlclaw_ray.domain.lineage import Lineage
 
 
@@ -27,7 +29,8 @@ class Trigger(Struct, frozen=True):
     """Why a run starts, and with what."""
 
     kind: TriggerKind
-    payload: JsonValue = None
+    content: JsonValue | JsonText = field(default=None, name="payload")
+    """The payload, as text if it is large."""
     focus: str = ""
     source: str = ""
     """What fired: a schedule id, a webhook delivery, a parent run id; empty for a plain request."""
@@ -37,6 +40,18 @@ class Trigger(Struct, frozen=True):
     """Of the kind `agent`: the run that asked for it."""
     traceparent: str = ""
     """The span that caused it (W3C Trace Context), if the caller named one."""
+
+    @property
+    def payload(self) -> JsonValue:
+        """With what. Parsed at each look, if it is large."""
+        return self.content.value() if isinstance(self.content, JsonText) else self.content
+
+    def compact(self) -> Trigger:
+        """Return the trigger with a large payload as text; raises orjson.JSONEncodeError for what is no JSON."""
+        if isinstance(self.content, JsonText):
+            return self
+        text = orjson.dumps(self.content)
+        return replace(self, content=JsonText(text.decode())) if len(text) > LARGE else self
 
 
 class BusyPolicy(Enum):

@@ -73,7 +73,7 @@ def woken_before(run: Run, woken: JsonObject | None) -> Woken | None:
 
 def _woken(run: Run, data: JsonObject) -> Woken:
     """Return it from the data of its journal entry."""
-    trigger = replace(run.trigger, payload=_payload(run, data["events"]))
+    trigger = replace(run.trigger, content=_payload(run, data["events"]))
     return Woken(replace(run, trigger=trigger), Pulse(**data["pulse"]))
 
 
@@ -145,7 +145,7 @@ def _beside(inbox: Sequence[JsonObject], others: Sequence[JsonObject], run: Run,
 
         def too_many(most: int, at: int = at, event: JsonObject = event) -> bool:
             events = [*seen[:at], _first(event, most), *seen[at + 1 :]]
-            trigger = replace(run.trigger, payload=_payload(run, events))
+            trigger = replace(run.trigger, content=_payload(run, events))
             return estimate_tokens(trigger_text(trigger, sys.maxsize)) > tokens
 
         most = bisect_left(range(1, len(_pending(event)) + 1), True, key=too_many)

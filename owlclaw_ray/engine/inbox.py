@@ -13,7 +13,7 @@ import orjson
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.heartbeat import EventSourceKind
-from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.json import LARGE, JsonObject
 from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.webhook import DeliverTo, Delivery, DeliveryStatus, WebhookSource
 from owlclaw_ray.engine.submissions import Submission, Submissions
@@ -182,7 +182,7 @@ class WebhookInbox:
             return replace(delivery, status=DeliveryStatus.IGNORED, reason=mapped.why), None
         if source.mapping.deliver is DeliverTo.HEARTBEAT:
             return await self._waiting(replace(delivery, agent=mapped.agent), mapped), None
-        trigger = in_trace(mapped.trigger, traceparent)
+        trigger = in_trace(mapped.trigger.compact() if len(body) > LARGE else mapped.trigger, traceparent)
         submission = await self._submissions.prepare(mapped.agent, trigger, source.mapping.admission)
         return replace(delivery, agent=mapped.agent), submission
 

@@ -34,7 +34,7 @@ class ClientCall(Struct, frozen=True):
     model: str
 
 
-class Helper(FarEnd[ClientCall], Protocol):
+class Helper(FarEnd, Protocol):
     """A process that makes calls for this one. All methods raise RuntimeUnavailableError when it is gone or hangs."""
 
     async def cpu_seconds(self) -> float:
@@ -171,7 +171,7 @@ class PooledClient:
             logger.warning("no further process for model calls: %s", error)
             self._no_growth_before = self._clock.monotonic() + _PAUSE_AFTER_FAILURE
             return
-        link = ReplyLink(helper)
+        link: ReplyLink[ClientCall] = ReplyLink(helper)
         self._seats.append(
             _Seat(lambda request, model: link.ask(ClientCall(request, model)), helper.cpu_seconds, helper)
         )

@@ -12,7 +12,7 @@ from datetime import datetime
 import orjson
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
-from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.json import JsonText, JsonValue
 from owlclaw_ray.domain.skill import LOAD_SKILL
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.cutting import cut_text, cut_values
@@ -69,13 +69,18 @@ def trigger_text(trigger: Trigger, tokens: int) -> str:
 
     What an agent was given by another one stays whole: assignments and conversations have limits of their own.
     """
+    payload = trigger.payload
     if trigger.kind is TriggerKind.AGENT or not _surely_longer(trigger, tokens):
-        whole = _trigger_lines(trigger, trigger.focus, trigger.payload)
+        whole = _trigger_lines(trigger, trigger.focus, payload)
         if trigger.kind is TriggerKind.AGENT or estimate_tokens(whole) <= tokens:
             return whole
 
     def cut(size: int) -> str:
-        return _trigger_lines(trigger, cut_text(trigger.focus, size), cut_values(trigger.payload, size))
+        kept = cut_values(payload, size)
+        document = orjson.dumps(kept).decode()
+        if size and len(document) > tokens * MOST_CHARACTERS_PER_TOKEN:
+            return document  # too long already, before it is marked
+        return _trigger_lines(trigger, cut_text(trigger.focus, size), kept)
 
     return longest(cut, tokens)
 
@@ -85,7 +90,9 @@ def _surely_longer(trigger: Trigger, tokens: int) -> bool:
 
     To mark a megabyte as data takes long, and all other agents of the process wait meanwhile.
     """
-    return max(len(trigger.focus), len(orjson.dumps(trigger.payload))) > tokens * MOST_CHARACTERS_PER_TOKEN
+    content = trigger.content
+    size = len(content.text) if isinstance(content, JsonText) else len(orjson.dumps(content))
+    return max(len(trigger.focus), size) > tokens * MOST_CHARACTERS_PER_TOKEN
 
 
 def _trigger_lines(trigger: Trigger, focus: str, payload: JsonValue) -> str:
@@ -96,7 +103,7 @@ def _trigger_lines(trigger: Trigger, focus: str, payload: JsonValue) -> str:
         lines.append(
             f"It stands for {trigger.merged} triggers that came one after another; the payload is the newest one's."
         )
-    if trigger.payload is not None:
+    if payload is not None:
         lines.append(f"Payload: {as_data(payload)}")
     return "\n".join(lines)
 

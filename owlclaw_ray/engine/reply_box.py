@@ -1,7 +1,8 @@
 """The far end of a duplex link: calls come in batches, answers leave in batches as soon as any is ready.
 
 The near end is `engine.reply_link`. Between the two there may be a process boundary, and either process may die. A box has an
-id of its own, so that the near end learns that the one it had posted to is gone.
+id of its own, so that the near end learns that the one it had posted to is gone. Each call and each answer is packed for itself,
+so that one that cannot be is its own caller's concern, and a message is closed by its bytes as well as by its number.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, NewType, Protocol, TypeAlias, TypeVar
+from typing import Generic, NewType, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
 from owlclaw_ray.domain.model import ModelReply
-from owlclaw_ray.errors import ModelRefusedError, OwlClawError
+from owlclaw_ray.engine.batching import MESSAGE
+from owlclaw_ray.engine.packing import pack, unpack
+from owlclaw_ray.errors import EncodingError, ModelRefusedError, OwlClawError
 from owlclaw_ray.ids import IdSource
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.models import Waiting
@@ -30,16 +33,15 @@ BoxId = NewType("BoxId", str)
 Call = TypeVar("Call")
 Perform: TypeAlias = Callable[[Call, Waiting], Awaitable[ModelReply]]
 """What a box does with a call, and tells of its waiting for a slot."""
-Call_contra = TypeVar("Call_contra", contravariant=True)
 
 logger = logging.getLogger(__name__)
 
 
 class Answer(Struct, frozen=True):
-    """What became of a call."""
+    """What became of a call: a ModelReply or an OwlClawError, packed."""
 
     call_id: CallId
-    outcome: ModelReply | OwlClawError
+    outcome: bytes
 
 
 class Received(Struct, frozen=True):
@@ -51,15 +53,17 @@ class Received(Struct, frozen=True):
     """Calls that began to wait for a slot, or have ceased to, since the last time."""
 
 
-class FarEnd(Protocol[Call_contra]):
+class FarEnd(Protocol):
     """A box, as the near end reaches it. Both methods raise RuntimeUnavailableError when its process is gone."""
 
-    async def post(self, calls: Sequence[tuple[CallId, Call_contra]], withdrawn: Sequence[CallId]) -> BoxId:
-        """Stop the withdrawn calls, begin the others."""
+    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
+        """Stop the withdrawn calls, begin the others, which are packed."""
         ...
 
     async def receive(self, seconds: float) -> Received:
-        """Return all that is news: at once if there is any, else with the first answer or wait, or nothing after `seconds`."""
+        """Return what is news, as many answers as go into a message: at once if there is any, else with the first answer or wait, or
+        nothing after `seconds`.
+        """
         ...
 
 
@@ -74,7 +78,7 @@ class ReplyBox(Generic[Call]):
         self._listener: asyncio.Future[None] | None = None
         self._heard = clock.monotonic()
 
-    async def post(self, calls: Sequence[tuple[CallId, Call]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         """See FarEnd.post. A withdrawn call gets no answer; one that is not here any more is ignored."""
         self._heard = self._clock.monotonic()
         for call_id in withdrawn:
@@ -99,7 +103,8 @@ class ReplyBox(Generic[Call]):
         if self._listener is not listener:
             return Received(self._id)
         self._listener, self._heard = None, self._clock.monotonic()
-        answers, self._answers = tuple(self._answers), []
+        first = MESSAGE.first(len(each.outcome) for each in self._answers)
+        answers, self._answers = tuple(self._answers[:first]), self._answers[first:]
         waiting, self._waiting = tuple(self._waiting.items()), {}
         return Received(self._id, answers, waiting)
 
@@ -125,9 +130,12 @@ class ReplyBox(Generic[Call]):
             self._waiting[call_id] = waiting
             self._call_listener()
 
-    async def _answer(self, call_id: CallId, call: Call) -> None:
+    async def _answer(self, call_id: CallId, packed: bytes) -> None:
         try:
+            call = cast("Call", unpack(packed))
             outcome: ModelReply | OwlClawError = await self._perform(call, lambda waiting: self._note(call_id, waiting))
+        except EncodingError as error:
+            outcome = ModelRefusedError(f"the call did not arrive: {error}")
         except OwlClawError as error:
             outcome = error
         except BaseException as error:
@@ -137,8 +145,15 @@ class ReplyBox(Generic[Call]):
             outcome = ModelRefusedError(f"internal error: {type(error).__name__}: {error}")
         self._waiting.pop(call_id, None)
         if self._calls.pop(call_id, None) is not None:
-            self._answers.append(Answer(call_id, outcome))
+            self._answers.append(Answer(call_id, _packed(outcome)))
             self._call_listener()
+
+
+def _packed(outcome: ModelReply | OwlClawError) -> bytes:
+    try:
+        return pack(outcome)
+    except EncodingError as error:
+        return pack(ModelRefusedError(f"the answer cannot be sent: {error}"))
 
 
 class ReplyBoxes(Generic[Call]):

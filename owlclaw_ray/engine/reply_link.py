@@ -2,6 +2,8 @@
 
 One message a direction is under way at a time, with whatever is ready: calls and withdrawals go out in the order in which they
 were made, so a withdrawal never overtakes its call. The far end is `engine.reply_box`.
+
+Calls belong to runs under way, so none is refused: beyond `batching.WAITING` they wait for room before they are packed.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from itertools import count, islice
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.engine.batching import MESSAGE, WAITING, Bound, Room
+from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.engine.reply_box import LONG_POLL, BoxId, CallId, FarEnd
-from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.errors import EncodingError, ModelRefusedError, RuntimeUnavailableError
 from owlclaw_ray.ports.models import Waiting, unheard
-
-_MOST_IN_A_MESSAGE = 512
 
 Call = TypeVar("Call")
 
@@ -35,11 +37,11 @@ class ReplyLink(Generic[Call]):
     where to ask again. Calls that come afterwards try the far end anew.
     """
 
-    def __init__(self, far: FarEnd[Call]) -> None:
-        self._far = far
+    def __init__(self, far: FarEnd, waiting: Bound = WAITING) -> None:
+        self._far, self._room = far, Room(waiting)
         self._ids = count()
         self._callers: dict[CallId, asyncio.Future[ModelReply]] = {}
-        self._unsent: dict[CallId, Call] = {}
+        self._unsent: dict[CallId, bytes] = {}
         self._waiting: dict[CallId, Waiting] = {}
         """Whom to tell of calls that wait for a slot; those of calls that do, as far as is known, are in `_paused`."""
         self._paused: set[CallId] = set()
@@ -52,11 +54,24 @@ class ReplyLink(Generic[Call]):
         self._receiver: asyncio.Task[None] | None = None
 
     async def ask(self, call: Call, waiting: Waiting = unheard) -> ModelReply:
-        """Return the call's answer, or raise it if it is an error. Cancelling stops the call at the far end."""
+        """Return the call's answer, or raise it if it is an error. Cancelling stops the call at the far end.
+
+        ModelRefusedError for a call, or an answer, that cannot be sent. While too much waits to leave, the call waits as well; calls
+        that have left hold no others back, however long their answers take.
+        """
+        await self._room.wait()
+        try:
+            packed = pack(call)
+        except EncodingError as error:
+            raise ModelRefusedError(f"the call cannot be sent: {error}") from error
+        return await self._answer(packed, waiting)
+
+    async def _answer(self, packed: bytes, waiting: Waiting) -> ModelReply:
         call_id = CallId(next(self._ids))
         answer: asyncio.Future[ModelReply] = asyncio.get_running_loop().create_future()
         self._callers[call_id], self._waiting[call_id] = answer, waiting
-        self._unsent[call_id] = call
+        self._unsent[call_id] = packed
+        self._room.enter(1, len(packed))
         self._post_soon()
         try:
             return await answer
@@ -70,9 +85,16 @@ class ReplyLink(Generic[Call]):
             del self._waiting[call_id]
 
     def _withdraw(self, call_id: CallId) -> None:
-        if self._unsent.pop(call_id, None) is None:
+        if not self._take_out(call_id):
             self._withdrawn.append(call_id)
             self._post_soon()
+
+    def _take_out(self, call_id: CallId) -> bool:
+        """Return whether the call had not left, and does not wait to leave any more."""
+        packed = self._unsent.pop(call_id, None)
+        if packed is not None:
+            self._room.leave(1, len(packed))
+        return packed is not None
 
     def _post_soon(self) -> None:
         if self._poster is None:
@@ -88,10 +110,10 @@ class ReplyLink(Generic[Call]):
             self._poster = None
 
     async def _post_batch(self) -> None:
-        batch = tuple(islice(self._unsent.items(), _MOST_IN_A_MESSAGE))
+        batch = tuple(islice(self._unsent.items(), MESSAGE.first(map(len, self._unsent.values()))))
         withdrawn, self._withdrawn, self._undelivered = self._undelivered + self._withdrawn, [], []
         for call_id, _ in batch:
-            del self._unsent[call_id]
+            self._take_out(call_id)
         try:
             box = await self._far.post(batch, withdrawn)
         except RuntimeUnavailableError as error:
@@ -118,7 +140,7 @@ class ReplyLink(Generic[Call]):
                 for call_id, waiting in received.waiting:
                     self._tell(call_id, waiting)
                 for each in received.answers:
-                    self._resolve(each.call_id, each.outcome)
+                    self._resolve(each.call_id, _unpacked(each.outcome))
         except RuntimeUnavailableError as error:
             self._lose(self._posted, error)
         except Exception as error:  # noqa: BLE001 - it goes to everybody who waits for answers
@@ -142,7 +164,7 @@ class ReplyLink(Generic[Call]):
         if lost:
             logger.warning("%d model calls lost their far end: %s", len(lost), error)
         for call_id in lost:
-            if self._unsent.pop(call_id, None) is None:
+            if not self._take_out(call_id):
                 self._withdrawn.append(call_id)
             self._resolve(call_id, LinkLostError(str(error)))
 
@@ -159,3 +181,10 @@ class ReplyLink(Generic[Call]):
             caller.set_exception(outcome)
         else:
             caller.set_result(outcome)
+
+
+def _unpacked(outcome: bytes) -> ModelReply | Exception:
+    try:
+        return cast("ModelReply | Exception", unpack(outcome))
+    except EncodingError as error:
+        return ModelRefusedError(f"the answer did not arrive: {error}")

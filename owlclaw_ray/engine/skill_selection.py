@@ -11,6 +11,7 @@ import orjson
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.domain.permission import Approver
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import Trigger
@@ -162,7 +163,10 @@ def _contains_name(asked: str, name: str) -> bool:
 
 
 def _text_of(trigger: Trigger) -> str:
-    payload = "" if trigger.payload is None else orjson.dumps(trigger.payload).decode()
+    content = trigger.content
+    if isinstance(content, JsonText):
+        return f"{trigger.focus} {content.text}"
+    payload = "" if content is None else orjson.dumps(content).decode()
     return f"{trigger.focus} {payload}"
 
 

@@ -21,12 +21,14 @@ from owlclaw_ray.errors import (
     OwlClawError,
     QueueFullError,
     StoreUnavailableError,
+    UserError,
 )
 from owlclaw_ray.ids import IdSource, RunId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.store import (
     AgentBusy,
+    CommandFailed,
     IdempotencyClaim,
     IdempotencyConflict,
     Outcome,
@@ -120,6 +122,8 @@ class Submissions:
                 return AgentBusyError(agent.agent_id, run_id)
             case QueueFull(limit):
                 return QueueFullError(agent.agent_id, limit)
+            case CommandFailed(message):
+                return UserError(f"the trigger cannot be stored: {message}")
             case other:
                 return StoreUnavailableError(f"the trigger was not stored: {other}")
 

@@ -429,7 +429,7 @@ Command: TypeAlias = (
 )
 
 
-class RunAccepted(Struct, frozen=True):
+class RunAccepted(Struct, frozen=True, tag=True):
     """The trigger is in the store. `duplicate`: the Idempotency-Key named an earlier run, which run_id and status are of."""
 
     run_id: RunId
@@ -455,13 +455,13 @@ class IdempotencyConflict(Struct, frozen=True):
     key: str
 
 
-class AgentBusy(Struct, frozen=True):
+class AgentBusy(Struct, frozen=True, tag=True):
     """The trigger is refused: the agent executes this run, or, while it executes none, will execute it next."""
 
     run_id: RunId
 
 
-class QueueFull(Struct, frozen=True):
+class QueueFull(Struct, frozen=True, tag=True):
     """The trigger is refused: the agent has `limit` queued runs or more."""
 
     limit: int
@@ -727,6 +727,8 @@ class RunFilter(Struct, frozen=True):
     status: RunStatus | None = None
     before_seq: int | None = None
     limit: int = 50
+    payloads: bool = True
+    """Whether to read what the runs were triggered with; without it their payloads are None."""
 
 
 class LedgerPlace(Struct, frozen=True, order=True):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.json import LARGE, JsonText
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RunId, TenantId
@@ -100,6 +101,36 @@ class SubmissionContract:
         assert [run.run_id for run in await store.runs(RunFilter(stranger.tenant))] == ["run_2"]
         assert [each.agent for each in await store.agents(stranger.tenant)] == [stranger]
         assert await one(store, CancelRun(stranger.tenant, RunId("run_1"), NOW)) == CancelOutcome(None)
+
+    async def test_a_command_of_which_nothing_can_be_made_fails_alone(self, store: Store) -> None:
+        nobodys = replace(submission("run_2"), agent=None)
+
+        first, failed, third = await store.apply([submission("run_1"), nobodys, submission("run_3")])
+
+        assert isinstance(failed, CommandFailed)
+        assert [isinstance(each, RunAccepted) and each.run_id for each in (first, third)] == ["run_1", "run_3"]
+
+    async def test_a_listing_can_do_without_payloads(self, store: Store) -> None:
+        payloads = [{"价格": 7}, {"nul": "a\x00b", "名": "价" * LARGE}]
+        await store.apply([submission(f"run_{at}", payload=payload) for at, payload in enumerate(payloads)])
+
+        brief = await store.runs(RunFilter(AGENT.tenant, payloads=False))
+        whole = await store.runs(RunFilter(AGENT.tenant))
+
+        assert [run.trigger for run in brief] == [Trigger(TriggerKind.API, None, "看看行情")] * 2
+        assert [run.trigger.payload for run in whole] == payloads[::-1]
+        assert [replace(run, trigger=brief[0].trigger) for run in whole] == list(brief)
+
+    async def test_a_large_payload_stays_text_from_the_submission_to_the_claim(self, store: Store) -> None:
+        payload = {"nul": "a\x00b", "价格": [{"price": at} for at in range(LARGE // 10)]}
+        command = submission("run_1", payload=payload)
+        await one(store, replace(command, trigger=command.trigger.compact()))
+        await one(store, activation("act_1"))
+
+        claim = await claimed(store, 1)
+
+        assert isinstance(claim.run.trigger.content, JsonText)
+        assert claim.run.trigger.payload == payload
 
     async def test_runs_are_listed_newest_first_and_filtered(self, store: Store) -> None:
         await store.apply([submission(f"run_{at}", AGENT if at % 2 else OTHER) for at in range(6)])

@@ -31,6 +31,7 @@ def runs(
     status: StatusOption = ALL,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")] = 20,
     *,
+    payload: Annotated[bool, typer.Option("--payload", help="With --json: what each was triggered with, too.")] = False,
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
@@ -40,7 +41,7 @@ def runs(
         if which is not None and _RUN_ID.fullmatch(which):
             _show(client, which, as_json=as_json)
             return
-        page = client.runs(which, status_of(status, wire.RunStatus), limit)
+        page = client.runs(which, status_of(status, wire.RunStatus), limit, payloads=payload)
     if as_json:
         print_json(page)
         return

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from actors.gateway_link import GatewayTokens
 from actors.keeper import KeeperActor
 from actors.model_gateway import ModelGatewayActor
-from actors.packing import pack, unpack
 from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, Named, full_name, kill, make
 from actors.tool_task import run_tools
@@ -25,6 +24,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ContextWindow
 from owlclaw_ray.domain.tool import Effect, ToolClass
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId, ToolCallId
 from owlclaw_ray.ports.store import ActivateAgent, LedgerFilter, SubmitRun

@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from actors.keeper import KeeperActor
-from actors.packing import pack
 from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.engine.command_link import encode
+from owlclaw_ray.engine.packing import pack
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ports.store import AppendLedger, LedgerFilter
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
@@ -51,7 +52,7 @@ async def test_secrets_of_its_environment_and_what_the_settings_say_stay_out_of_
     monkeypatch.setenv("SHOP_API_KEY", "hush-hush-机密")
     said = {"content": "the key is hush-hush-机密 of ACME-17", "password": 1}
 
-    await keeper.apply(pack(([AppendLedger((replace(record(1), data=said),))],)))
+    await keeper.apply(pack(([encode(AppendLedger((replace(record(1), data=said),)))],)))
 
     [written] = await told(keeper)
     assert written.record.data == {
@@ -63,7 +64,7 @@ async def test_secrets_of_its_environment_and_what_the_settings_say_stay_out_of_
 async def test_a_stop_waits_for_what_it_was_told(keeper):
     await keeper.ready()
     records = [record(number) for number in range(200)]
-    applying = [asyncio.create_task(keeper.apply(pack(([AppendLedger((each,))],)))) for each in records]
+    applying = [asyncio.create_task(keeper.apply(pack(([encode(AppendLedger((each,)))],)))) for each in records]
     await asyncio.sleep(0)
 
     await keeper.stop()
@@ -75,7 +76,7 @@ async def test_a_stop_waits_for_what_it_was_told(keeper):
 
 
 async def test_it_answers_whether_the_ledger_holds(keeper):
-    await keeper.apply(pack(([AppendLedger((record(1), record(2)))],)))
+    await keeper.apply(pack(([encode(AppendLedger((record(1), record(2))))],)))
 
     [chain] = await keeper.query("ledger_chains", [AGENT.tenant])
     assert (chain.writer, chain.position) == ("keeper", 2)

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from owlclaw_ray.engine.batching import Batcher
+from owlclaw_ray.engine.batching import Batcher, Bound
 
 
 class Recorder:
@@ -58,7 +58,7 @@ async def test_after_a_batch_of_several_more_gathers_while_it_rests_but_a_lone_i
 async def test_a_batch_has_a_limit():
     recorder = Recorder()
     recorder.gate.set()
-    batcher = Batcher(recorder, most=2)
+    batcher = Batcher(recorder, most=Bound(2, 1_000))
 
     assert await asyncio.gather(*(batcher(number) for number in range(5))) == [0, 10, 20, 30, 40]
     assert max(len(batch) for batch in recorder.batches) == 2

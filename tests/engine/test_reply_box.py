@@ -3,6 +3,8 @@ import asyncio
 import pytest
 
 from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.engine.batching import MESSAGE
+from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.engine.reply_box import ReplyBox, ReplyBoxes
 from owlclaw_ray.errors import ModelRefusedError
 from owlclaw_ray.testing.clock import ManualClock
@@ -29,11 +31,11 @@ async def settle():
 
 async def test_answers_leave_together_as_soon_as_any_is_ready(clock):
     box = ReplyBox("box", echo, clock)
-    await box.post([(1, "one"), (2, "two")], [])
+    await box.post([(1, pack("one")), (2, pack("two"))], [])
 
     received = await box.receive(5)
 
-    assert [(answer.call_id, answer.outcome.text) for answer in received.answers] == [(1, "one"), (2, "two")]
+    assert [(answer.call_id, unpack(answer.outcome).text) for answer in received.answers] == [(1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), RuntimeError("odd")], ids=str)
@@ -42,11 +44,47 @@ async def test_a_call_that_fails_in_any_way_is_answered(clock, error):
         raise error
 
     box = ReplyBox("box", fail, clock)
-    await box.post([(1, "one")], [])
+    await box.post([(1, pack("one"))], [])
 
     [answer] = (await box.receive(5)).answers
 
-    assert isinstance(answer.outcome, ModelRefusedError)
+    assert isinstance(unpack(answer.outcome), ModelRefusedError)
+
+
+async def test_a_call_that_cannot_be_unpacked_fails_alone(clock):
+    box = ReplyBox("box", echo, clock)
+    await box.post([(1, b"spoilt"), (2, pack("two"))], [])
+
+    first, second = [unpack(each.outcome) for each in (await box.receive(5)).answers]
+
+    assert isinstance(first, ModelRefusedError)
+    assert second.text == "two"
+
+
+async def test_an_answer_that_cannot_be_packed_is_an_error_of_its_own_call(clock):
+    async def odd(call, waiting=None):
+        return ModelReply(call, (), "m") if call == "two" else ModelReply(lambda: call, (), "m")
+
+    box = ReplyBox("box", odd, clock)
+    await box.post([(1, pack("one")), (2, pack("two"))], [])
+
+    first, second = [unpack(each.outcome) for each in (await box.receive(5)).answers]
+
+    assert isinstance(first, ModelRefusedError)
+    assert second.text == "two"
+
+
+async def test_answers_that_are_more_than_a_message_takes_leave_in_several(clock):
+    async def long(call, waiting=None):
+        return ModelReply("x" * (MESSAGE.size // 3), (), "m")
+
+    box = ReplyBox("box", long, clock)
+    await box.post([(number, pack("one")) for number in range(5)], [])
+    await settle()
+
+    received = [[each.call_id for each in (await box.receive(5)).answers] for _ in range(3)]
+
+    assert received == [[0, 1], [2, 3], [4]]
 
 
 async def test_of_waits_only_what_is_news_leaves(clock):
@@ -57,7 +95,7 @@ async def test_of_waits_only_what_is_news_leaves(clock):
         await never(call)
 
     box = ReplyBox("box", wait, clock)
-    await box.post([(1, "long"), (2, "short"), (3, "withdrawn")], [])
+    await box.post([(number, pack(call)) for number, call in enumerate(("long", "short", "withdrawn"), 1)], [])
     await settle()
     for waiting in tell.values():
         waiting(True)
@@ -88,7 +126,7 @@ async def test_a_withdrawn_call_is_stopped_and_gets_no_answer(clock):
             stopped.set()
 
     box = ReplyBox("box", wait, clock)
-    await box.post([(1, "one")], [])
+    await box.post([(1, pack("one"))], [])
     await settle()
     await box.post([], [1])
     await stopped.wait()
@@ -99,7 +137,7 @@ async def test_a_withdrawn_call_is_stopped_and_gets_no_answer(clock):
 async def test_withdrawing_a_call_that_is_not_here_disturbs_nothing(clock):
     box = ReplyBox("box", echo, clock)
 
-    await box.post([(2, "two")], [1])
+    await box.post([(2, pack("two"))], [1])
 
     assert [answer.call_id for answer in (await box.receive(5)).answers] == [2]
 
@@ -112,7 +150,7 @@ async def test_a_listener_that_was_given_up_takes_no_answer_from_the_next(clock)
         return await echo(call)
 
     box = ReplyBox("box", gated, clock)
-    await box.post([(1, "one")], [])
+    await box.post([(1, pack("one"))], [])
     given_up = asyncio.create_task(box.receive(5))
     await settle()
     present = asyncio.create_task(box.receive(5))
@@ -142,7 +180,7 @@ async def test_a_box_that_nobody_asks_any_more_is_dropped_with_its_calls(clock):
 
     boxes = ReplyBoxes(wait, clock, SequentialIds())
     sweeper = asyncio.create_task(boxes.forget_abandoned())
-    await boxes.of("gone").post([(1, "one")], [])
+    await boxes.of("gone").post([(1, pack("one"))], [])
 
     await clock.advance(70)
 

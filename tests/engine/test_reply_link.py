@@ -4,9 +4,11 @@ from itertools import count
 import pytest
 
 from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.engine.batching import MESSAGE, Bound
+from owlclaw_ray.engine.packing import unpack
 from owlclaw_ray.engine.reply_box import ReplyBox
 from owlclaw_ray.engine.reply_link import LinkLostError, ReplyLink
-from owlclaw_ray.errors import ModelUnavailableError, RuntimeUnavailableError
+from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError, RuntimeUnavailableError
 from owlclaw_ray.testing.clock import ManualClock
 
 
@@ -32,9 +34,9 @@ class Far:
         self.box.close()
 
     async def post(self, calls, withdrawn):
-        self.posts.append(([call for _, call in calls], list(withdrawn)))
+        self.posts.append(([unpack(call) for _, call in calls], list(withdrawn)))
         await self.open.wait()
-        if self.refused & {*withdrawn, *(call for _, call in calls)}:
+        if self.refused & {*withdrawn, *(unpack(call) for _, call in calls)}:
             raise TypeError("cannot pickle it")
         self.check()
         return await self.box.post(calls, withdrawn)
@@ -296,3 +298,44 @@ async def test_a_thousand_calls_at_once_are_all_answered_in_few_messages(far, pr
 
     assert [reply.text for reply in replies] == [str(number) for number in range(1_000)]
     assert len(far.posts) == 2
+
+
+async def test_a_call_that_cannot_be_packed_fails_alone_among_those_that_leave_with_it(far, provider):
+    provider.gate.set()
+    link = ReplyLink(far)
+
+    tasks = await asked(link, "a", lambda: "b", "c")
+
+    assert [tasks[0].result().text, tasks[2].result().text] == ["a", "c"]
+    assert isinstance(tasks[1].exception(), ModelRefusedError)
+    assert far.posts == [(["a", "c"], [])]
+
+
+async def test_a_message_is_closed_by_its_bytes_too(far, provider):
+    provider.gate.set()
+    link = ReplyLink(far)
+    long = "x" * (MESSAGE.size // 3)
+
+    await asyncio.gather(*(link.ask(long) for _ in range(5)))
+
+    assert [len(calls) for calls, _ in far.posts] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("most", [Bound(2, 1_000_000), Bound(100, 90)], ids=["number", "bytes"])
+async def test_what_is_more_than_may_wait_to_leave_waits_for_room(far, provider, most):
+    provider.gate.set()
+    link = ReplyLink(far, most)
+
+    await asyncio.gather(*(link.ask("x" * 30) for _ in range(5)))
+
+    assert [len(calls) for calls, _ in far.posts] == [2, 2, 1]
+
+
+async def test_calls_whose_answers_do_not_come_hold_no_others_back(far, provider):
+    link = ReplyLink(far, Bound(1, 1_000_000))
+
+    tasks = await asked(link, "a", "b", "c")
+
+    assert provider.begun == ["a", "b", "c"]
+    provider.gate.set()
+    await asyncio.gather(*tasks)

@@ -54,7 +54,7 @@ def test_a_declared_focus_comes_before_the_kind_of_trigger_and_that_before_words
 
 def test_relevance_counts_words_of_focus_and_payload():
     skills = [skill("aa", description="how to trade shares"), skill("bb", description="memory pressure and swap")]
-    assert names(skills, Trigger(TriggerKind.API, payload={"alarm": "swap is full, memory low"}), 100) == ["bb"]
+    assert names(skills, Trigger(TriggerKind.API, {"alarm": "swap is full, memory low"}), 100) == ["bb"]
 
 
 def test_relevance_works_in_chinese():

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.submissions import Submission, Submissions
+from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.store import RunAccepted
+from owlclaw_ray.ports.store import CommandFailed, RunAccepted
 from owlclaw_ray.testing.store_commands import submission
 
 AGENT = AgentRef.parse("trader")
@@ -48,3 +49,11 @@ async def test_an_agent_is_woken_for_a_new_run_unless_somebody_comes_for_an_earl
     assert told == replace(outcome, scripted=True)
     assert dispatcher.woken == [AGENT] * woken
     assert dispatcher.cancelled == [each for each in (outcome.interrupted,) if each]
+
+
+def test_what_the_store_will_never_take_is_told_as_an_error_that_a_repetition_does_not_help():
+    submissions = Submissions(dispatcher=Dispatcher(), definitions=None, callbacks=None, clock=None, ids=None)
+
+    told = submissions.concluded(COMMAND, CommandFailed("SubmitRun: Recursion limit reached"))
+
+    assert isinstance(told, UserError)

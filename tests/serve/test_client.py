@@ -123,6 +123,7 @@ async def test_what_an_agent_has_is_listed(client: Client):
     assert [each["run_id"] for each in (await client.runs("assistant", "completed", limit=5))["runs"]] == [
         run["run_id"]
     ]
+    assert (await client.runs(payloads=True))["runs"] == [run]
     assert (await client.health())["ready"] is True
 
 

@@ -45,6 +45,18 @@ async def test_runs_are_listed_newest_first_page_by_page(http: httpx.AsyncClient
     assert second["next_before"] is None
 
 
+async def test_a_listing_has_payloads_only_if_they_are_asked_for(http: httpx.AsyncClient):
+    await http.post("/v1/agents/assistant/triggers", json={"payload": {"股票": 3}})
+
+    [brief] = (await http.get("/v1/runs")).json()["runs"]
+    [whole] = (await http.get("/v1/runs", params={"include": "payload"})).json()["runs"]
+
+    assert "payload" not in brief["trigger"]
+    assert whole["trigger"] == {**brief["trigger"], "payload": {"股票": 3}}
+    assert (await http.get(f"/v1/runs/{brief['run_id']}")).json() == whole
+    assert (await http.get("/v1/runs", params={"include": "everything"})).status_code == 422
+
+
 async def test_runs_are_filtered_by_agent_and_status(http: httpx.AsyncClient):
     await submit(http)
     patient = await submit(http, "patient")

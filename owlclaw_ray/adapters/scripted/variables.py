@@ -9,7 +9,7 @@ from owlclaw_ray.domain.model import Role
 
 def conversation_variables(request: ScriptedRequest) -> JsonObject:
     """Return the variables by name; docs/scripted-model.md lists them. `last` is missing while no tool has run."""
-    trigger = request.trigger
+    trigger, payload = request.trigger, request.trigger.payload
     results = [_result(result) for result in request.results]
     by_tool: JsonObject = {}
     for result in results:
@@ -18,10 +18,10 @@ def conversation_variables(request: ScriptedRequest) -> JsonObject:
         "trigger": {
             "kind": trigger.kind.value,
             "focus": trigger.focus,
-            "payload": trigger.payload,
+            "payload": payload,
             "source": trigger.source,
         },
-        "payload": trigger.payload,
+        "payload": payload,
         "focus": trigger.focus,
         "agent_id": request.agent_id,
         "run_id": request.run_id,

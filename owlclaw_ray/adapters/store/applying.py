@@ -31,7 +31,7 @@ from owlclaw_ray.adapters.store.answers import (
 from owlclaw_ray.adapters.store.codec import load, load_trigger
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, entry_of
-from owlclaw_ray.adapters.store.failures import FAILURES, Failure, explain, failure_of
+from owlclaw_ray.adapters.store.failures import Failure, explain, failure_of
 from owlclaw_ray.adapters.store.loading import Loader
 from owlclaw_ray.adapters.store.needs import needs_of
 from owlclaw_ray.adapters.store.schema import blobs, journal, runs
@@ -82,7 +82,9 @@ class Applier:
         self._loader = Loader(dialect)
         self._registered: set[str] = set()
         self._writer = Writer(dialect, engine_dialect, writer, redactor)
-        self._triggers = select(runs.c.run_id, runs.c.trigger).where(dialect.among(runs.c.run_id, "ids"))
+        self._triggers = select(runs.c.run_id, runs.c.trigger, runs.c.payload).where(
+            dialect.among(runs.c.run_id, "ids")
+        )
         self._journals = (
             select(journal.c.run_id, *ENTRY_COLUMNS)
             .where(dialect.among(journal.c.run_id, "ids"), journal.c.kind != EntryKind.TRIGGER_MERGED.value)
@@ -122,7 +124,7 @@ class Applier:
         savepoint = connection.begin_nested()
         try:
             outcome = self._apply(connection, [command])[0]
-        except FAILURES as error:
+        except Exception as error:
             if failure_of(error) is not Failure.COMMAND:
                 raise
             savepoint.rollback()
@@ -132,7 +134,7 @@ class Applier:
 
     def _read_texts(self, connection: Connection, late: Sequence[LateAnswer]) -> Texts:
         ids = self._ids({answer.run.run_id for answer in late})
-        triggers = {row[0]: load_trigger(row[1]) for row in connection.execute(self._triggers, {"ids": ids})}
+        triggers = {row[0]: load_trigger(row[1], row[2]) for row in connection.execute(self._triggers, {"ids": ids})}
         claimed = {answer.run.run_id for answer in late if not isinstance(answer, CancelAnswer)}
         journals: dict[str, list[JournalEntry]] = {run_id: [] for run_id in claimed}
         if claimed:

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.governance import Breaker, Pace
 from owlclaw_ray.domain.heartbeat import Pulse
+from owlclaw_ray.domain.json import LARGE, JsonText, JsonValue
 from owlclaw_ray.domain.lineage import Lineage, Role
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -73,16 +74,31 @@ def tenant_key(tenant: TenantId, key: str) -> str:
     return f"{quote(tenant, safe='')}/{key}"
 
 
-def load_trigger(text: str) -> Trigger:
-    """Return the trigger that `dump` made into text."""
+def dump_trigger(trigger: Trigger) -> tuple[str, str]:
+    """Return JSON text of the trigger without its payload, and of the payload."""
+    fields = asdict(trigger)
+    content = fields.pop("content")
+    return dump(fields), content.text if isinstance(content, JsonText) else dump(content)
+
+
+def load_trigger(text: str, payload: str | None) -> Trigger:
+    """Return the trigger that `dump_trigger` made into texts.
+
+    Without the text of the payload it has none, but what was stored when the payload was part of the trigger's text.
+    """
     data = orjson.loads(text)
+    content = data.get("payload") if payload is None else _payload(payload)
     merged, lineage = data.get("merged", 1), data.get("lineage")
     if lineage is not None:
         lineage["role"] = Role(lineage["role"])
         lineage["grants"] = tuple(map(tuple, lineage["grants"]))
         lineage = Lineage(**lineage)
     cause = data.get("traceparent", "")
-    return Trigger(TriggerKind(data["kind"]), data["payload"], data["focus"], data["source"], merged, lineage, cause)
+    return Trigger(TriggerKind(data["kind"]), content, data["focus"], data["source"], merged, lineage, cause)
+
+
+def _payload(text: str) -> JsonValue | JsonText:
+    return JsonText(text) if len(text) > LARGE else orjson.loads(text)
 
 
 def load_state(text: str) -> AgentState:

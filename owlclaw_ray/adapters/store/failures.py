@@ -10,11 +10,12 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from owlclaw_ray.adapters.store.sqlite_files import StoreFileLostError
 
 FAILURES = (SQLAlchemyError, StoreFileLostError, OSError, TimeoutError, ValueError, TypeError, OverflowError)
-"""What a transaction may raise."""
+"""What a query may raise. Applying commands may raise anything: what is no outage is some command's doing."""
 
 _LOST_RACE = {"40001", "40P01", "55P03"}
 _BAD_DATA = {"22", "23"}
 _BAD_VALUES = (ValueError, TypeError, OverflowError)
+_OUTAGES = (SQLAlchemyError, OSError, TimeoutError)
 
 
 class Failure(Enum):
@@ -29,10 +30,10 @@ class Failure(Enum):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return what one of FAILURES means."""
+    """Return what an error of a transaction means."""
     if isinstance(error, DBAPIError):
         return _failure_of_driver(error)
-    return Failure.COMMAND if isinstance(error, _BAD_VALUES) else Failure.UNAVAILABLE
+    return Failure.UNAVAILABLE if isinstance(error, _OUTAGES) else Failure.COMMAND
 
 
 def explain(error: BaseException) -> str:

@@ -89,10 +89,10 @@ class Loader:
             .values({name: bindparam(f"new_{name}") for name in _AGENT_COLUMNS})
             .on_conflict_do_nothing()
         )
-        brief = select(*_RUN_COLUMNS, _last_entry.label("last_entry"), null().label("trigger"))
+        brief = select(*_RUN_COLUMNS, _last_entry.label("last_entry"), null().label("trigger"), null().label("payload"))
         self._runs = brief.where(among(runs.c.run_id, "ids"))
         self._running = brief.where(among(runs.c.agent, "ids"), begun_run)
-        whole = (*_RUN_COLUMNS, _last_entry.label("last_entry"), runs.c.trigger)
+        whole = (*_RUN_COLUMNS, _last_entry.label("last_entry"), runs.c.trigger, runs.c.payload)
         self._queued = dialect.queue_heads(whole)
         self._queue_lengths = dialect.queue_lengths()
         self._mergeable = select(*whole).where(
@@ -305,7 +305,7 @@ class Loader:
                 run = store.runs[row.run_id] = RunRow(*row)
                 run.status = RunStatus(run.status)
             if row.trigger is not None:
-                run.trigger = row.trigger
+                run.trigger, run.payload = row.trigger, row.payload
             taken.append(run)
         return taken
 

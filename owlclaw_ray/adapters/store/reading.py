@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Connection, Select, Table, case, exists, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, case, exists, func, null, select, tuple_
 
 from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.adapters.store.codec import (
@@ -84,6 +84,7 @@ from owlclaw_ray.ports.store import (
 )
 
 _PAGE = 500
+_BRIEF_RUN_COLUMNS = (*(column for column in runs.c if column is not runs.c.payload), null().label("payload"))
 _SCHEDULE_ORDER = (schedules.c.agent, schedules.c.created_at, schedules.c.schedule_id)
 _queued_runs = (
     select(func.count())
@@ -107,7 +108,7 @@ def read_run(connection: Connection, tenant: TenantId, run_id: RunId) -> Run | N
 
 def read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
     """As RunStore.runs."""
-    found = select(runs).order_by(runs.c.seq.desc()).limit(where.limit)
+    found = select(*(runs.c if where.payloads else _BRIEF_RUN_COLUMNS)).order_by(runs.c.seq.desc()).limit(where.limit)
     if where.agent is None:
         found = found.where(runs.c.tenant == where.tenant)
     else:
@@ -116,7 +117,10 @@ def read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
         found = found.where(runs.c.status == where.status.value)
     if where.before_seq is not None:
         found = found.where(runs.c.seq < where.before_seq)
-    return [run_of_row(row) for row in connection.execute(found)]
+    found_runs = [run_of_row(row) for row in connection.execute(found)]
+    if where.payloads:
+        return found_runs
+    return [replace(run, trigger=replace(run.trigger, content=None)) for run in found_runs]
 
 
 def read_journal(connection: Connection, tenant: TenantId, run_id: RunId, after: int) -> Sequence[JournalEntry]:
@@ -462,7 +466,7 @@ def run_of_row(row: Any) -> Run:
         row.run_id,
         row.seq,
         agent_of(row.agent),
-        load_trigger(row.trigger),
+        load_trigger(row.trigger, row.payload),
         RunStatus(row.status),
         from_micros(row.created_at),
         optional_time(row.started_at),

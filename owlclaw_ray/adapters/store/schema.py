@@ -79,6 +79,7 @@ runs = Table(
     Column("interrupted_by", NAME),
     Column("reserves", Boolean, nullable=False, server_default=false()),
     Column("awaits", Text),
+    Column("payload", Text),
     Index("runs_active", "agent", "status", "rank", "seq", sqlite_where=ACTIVE, postgresql_where=ACTIVE),
     Index("runs_mergeable", "agent", "merge_key", sqlite_where=MERGEABLE, postgresql_where=MERGEABLE),
     Index("runs_awaiting", "seq", sqlite_where=AWAITING, postgresql_where=AWAITING),

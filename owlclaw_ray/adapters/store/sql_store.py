@@ -75,7 +75,7 @@ class SqlStore:
         while True:
             try:
                 return await self._database.write(apply, commands)
-            except FAILURES as error:
+            except Exception as error:
                 failure = failure_of(error)
                 if failure is Failure.COMMAND and apply != self._applier.one_by_one:
                     apply = self._applier.one_by_one

@@ -11,7 +11,7 @@ from owlclaw_ray.adapters.store.approving import withdraw
 from owlclaw_ray.adapters.store.codec import (
     agent_key,
     agent_of,
-    dump,
+    dump_trigger,
     from_micros,
     load_trigger,
     optional_micros,
@@ -100,7 +100,7 @@ def _refusal(agent: AgentRow, command: SubmitRun) -> AgentBusy | QueueFull | Non
 def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | None) -> RunAccepted:
     at, trigger = to_micros(command.at), command.trigger
     run = RunRow(store.free_seqs.popleft(), command.run_id, agent.agent, at, RunStatus.QUEUED, recorded_calls=0)
-    run.trigger, run.merge_key = dump(trigger), key
+    (run.trigger, run.payload), run.merge_key = dump_trigger(trigger), key
     run.rank, run.deadline = rank_of(command.busy, command.priority), optional_micros(command.deadline)
     follows = command.queue_limit is not None and bool(agent.queued) and command.busy is not BusyPolicy.INTERRUPT
     store.add_run(run)
@@ -126,9 +126,9 @@ def _interrupt(store: WorkingSet, agent: AgentRow, run: RunRow, command: SubmitR
 
 def _merge(store: WorkingSet, run: RunRow, command: SubmitRun) -> RunAccepted:
     assert run.trigger is not None
-    before = load_trigger(run.trigger)
+    before = load_trigger(run.trigger, run.payload)
     trigger = replace(command.trigger, merged=before.merged + command.trigger.merged)
-    run.trigger = dump(trigger)
+    run.trigger, run.payload = dump_trigger(trigger)
     deadline = optional_micros(command.deadline)
     run.deadline = None if run.deadline is None or deadline is None else max(run.deadline, deadline)
     store.move_up(run, rank_of(command.busy, command.priority))

@@ -67,6 +67,7 @@ class RunRow(Struct, eq=False):
     awaits: str | None = None
     last_entry: int = 0
     trigger: str | None = None
+    payload: str | None = None
     recorded_calls: int | None = None
 
     @property
@@ -90,7 +91,7 @@ class RunRow(Struct, eq=False):
             RunId(self.run_id),
             self.seq,
             agent_of(self.agent),
-            UNREAD_TRIGGER if self.trigger is None else load_trigger(self.trigger),
+            UNREAD_TRIGGER if self.trigger is None else load_trigger(self.trigger, self.payload),
             self.status,
             from_micros(self.created_at),
             optional_time(self.started_at),

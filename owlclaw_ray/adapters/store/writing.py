@@ -68,6 +68,7 @@ _NEW_RUN = (
     "rank",
     "deadline",
     "merge_key",
+    "payload",
 )
 _CHANGED_RUN = (
     "status",
@@ -80,7 +81,7 @@ _CHANGED_RUN = (
     "reserves",
     "awaits",
 )
-_MERGED_RUN = ("trigger", "rank", "deadline")
+_MERGED_RUN = ("trigger", "payload", "rank", "deadline")
 _CHANGED_AGENT = ("epoch", "activation_id", "state")
 _JOURNAL = ("run_id", "seq", "kind", "at", "data")
 _RECORD = (
@@ -242,7 +243,9 @@ class Writer:
         self._new_runs.run(connection, [_new_run(run) for run in changes.new_runs])
         self._runs.run(connection, [_changed_run(run) for run in changes.runs.values() if run.seq not in new])
         merged = [run for run in changes.merged_runs.values() if run.seq not in new]
-        self._merged_runs.run(connection, [(run.trigger, run.rank, run.deadline, run.seq) for run in merged])
+        self._merged_runs.run(
+            connection, [(run.trigger, run.payload, run.rank, run.deadline, run.seq) for run in merged]
+        )
         self._agents.run(
             connection,
             [(row.epoch, row.activation_id, row.state, row.agent) for row in changes.agents.values()],
@@ -343,7 +346,7 @@ def _new_names(columns: Sequence[str]) -> tuple[str, ...]:
 def _new_run(run: RunRow) -> tuple[Any, ...]:
     tenant = agent_of(run.agent).tenant
     changing = _changed_run(run)[:-1]
-    settled = (run.rank, run.deadline, run.merge_key)
+    settled = (run.rank, run.deadline, run.merge_key, run.payload)
     return (run.seq, run.run_id, tenant, run.agent, run.trigger, run.created_at, *changing, *settled)
 
 

@@ -86,7 +86,7 @@ keys = st.builds(
     body_hash=st.sampled_from(["same", "same", "other"]),
     expires_at=times,
 )
-triggers = st.builds(Trigger, kind=st.sampled_from([*[TriggerKind.API] * 9, *TriggerKind]), payload=texts, focus=texts)
+triggers = st.builds(Trigger, kind=st.sampled_from([*[TriggerKind.API] * 9, *TriggerKind]), content=texts, focus=texts)
 admissions = st.fixed_dictionaries(
     {
         "busy": st.sampled_from([BusyPolicy.ENQUEUE, *BusyPolicy]),
@@ -316,7 +316,7 @@ commands = st.one_of(
     settlements(),
     st.builds(AppendLedger, records=record_lists()),
 )
-impossible = SubmitRun("run_impossible", AGENTS[0], Trigger(TriggerKind.API, payload=object()), START)
+impossible = SubmitRun("run_impossible", AGENTS[0], Trigger(TriggerKind.API, object()), START)
 
 
 def with_spoiler(rest):

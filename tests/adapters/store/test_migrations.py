@@ -15,7 +15,7 @@ from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.ports.store import ApprovalFilter, CancelRun, CreateSchedule, PauseSchedule
+from owlclaw_ray.ports.store import ApprovalFilter, CancelRun, CreateSchedule, PauseSchedule, RunFilter
 from owlclaw_ray.testing import store_family_contract as family
 from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority
 from owlclaw_ray.testing.store_approval_contract import waits
@@ -114,3 +114,15 @@ async def test_what_was_to_be_told_before_hosts_had_lines_of_their_own_is_told(s
 
     (due,) = await store.due_callbacks(NOW, per_host=1)
     assert (due.url, due.host) == (url, "example.org:8443")
+
+
+async def test_payloads_are_read_where_versions_before_and_after_keep_them(store):
+    payload = {"价格": 7, "nul": "a\x00b"}
+    await store.apply([submission("run_1", payload=payload), submission("run_2", payload=None)])
+
+    await store._database.write(downgrade, "0009")
+    await store._database.write(migrate)
+
+    assert (await store.run(AGENT.tenant, "run_1")).trigger == submission("run_1", payload=payload).trigger
+    assert (await store.run(AGENT.tenant, "run_2")).trigger.payload is None
+    assert [run.trigger.payload for run in await store.runs(RunFilter(AGENT.tenant, payloads=False))] == [None, None]

@@ -74,6 +74,16 @@ def test_a_payload_comes_from_the_line_a_file_or_stdin(owlclaw: Run, tmp_path: P
         assert json.loads(result.output)["trigger"]["payload"] == {"股票": 3}
 
 
+def test_runs_are_listed_with_their_payloads_only_if_asked_for(owlclaw: Run):
+    owlclaw("trigger", "assistant", "--payload", '{"股票": 3}')
+
+    [brief] = json.loads(owlclaw("runs", "--json").output)["runs"]
+    [whole] = json.loads(owlclaw("runs", "--json", "--payload").output)["runs"]
+
+    assert "payload" not in brief["trigger"]
+    assert whole["trigger"]["payload"] == {"股票": 3}
+
+
 @pytest.mark.parametrize(
     ("payload", "message"),
     [("hello", "--payload is not JSON"), ("@missing.json", "missing.json cannot be read"), ("-", "stdin is not JSON")],

@@ -1,4 +1,4 @@
 """The history of the schema, as Alembic revisions. They travel with the package, so an installed one can migrate."""
 
-HEAD = "0009"
+HEAD = "0010"
 """The newest revision."""
