@@ -57,7 +57,7 @@ def families():
         gauges.up({"keeper@a": True}),
         gauges.active_runs({RunStatus.QUEUED: 1}),
         *gauges.pool({"host_1": 1}),
-        *gauges.slots([SlotCounts("openai", 48, 40, 7)]),
+        *labelled(gauges.slots([SlotCounts("openai", 48, 40, 7)]), "node", "a"),
         gauges.callbacks_pending(1),
         gauges.callback_attempts(CallbackCounts()),
         *gauges.hatchet(AlarmCounts()),
