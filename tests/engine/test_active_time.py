@@ -143,6 +143,25 @@ async def test_waiting_for_a_slot_does_not_count_against_a_runs_limit_and_is_tol
     assert sum(told) == record.record.data["waited_ms"] == 21_000
 
 
+async def test_what_a_run_waited_for_a_slot_does_not_count_after_a_crash_either(one_slot):
+    world = one_slot
+    last = await asking_with_others_before(world)
+    for _ in range(3):
+        await until_a_model_is_asked(world)
+        await world.clock.advance(7)
+        world.answer_model(world.models.pending[0])
+        await world.clock.settle()
+    await world.clock.advance(3)
+
+    await world.nodes[0].kill_hosts()
+    assert await world.come_to_rest()
+
+    run = await the_run(world, last)
+    kinds = [entry.kind for entry in await journal(world, run)]
+    assert EntryKind.RUN_RESUMED in kinds
+    assert run.status is RunStatus.COMPLETED
+
+
 async def test_a_run_that_waits_for_a_slot_is_cancelled_at_once(one_slot):
     world = one_slot
     last = await asking_with_others_before(world)

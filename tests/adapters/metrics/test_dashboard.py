@@ -15,6 +15,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import Tick, TickOutcome
 from owlclaw_ray.engine.alarm_sync import AlarmCounts
 from owlclaw_ray.engine.outbox import CallbackCounts
+from owlclaw_ray.engine.provider_slots import SlotCounts
 from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.ids import FiringId, RecordId, RunId, ScheduleId
 from owlclaw_ray.ports.store import (
@@ -56,6 +57,7 @@ def families():
         gauges.up({"keeper@a": True}),
         gauges.active_runs({RunStatus.QUEUED: 1}),
         *gauges.pool({"host_1": 1}),
+        *labelled(gauges.slots([SlotCounts("openai", 48, 40, 7)]), "node", "a"),
         gauges.callbacks_pending(1),
         gauges.callback_attempts(CallbackCounts()),
         *gauges.hatchet(AlarmCounts()),
