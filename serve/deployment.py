@@ -17,6 +17,8 @@ from serve.api import build_api
 from serve.loopback import keep_replica_on_loopback
 
 _SHUTDOWN_SECONDS = 2.0
+_LOOK_EVERY = 2.0
+"""Seconds until Serve notices that the process has died; that it is stuck is noticed by its node's root."""
 _REQUESTS_AT_ONCE = 2_000
 
 
@@ -41,6 +43,7 @@ def ingress(
         num_replicas=replicas,
         max_ongoing_requests=_REQUESTS_AT_ONCE,
         graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
+        health_check_period_s=_LOOK_EVERY,
         ray_actor_options={"num_cpus": 0},
     )(ray_serve.ingress(api)())
     return deployment.bind()
