@@ -19,7 +19,9 @@ from benchmarks.chaos import application, script
 from benchmarks.chaos.strikes import Role
 from benchmarks.chaos.workload import CROWD, SOLO
 from benchmarks.processes import ProcessTree, clean_environment, stop
+from serve.launch import LOST_RAY
 from serve.loopback import free_ports
+from serve.processes import lives
 
 READY_SECONDS = 180.0
 _STOP_SECONDS = 90.0
@@ -34,7 +36,10 @@ _TITLES: Mapping[Role, tuple[str, ...]] = {
     Role.ROOT: ("ray::RootActor",),
     Role.REPLICA: ("ray::ServeReplica",),
     Role.CONTROLLER: ("ray::ServeController",),
-    Role.PROXY: ("ray::HAProxyManager",),
+    Role.PROXY: ("haproxy",),
+    Role.RAYLET: ("raylet",),
+    Role.GCS: ("gcs_server",),
+    Role.HUNG_SERVER: ("ray::ServeReplica", "haproxy"),
     Role.HUNG_PART: ("ray::KeeperActor", "ray::DirectoryActor", "ray::ModelGatewayActor", "ray::SchedulerActor"),
 }
 _BUSY_WORKERS, _IDLE_WORKERS = ("ray::run_tools", "ray::warm_tools"), "ray::IDLE"
@@ -121,6 +126,21 @@ class Installation:
             return f"owlclaw up did not end within {_STOP_SECONDS:g} s of SIGTERM"
         return f"owlclaw up ended with code {process.returncode}" if process.returncode else ""
 
+    async def lost_ray(self) -> str:
+        """Wait for the end of a runtime whose Ray was killed. Return what was wrong with it, empty if nothing was."""
+        process = self._process
+        assert process is not None
+        family = ProcessTree(psutil.Process(process.pid)).processes()
+        try:
+            code = await asyncio.to_thread(process.wait, _STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            await self.kill()
+            return f"owlclaw up did not end within {_STOP_SECONDS:g} s of the end of Ray"
+        left = [title_of(each) for each in family if each.pid != process.pid and lives(each)]
+        if code != LOST_RAY:
+            return f"owlclaw up ended with code {code} when Ray was killed"
+        return f"owlclaw up left {', '.join(left)} behind" if left else ""
+
     async def kill(self) -> None:
         """Kill -9 every process of the runtime at once; return when all are gone."""
         process, self._process = self._process, None
@@ -138,7 +158,9 @@ class Installation:
         if self._process is None or self._process.poll() is not None:
             return []
         found = ProcessTree(psutil.Process(self._process.pid)).processes()
-        return sorted((each for each in found if title_of(each).startswith(titles)), key=lambda each: each.pid)
+        return sorted(
+            (each for each in found if Path(title_of(each)).name.startswith(titles)), key=lambda each: each.pid
+        )
 
     def _write_agent(self, name: str, **options: object) -> None:
         folder = self.folder / "agents" / name

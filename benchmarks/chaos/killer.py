@@ -23,6 +23,8 @@ _POLL_SECONDS = 0.05
 _BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY})
 """Hit while a request is on its way, so that its answer may be lost."""
 _WHOLE = frozenset({Role.TREE, Role.RESTART})
+_VITAL = frozenset({Role.RAYLET, Role.GCS})
+"""Whose end is the end of the runtime: the killer then does what a supervisor would."""
 _REQUEST_SECONDS = 3.0
 _REQUEST_TAKES = 0.02
 
@@ -63,8 +65,9 @@ class Killer:
             self._note(strike, "missed", None)
         elif strike.role in HUNG:
             self._hang(strike, victim)
-        else:
-            self._hit(strike, victim, signal.SIGKILL, "killed")
+        elif self._hit(strike, victim, signal.SIGKILL, "killed") and strike.role in _VITAL:
+            self.problems += filter(None, [await self._installation.lost_ray()])
+            await self._start(strike)
 
     async def _end_and_start(self, strike: Strike) -> None:
         if strike.role is Role.TREE:
@@ -74,6 +77,9 @@ class Killer:
             self._note(strike, "ending", None)
             self.problems += filter(None, [await self._installation.stop()])
             self._note(strike, "ended", None)
+        await self._start(strike)
+
+    async def _start(self, strike: Strike) -> None:
         self._installation.start()
         await self._installation.ready()
         self._note(strike, "ready", None)

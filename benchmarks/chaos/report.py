@@ -106,7 +106,7 @@ def _verdict(report: Report) -> str:
 
 def _times(found: Sequence[Resumption]) -> dict[str, list[float]]:
     """Return the times to resume: all, all but those behind a new start of the runtime, and by role."""
-    living = [each for each in found if each.role not in {Role.TREE, Role.RESTART}]
+    living = [each for each in found if each.role not in {Role.TREE, Role.RESTART, Role.RAYLET, Role.GCS}]
     return {ALL: sorted_seconds(found), LIVING: sorted_seconds(living), **by_role(found)}
 
 

@@ -11,7 +11,7 @@ from benchmarks.chaos.evidence import Blow, Evidence
 from benchmarks.chaos.strikes import Role
 from owlclaw_ray.domain.journal import EntryKind
 
-_SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE})
+_SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE, Role.RAYLET, Role.GCS})
 """Whose end ends every host: a run that was interrupted before waits from then on anew."""
 _INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT})
 _HITS = frozenset({"killed", "stopped", "ended"})

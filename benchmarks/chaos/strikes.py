@@ -30,20 +30,26 @@ class Role(Enum):
     CONTROLLER = "controller"
     """Serve's controller."""
     PROXY = "proxy"
-    """Serve's proxy actor, and HAProxy with it."""
+    """HAProxy, which holds the port."""
+    RAYLET = "raylet"
+    """Ray's raylet: `owlclaw up` ends, as it should, and is started again."""
+    GCS = "gcs"
+    """Ray's control store; the same."""
     HUNG_AGENT = "hung_agent"
     """An agent actor is stopped (SIGSTOP), and goes on (SIGCONT) when somebody else has its agents."""
     HUNG_PART = "hung_part"
     """The Keeper, the Directory, the ModelGateway or the Scheduler is stopped, and goes on unless it was killed for it."""
+    HUNG_SERVER = "hung_server"
+    """The replica or HAProxy is stopped, and goes on unless it was killed for it."""
     RESTART = "restart"
     """Nobody is killed: the runtime is stopped as `owlclaw down` stops it, amid its work, and started again."""
     TREE = "tree"
     """Every process of the runtime, `owlclaw up` included, which is then started again."""
 
 
-HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART})
+HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART, Role.HUNG_SERVER})
 SHARES: Mapping[Role, float] = {
-    Role.AGENT: 34,
+    Role.AGENT: 31,
     Role.TOOL_WORKER: 17,
     Role.KEEPER: 9,
     Role.DIRECTORY: 9,
@@ -55,6 +61,9 @@ SHARES: Mapping[Role, float] = {
     Role.HUNG_PART: 2,
     Role.CONTROLLER: 1,
     Role.PROXY: 1,
+    Role.RAYLET: 1,
+    Role.GCS: 1,
+    Role.HUNG_SERVER: 1,
     Role.RESTART: 1,
     Role.TREE: 2,
 }
