@@ -90,7 +90,7 @@ class Front:
         """By this host the server process is asked whether it is there: one of another runtime, on a port of ours, refuses it."""
         self._socket, self._configuration, self._log = (folder / each for each in (_SOCKET, CONFIGURATION, _LOG))
         self._process: subprocess.Popen[bytes] | None = None
-        self._stopping = threading.Event()
+        self._stopping, self._spawning = threading.Event(), threading.Lock()
 
     @property
     def url(self) -> str:
@@ -111,6 +111,7 @@ class Front:
         """Listen; raises RuntimeUnavailableError if that cannot be done."""
         self._configuration.write_text(self._configured())
         process, end = self._spawn(), time.monotonic() + _START_SECONDS
+        assert process is not None
         while not self._answers(_PATIENCE):
             if process.poll() is not None or time.monotonic() > end:
                 process.kill()
@@ -127,9 +128,14 @@ class Front:
                 raise RuntimeUnavailableError(f"the server process did not answer within {seconds:g} s")
             time.sleep(_POLL_SECONDS)
 
+    def give_up(self) -> None:
+        """Start HAProxy no more: whoever ends it now, ends it for good."""
+        with self._spawning:
+            self._stopping.set()
+
     def stop(self) -> None:
         """Take no more connections, let requests end for two seconds, and end; harmless if it has ended."""
-        self._stopping.set()
+        self.give_up()
         process = self._process
         if process is not None:
             process.send_signal(signal.SIGUSR1)
@@ -137,26 +143,27 @@ class Front:
                 process.wait(_SOFT_STOP_SECONDS + 1)
             process.kill()
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        """Start it, in a process group of its own: Ctrl-C is for the process that stops it in order."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - a fixed command
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
-            )
-        return self._process
+    def _spawn(self) -> subprocess.Popen[bytes] | None:
+        """Start it, in a process group of its own: Ctrl-C is for the process that stops it in order. None if it is given up."""
+        with self._spawning:
+            if self._stopping.is_set():
+                return None
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(  # noqa: S603 - a fixed command
+                    self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+                )
+            return self._process
 
     def _keep_running(self) -> None:
         process = self._process
         while process is not None:
-            code = process.wait()
-            if self._stopping.is_set():
-                return
-            logger.warning("HAProxy ended with code %d and is started again", code)
-            started = time.monotonic()
+            code, ended = process.wait(), time.monotonic()
             process = self._spawn()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_PAUSE)
-                time.sleep(max(0.0, _PAUSE - (time.monotonic() - started)))
+            if process is not None:
+                logger.warning("HAProxy ended with code %d and was started again", code)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_PAUSE)
+                    time.sleep(max(0.0, _PAUSE - (time.monotonic() - ended)))
 
     def _keep_answering(self) -> None:
         missed = 0

@@ -88,6 +88,7 @@ class Life:
         """`announce` reaches the user also while Ray's output is kept aside."""
         self._data_dir, self.scratch, self.announce = data_dir, scratch, announce
         self.signals = StopSignals(self._hurry)
+        self.front: Front | None = None
         self._ending = threading.RLock()
 
     def lose(self, part: str) -> None:
@@ -114,6 +115,8 @@ class Life:
 
     def leave_nothing(self) -> None:
         """End what is left of this runtime's processes, and remove the files that say that it runs."""
+        if self.front is not None:
+            self.front.give_up()
         end_descendants()
         (self._data_dir / NAME).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -140,6 +143,7 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
 def _serve(prepared: Preparation, life: Life) -> int:
     settings, signals = prepared.settings, life.signals
     front = Front(settings.http.host, settings.http.port, life.scratch) if settings.ray.address is None else None
+    life.front = front
     slots = settings.tools.slots or 2 * (os.cpu_count() or 1)
     _make_environment(slots + settings.tools.quick_slots, front)
 

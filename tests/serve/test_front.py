@@ -24,10 +24,10 @@ from serve.loopback import free_ports
 GENEROUS = 60.0
 
 
-@pytest.fixture(params=["127.0.0.1", "::1"])
+@pytest.fixture
 def front(request):
     with tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp") as folder:
-        made = Front(request.param, free_ports(1)[0], Path(folder))
+        made = Front(getattr(request, "param", "127.0.0.1"), free_ports(1)[0], Path(folder))
         yield made
         made.stop()
 
@@ -100,6 +100,7 @@ def test_while_no_server_process_is_there_every_path_is_answered_with_503_and_wh
     assert refused.json()["type"] == "urn:owlclaw:problem:runtime-unavailable"
 
 
+@pytest.mark.parametrize("front", ["127.0.0.1", "::1"], indirect=True)
 def test_a_server_process_is_found_on_any_of_the_ports(front):
     front.start()
     for port in (front.ports[0], front.ports[-1]):
@@ -144,6 +145,17 @@ def test_a_stopped_haproxy_is_killed_and_replaced(front, monkeypatch):
 
         assert answers_until_ok(front) <= {0, 200, 503}
         assert before.wait(GENEROUS) == -signal.SIGKILL
+
+
+def test_a_haproxy_that_is_given_up_is_not_started_again(front):
+    front.start()
+    front.give_up()
+    front._process.kill()
+
+    for thread in threading.enumerate():
+        if thread.name.startswith("front"):
+            thread.join(GENEROUS)
+    assert answer(front) == 0
 
 
 def test_a_port_that_is_taken_is_said(front):
