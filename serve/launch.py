@@ -161,7 +161,7 @@ def _serve(prepared: Preparation, life: Life) -> int:
         signals.only_note()
         if front is not None:
             last.append(Step("closing the port", front.stop, _FRONT_SECONDS))
-        else:
+        elif ray.is_initialized():
             last.append(Step("stopping Ray Serve", ray_serve.shutdown, _SERVE_SECONDS))
         late = carry_out(last)
         watch.stop()
