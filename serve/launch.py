@@ -44,7 +44,7 @@ INTERRUPTED = 130
 _DRAIN_MARGIN, _FRONT_SECONDS, _SERVE_SECONDS, _RAY_SECONDS = 25.0, 5.0, 20.0, 20.0
 """How long each step of a stop may take; the first beyond the grace that runs get."""
 _EXIT_SECONDS = 30
-_SERVED_SECONDS = 60.0
+_SERVED_SECONDS = 120.0
 
 Announce = Callable[[str], None]
 
