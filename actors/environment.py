@@ -35,7 +35,6 @@ def ray_environment(warm_workers: int, *, alone: bool) -> dict[str, str]:
     """
     environment = {
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a busy machine starts slowly; after it the start fails
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",

@@ -34,6 +34,11 @@ def living_nodes() -> tuple[Node, ...]:
     )
 
 
+def is_connected() -> bool:
+    """Return whether the cluster answers and counts this process's node among the living. It blocks, for long if it does not answer."""
+    return here() in {node.node_id for node in living_nodes()}
+
+
 def writer_name() -> str:
     """Return the name of the ledger chains that this node's Keeper writes: the machine's, as long as it has one Ray node only."""
     own = next(node for node in living_nodes() if node.node_id == here())

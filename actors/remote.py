@@ -137,6 +137,12 @@ def find(part: str, namespace: str, node_id: str = "") -> ActorHandle[Any] | Non
     return actor
 
 
+def find_all(namespace: str) -> dict[str, ActorHandle[Any]]:
+    """Return the actors that have names in that namespace, by name. It blocks: call it in a thread."""
+    names = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True) if each["namespace"] == namespace]
+    return {name: actor for name in names if (actor := find(name, namespace)) is not None}
+
+
 class Named:
     """A named part, found when first needed, and found anew when it died with its root; this node's, unless another is named."""
 

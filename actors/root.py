@@ -37,6 +37,7 @@ from actors.remote import (
     ROOT,
     SCHEDULER,
     find,
+    find_all,
     full_name,
     kill,
     make,
@@ -51,6 +52,8 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 
 _BIRTH_SECONDS = 60.0
+_SERVE = "serve"
+"""The namespace of Ray Serve's actors: it restarts those that died, and those that are stuck late or never."""
 _AHEAD = 1
 """Hosts that a root makes before anybody asks, if it was restarted: those of the root that died ended with it."""
 
@@ -125,7 +128,8 @@ class RootActor:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
-                await asyncio.gather(*(self._vigil.look(name, part) for name, part in self._parts.items()))
+                looked_at = self._parts | await asyncio.to_thread(find_all, _SERVE)
+                await asyncio.gather(*(self._vigil.look(name, part) for name, part in looked_at.items()))
                 await self._complete_parts()
                 await self._complete_nodes()
             except Exception:

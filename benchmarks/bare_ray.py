@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from actors.environment import ray_environment
-from serve.loopback import free_ports, haproxy_environment
+from serve.front import Front
+from serve.loopback import free_ports
+
+_SERVED_SECONDS = 60.0
 
 
 def serve(application: Callable[[], Any]) -> None:
@@ -25,7 +28,9 @@ def serve(application: Callable[[], Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     scratch = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
     slots = 2 * (os.cpu_count() or 1)
-    os.environ.update(ray_environment(1, alone=True) | haproxy_environment(scratch))  # noqa: TID251 - as owlclaw up
+    [port, inner_port] = free_ports(2)
+    front = Front("127.0.0.1", port, scratch, probe="/-/healthz")
+    os.environ.update(ray_environment(1, alone=True) | front.environment)  # noqa: TID251 - as owlclaw up
 
     import ray
     from ray import serve as ray_serve
@@ -41,15 +46,17 @@ def serve(application: Callable[[], Any]) -> None:
             _temp_dir=str(scratch / "ray"),
         )
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())  # ray.init puts its own there
-        [port] = free_ports(1)
+        front.start()
         ray_serve.start(
-            http_options={"host": "127.0.0.1", "port": port, "access_log": False, "location": "HeadOnly"},
+            http_options={"host": "127.0.0.1", "port": inner_port, "access_log": False, "location": "HeadOnly"},
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
         ray_serve.run(application(), route_prefix="/")
-        print(f"ready http://127.0.0.1:{port}", flush=True)
+        front.wait_until_served(_SERVED_SECONDS)
+        print(f"ready {front.url}", flush=True)
         stopping.wait()
     finally:
+        front.stop()
         if ray.is_initialized():
             ray_serve.shutdown()  # type: ignore[no-untyped-call]
             ray.shutdown()

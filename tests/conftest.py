@@ -12,12 +12,15 @@ from hypothesis import settings
 
 from actors.environment import ray_environment
 from actors.plan import ToolSlots
-from serve.loopback import haproxy_environment
+from serve.front import Front
+from serve.loopback import free_ports
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
 SLOTS = ToolSlots(alone=4)
+FRONT = Front("127.0.0.1", free_ports(1)[0], SCRATCH)
+"""In front of the one server process of the session; who starts Serve starts it."""
 
-os.environ.update(ray_environment(SLOTS.alone + SLOTS.quick, alone=True) | haproxy_environment(SCRATCH))  # noqa: TID251 - Ray reads nothing else
+os.environ.update(ray_environment(SLOTS.alone + SLOTS.quick, alone=True) | FRONT.environment)  # noqa: TID251 - Ray reads nothing else
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 settings.register_profile("owlclaw", deadline=None)

@@ -20,7 +20,7 @@ _AT_ONCE = 16
 _TIMEOUT = 10.0
 _PAUSE = 0.2
 _PROBLEM = "application/problem+json"
-_ACCEPTED, _NOT_FOUND = 202, 404
+_ACCEPTED = 202
 
 
 class Client:
@@ -154,14 +154,12 @@ class Client:
 
 
 def _author(answer: httpx.Response) -> str:
-    return "of the API" if answer.headers.get("content-type") == _PROBLEM else "of Serve's proxy"
+    return "of the API" if answer.headers.get("content-type") == _PROBLEM else "of a proxy"
 
 
 def _is_final(answer: httpx.Response) -> bool:
-    """Whether a sender would believe that it is refused for good: by the API, or by a proxy that does not know the route."""
-    if answer.status_code == _NOT_FOUND:
-        return True
-    return answer.status_code < 500 and answer.status_code != 429 and answer.headers.get("content-type") == _PROBLEM
+    """Whether a sender would believe that it is refused for good: by the API, or by a proxy."""
+    return answer.status_code < 500 and answer.status_code != 429
 
 
 def _content(answer: httpx.Response) -> Any:

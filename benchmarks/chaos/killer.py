@@ -16,8 +16,9 @@ from benchmarks.chaos.client import Client
 from benchmarks.chaos.installation import Installation, title_of
 from benchmarks.chaos.streams import follow_all
 from benchmarks.chaos.strikes import HUNG, NODE, Role, Strike
-from benchmarks.processes import lives
 from benchmarks.question import Say
+from serve.launch import LOST_RAY
+from serve.processes import lives
 
 _FIND_SECONDS = 40.0
 _RECOVER_SECONDS = 90.0
@@ -25,7 +26,7 @@ _POLL_SECONDS = 0.05
 _END_SECONDS = 60.0
 """So long `owlclaw up` may take to end when Ray's node cannot go on."""
 _ORPHAN_SECONDS = 5.0
-_BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY, Role.HAPROXY, *NODE})
+_BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY, *NODE})
 """Hit while a request is on its way, so that its answer may be lost."""
 _WHOLE = frozenset({Role.TREE, Role.RESTART})
 _REQUEST_SECONDS = 3.0
@@ -101,8 +102,8 @@ class Killer:
             self.problems.append(
                 f"owlclaw up was still there {_END_SECONDS:g} s after the death of {strike.role.value}"
             )
-        elif code == 0:
-            self.problems.append(f"owlclaw up ended with code 0 after the death of {strike.role.value}")
+        elif code != LOST_RAY:
+            self.problems.append(f"owlclaw up ended with code {code} after the death of {strike.role.value}")
         else:
             self.problems += await _orphans(family)
         await self._installation.kill()

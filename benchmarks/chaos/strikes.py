@@ -30,9 +30,7 @@ class Role(Enum):
     CONTROLLER = "controller"
     """Serve's controller."""
     PROXY = "proxy"
-    """Serve's manager of HAProxy, and HAProxy with it."""
-    HAPROXY = "haproxy"
-    """HAProxy itself."""
+    """HAProxy, which has the port."""
     RAYLET = "raylet"
     """Ray's scheduler of the node. `owlclaw up` ends then, and is started again as a supervisor would."""
     GCS = "gcs"
@@ -62,7 +60,7 @@ HARMLESS = HUNG | {Role.RESTART, Role.STREAMS}
 """Strikes that kill nobody."""
 SHARES: Mapping[Role, float] = {
     Role.AGENT: 28,
-    Role.TOOL_WORKER: 13,
+    Role.TOOL_WORKER: 14,
     Role.KEEPER: 8,
     Role.DIRECTORY: 8,
     Role.GATEWAY: 6,
@@ -70,8 +68,7 @@ SHARES: Mapping[Role, float] = {
     Role.ROOT: 4,
     Role.REPLICA: 4,
     Role.CONTROLLER: 2,
-    Role.PROXY: 2,
-    Role.HAPROXY: 2,
+    Role.PROXY: 3,
     Role.HUNG_AGENT: 4,
     Role.HUNG_PART: 2,
     Role.HUNG_REPLICA: 2,

@@ -33,7 +33,7 @@ from owlclaw_ray.errors import (
 
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
 RETRYABLE_WITHOUT_PROBLEM = frozenset({404, 500})
-"""What Serve and HAProxy answer while no server process is there; a server process that answers it says what is wrong."""
+"""What Ray Serve's proxy answers while no server process is there; a server process that answers it says what is wrong."""
 _UNAVAILABLE = frozenset({502, 503, 504})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.1
 _TELL_SECONDS = 5.0
+_KILL_SECONDS = 10.0
 
 
 def register(cli: typer.Typer) -> None:
@@ -33,7 +35,9 @@ def up(folder: FolderOption = HERE) -> None:
 
 def down(
     folder: FolderOption = HERE,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the end.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds to wait for the end; after that it is killed.")
+    ] = 120.0,
 ) -> None:
     """Stop the runtime of a folder: it finishes or hands over what it has accepted, then ends."""
     from owlclaw_ray.settings import load_settings
@@ -58,6 +62,8 @@ def down(
 def _stop(process: psutil.Process, timeout: float) -> None:
     import psutil
 
+    from serve.processes import lives
+
     try:
         process.terminate()
     except psutil.NoSuchProcess:
@@ -66,21 +72,25 @@ def _stop(process: psutil.Process, timeout: float) -> None:
         complain(f"process {process.pid} belongs to {process.username()}; stop it as that user")
         raise typer.Exit(1) from None
     started = told = time.monotonic()
-    while _lives(process):
+    while lives(process):
         now = time.monotonic()
         if now - started >= timeout:
-            complain(f"process {process.pid} still runs after {timeout:g} s; wait longer, or: kill -9 {process.pid}")
-            raise typer.Exit(1)
+            _kill(process, timeout)
+            return
         if now - told >= _TELL_SECONDS:
-            console().print(f"still draining after {now - started:.0f} s")
+            console().print(f"still stopping after {now - started:.0f} s")
             told = now
         time.sleep(_POLL_SECONDS)
 
 
-def _lives(process: psutil.Process) -> bool:
+def _kill(process: psutil.Process, timeout: float) -> None:
     import psutil
 
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    family = [*process.children(recursive=True), process]
+    for each in family:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(family, timeout=_KILL_SECONDS)
+    complain(
+        f"process {process.pid} did not end within {timeout:g} s and was killed; what was accepted resumes at the next start"
+    )

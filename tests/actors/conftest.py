@@ -30,7 +30,7 @@ from owlclaw_ray.tools.mcp.options import Annotations, McpOptions
 from serve.deployment import ingress
 from serve.loopback import free_ports
 from tests.adapters.mcp.conftest import plain
-from tests.conftest import SCRATCH, SLOTS
+from tests.conftest import FRONT, SCRATCH, SLOTS
 
 APP = '''
 import os
@@ -222,14 +222,16 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     )
     start_ray(address=None, temp_dir=SCRATCH / "ray", num_cpus=2, slots=SLOTS)
     cluster = Cluster(plan, declared_tools(load_app("trial_app:app", folder).sources(), code_tools))
+    FRONT.start()
     [port] = free_ports(1)
     ray_serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})
     cluster.wait_for_store()
-    ray_serve.run(ingress(plan, HttpSettings(), alone=True), name="owlclaw", route_prefix="/")
+    ray_serve.run(ingress(plan, HttpSettings(), [FRONT.name], alone=True), name="owlclaw", route_prefix="/")
     cluster.wait_for_agents()
-    url = f"http://127.0.0.1:{port}"
-    with SyncClient(url, timeout=120) as client:
-        yield Trial(folder, plan, client, url)
+    FRONT.wait_until_served(60)
+    with SyncClient(FRONT.url, timeout=120) as client:
+        yield Trial(folder, plan, client, FRONT.url)
     cluster.stop()
+    FRONT.stop()
     ray_serve.shutdown()
     ray.shutdown()

@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from benchmarks import processes
-from benchmarks.processes import ProcessTree, clean_environment, cpu_spent, difference, lives, stop
+from benchmarks.processes import ProcessTree, clean_environment, cpu_spent, difference, stop
+from serve.processes import lives
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -16,7 +17,9 @@ while time.process_time() < 0.15:
     pass
 subprocess.run([sys.executable, "-IS", "-c", "import time\\nwhile time.process_time() < 0.15: pass"])
 {refusal}
-child = subprocess.Popen([sys.executable, "-IS", "-c", "import signal; print('ready', flush=True); signal.pause()"])
+child = subprocess.Popen(
+    [sys.executable, "-IS", "-c", "import signal; print('ready', flush=True); signal.pause()", "-f", {configuration!r}]
+)
 signal.pause()
 """
 
@@ -26,11 +29,11 @@ def family():
     """Starts a process that has used 0.15 s, waited for one that used 0.15 s, and has another one."""
     started = []
 
-    def start(refusal="", **variables):
+    def start(refusal="", configuration="none"):
         process = subprocess.Popen(
-            [sys.executable, "-IS", "-c", FAMILY.format(refusal=refusal)],
+            [sys.executable, "-IS", "-c", FAMILY.format(refusal=refusal, configuration=configuration)],
             stdout=subprocess.PIPE,
-            env={**clean_environment(), **variables},
+            env=clean_environment(),
         )
         started.append(process)
         assert process.stdout.readline() == b"ready\n"
@@ -150,7 +153,7 @@ def test_who_does_not_end_within_the_grace_is_killed(family):
 def test_killing_leaves_neither_processes_nor_the_scratch_folder(family, tmp_path):
     scratch = tmp_path / "owl-scratch"
     scratch.mkdir()
-    process = family(RAY_SERVE_HAPROXY_BINARY_PATH=str(scratch / "haproxy"))
+    process = family(configuration=str(scratch / "haproxy.cfg"))
     tree = ProcessTree(psutil.Process(process.pid))
     members = tree.processes()
 

@@ -3,8 +3,8 @@ import pytest
 from benchmarks import load
 from benchmarks.child import running
 from benchmarks.measuring import agent_paths, measure_runs
-from benchmarks.processes import lives
 from benchmarks.skeleton import Unfinished
+from serve.processes import lives
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 

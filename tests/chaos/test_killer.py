@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.chaos.killer import Killer
 from benchmarks.chaos.strikes import Role, Strike
+from serve.launch import LOST_RAY
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ async def struck_node(tmp_path, victim, code, *left):
 
 
 async def test_a_runtime_that_ends_with_an_error_when_its_node_is_dead_is_started_again(tmp_path, victim):
-    assert await struck_node(tmp_path, victim, 70, victim) == []
+    assert await struck_node(tmp_path, victim, LOST_RAY, victim) == []
 
 
 @pytest.mark.parametrize(("code", "told"), [(0, "ended with code 0"), (None, "was still there")])
@@ -118,6 +119,6 @@ async def test_a_runtime_that_does_not_say_that_its_node_is_dead_is_a_problem(tm
 async def test_a_process_that_a_dead_node_leaves_behind_is_a_problem(tmp_path, victim, monkeypatch):
     monkeypatch.setattr("benchmarks.chaos.killer._ORPHAN_SECONDS", 0.01)
 
-    [problem] = await struck_node(tmp_path, victim, 70, psutil.Process())
+    [problem] = await struck_node(tmp_path, victim, LOST_RAY, psutil.Process())
 
     assert str(psutil.Process().pid) in problem

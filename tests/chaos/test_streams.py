@@ -4,9 +4,10 @@ import asyncio
 import json
 from itertools import cycle
 
+import httpx
 import pytest
 
-from benchmarks.chaos.client import Client
+from benchmarks.chaos.client import Client, _is_final
 from benchmarks.chaos.streams import follow_all
 from benchmarks.chaos.workload import orders
 
@@ -63,3 +64,8 @@ async def test_a_proxy_that_does_not_know_a_valid_route_refuses_a_trigger_for_go
 
     assert run_id is None
     assert json.loads((tmp_path / "answers").read_text())["what"] == "refused"
+
+
+@pytest.mark.parametrize(("status", "final"), [(404, True), (421, True), (429, False), (500, False), (503, False)])
+def test_a_refusal_for_good_counts_as_one_whoever_answers(status, final):
+    assert _is_final(httpx.Response(status, text="Path not found")) is final

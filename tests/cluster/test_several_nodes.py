@@ -23,7 +23,7 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.client import SyncClient
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
-from serve.loopback import free_ports, haproxy_environment
+from serve.loopback import free_ports
 from tests.conftest import SCRATCH
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres]
@@ -121,16 +121,11 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def cluster() -> Iterator[Cluster]:
     offers = {"num_cpus": 1, "resources": slot_resources(ToolSlots(2)), "include_dashboard": False}
     Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)
-    proxy = SCRATCH / "proxy"  # not the one of the session's other cluster
-    proxy.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in haproxy_environment(proxy).items():
-            patch.setenv(name, value)
-        made = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **offers})
-        for _ in range(2):
-            made.add_node(**offers)
-        yield made
-        made.shutdown()
+    made = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **offers})
+    for _ in range(2):
+        made.add_node(**offers)
+    yield made
+    made.shutdown()
     reset_ray_address()
 
 

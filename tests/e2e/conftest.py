@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from owlclaw_ray.client import SyncClient
+from serve.front import CONFIGURATION
 from serve.loopback import free_ports
+from serve.processes import lives
 
 READY = "ready in"
 APP = """
@@ -87,6 +89,18 @@ class Installation:
                 return
         self.process.communicate()
         raise AssertionError("owlclaw up ended:\n" + "".join(self.said))
+
+    def family(self) -> list[psutil.Process]:
+        """Return the living processes that the runtime consists of, its first one aside."""
+        assert self.process is not None
+        return [each for each in psutil.Process(self.process.pid).children(recursive=True) if lives(each)]
+
+    def scratch(self) -> Path:
+        """Return the temporary folder of the runtime that runs."""
+        [haproxy] = [
+            words for each in self.family() if (words := each.cmdline())[-1:] and words[-1].endswith(CONFIGURATION)
+        ]
+        return Path(haproxy[-1]).parent
 
     def interrupt(self) -> int:
         """Press Ctrl-C: the whole foreground process group gets SIGINT. Return the exit code."""

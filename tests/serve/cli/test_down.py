@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 from serve.pid_file import NAME, PidFile
@@ -70,14 +71,21 @@ def test_a_process_that_has_the_pid_by_chance_is_left_alone(cli: Run, data_dir: 
     assert process.poll() is None
 
 
-def test_a_process_that_does_not_end_in_time_is_a_failure(cli: Run, data_dir: Path, process: subprocess.Popen[str]):
-    process.send_signal(signal.SIGSTOP)
-    PidFile(process.pid, URL, now()).write(data_dir)
-    result = cli("down", "--timeout", "0")
+def test_a_process_that_does_not_end_in_time_is_killed_with_what_it_started(cli: Run, data_dir: Path):
+    waits = "import time; time.sleep(900)"
+    code = f"import subprocess as s, sys; print(s.Popen([sys.executable, '-c', {waits!r}]).pid, flush=True); {waits}"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+        process.send_signal(signal.SIGSTOP)
+        PidFile(process.pid, URL, now()).write(data_dir)
+        result = cli("down", "--timeout", "0")
 
-    assert result.exit_code == 1
-    assert f"process {process.pid} still runs after 0 s" in result.output
-    assert (data_dir / NAME).exists()
+        assert result.exit_code == 0
+        assert f"process {process.pid} did not end within 0 s and was killed" in result.output
+        process.wait(timeout=60)
+    assert psutil.wait_procs([child], timeout=60)[1] == []
+    assert not (data_dir / NAME).exists()
 
 
 def test_a_file_that_is_no_pid_file_is_reported(cli: Run, data_dir: Path):

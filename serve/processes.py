@@ -1,0 +1,62 @@
+"""The processes of one runtime: the descendants of the one that started it, also those whose own parents have died."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+
+import psutil
+
+_END_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Have this process become the parent of every descendant whose own parent dies; elsewhere than on Linux they are lost sight of."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants() -> list[psutil.Process]:
+    """Return the living processes that this one started, directly or not."""
+    return [each for each in psutil.Process().children(recursive=True) if lives(each)]
+
+
+def lives(process: psutil.Process) -> bool:
+    """Return whether it can still do something; who is dead but not yet waited for by its parent cannot."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end_descendants() -> int:
+    """Kill -9 them all, those that they start meanwhile too, and return how many there were when none is left."""
+    killed: set[int] = set()
+    end = time.monotonic() + _END_SECONDS
+    while (left := descendants()) and time.monotonic() < end:
+        for each in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+                killed.add(each.pid)
+        time.sleep(_POLL_SECONDS)
+    return len(killed)
+
+
+class OrphanReaper:
+    """Waits for adopted orphans that have died, which would stay in the process table otherwise."""
+
+    def __init__(self) -> None:
+        self._dead: set[int] = set()
+
+    def look(self) -> None:
+        """Take note of children that are dead, and wait for those that were at the last look, which nobody else has done."""
+        dead = {each.pid for each in psutil.Process().children() if not lives(each)}
+        for pid in dead & self._dead:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._dead = dead

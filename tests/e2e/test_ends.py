@@ -1,0 +1,115 @@
+"""How `owlclaw up` ends when something else does: Ray's own processes, a part amid the stop, the one who waits for it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from serve.cli.connection import environment
+from serve.processes import lives
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+
+GENEROUS = 240
+SLOW = {
+    "turns": [
+        {"tool_calls": [{"name": "trial.act", "arguments": {"what": "first"}}]},
+        {"tool_calls": [{"name": "trial.act", "arguments": {"what": "second"}}], "latency": 3},
+        {"text": "done"},
+    ]
+}
+NOT_NEEDED = ("monitor.py", "log_monitor.py", "dashboard.py")
+
+
+def named(installation, *names):
+    """Return the runtime's processes with such a word in their command line, in the order of the names."""
+    family = installation.family()
+    return [each for name in names for each in family if any(word.endswith(name) for word in each.cmdline()[:3])]
+
+
+def alive(family):
+    return [each.cmdline() for each in psutil.wait_procs(family, timeout=10)[1] if lives(each)]
+
+
+def ends_by_itself(installation):
+    """Return its exit code and the last line that it said."""
+    said, _ = installation.process.communicate(timeout=GENEROUS)
+    installation.said += said.splitlines(keepends=True)
+    return installation.process.returncode, installation.said[-1]
+
+
+@pytest.mark.parametrize("victim", ["raylet/raylet", "gcs/gcs_server", "ray::DashboardAgent", "ray::RuntimeEnvAgent"])
+def test_without_ray_it_ends_with_a_code_that_asks_for_another_start_and_leaves_nothing(installation, victim):
+    installation.define("slow", SLOW)
+    installation.up()
+    family, scratch = installation.family(), installation.scratch()
+    with installation.client() as client:
+        for each in named(installation, *NOT_NEEDED):
+            each.kill()
+        run_id = client.submit("slow")["run_id"]
+
+        [killed] = named(installation, victim)
+        killed.kill()
+        code, said = ends_by_itself(installation)
+
+    assert code == 75, installation.said
+    assert "ended: Ray's" in said
+    assert "What was accepted is safe in the store" in said
+    assert alive(family) == []
+    assert not scratch.exists()
+    assert not (installation.folder / ".owlclaw" / "owlclaw.pid").exists()
+    assert (installation.folder / ".owlclaw" / "logs" / "raylet.out").exists()
+
+    installation.up()
+    with installation.client() as client:
+        for _ in client.events(run_id):
+            pass
+        assert client.run(run_id)["status"] == "completed"
+    assert installation.interrupt() == 0
+
+
+def test_a_part_that_hangs_holds_the_stop_up_only_until_its_deadline_and_a_second_ctrl_c_not_at_all(installation):
+    installation.define("slow", SLOW)
+    for second in (False, True):
+        installation.up()
+        family, scratch = installation.family(), installation.scratch()
+        for each in named(installation, "ray::DirectoryActor", "ray::KeeperActor", "raylet/raylet"):
+            each.send_signal(signal.SIGSTOP)
+        installation.process.send_signal(signal.SIGINT)
+        if second:
+            while "stopping" not in installation.process.stdout.readline():
+                pass
+            while installation.process.poll() is None:
+                installation.process.send_signal(signal.SIGINT)
+                time.sleep(0.1)
+        code, said = ends_by_itself(installation)
+
+        assert code == (130 if second else 0), installation.said
+        assert ("stopped at once" if second else "stopped; runs, memories") in said
+        assert alive(family) == []
+        assert not scratch.exists()
+
+
+def test_down_kills_what_does_not_end_in_time(installation):
+    installation.define("slow", SLOW)
+    installation.up()
+    family = installation.family()
+    installation.process.send_signal(signal.SIGSTOP)
+
+    down = subprocess.run(
+        [sys.executable, "-m", "serve.cli", "down", "--timeout", "1"],
+        cwd=installation.folder,
+        capture_output=True,
+        text=True,
+        timeout=GENEROUS,
+        check=True,
+        env=environment(),
+    )
+
+    assert "was killed" in down.stderr
+    assert alive(family) == []

@@ -1,0 +1,172 @@
+"""HAProxy as `owlclaw up` runs it, before a small HTTP server in this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from owlclaw_ray.errors import RuntimeUnavailableError
+from serve import front as front_module
+from serve.front import Front
+from serve.loopback import free_ports
+
+GENEROUS = 60.0
+
+
+@pytest.fixture
+def front(request):
+    with tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp") as folder:
+        made = Front(getattr(request, "param", "127.0.0.1"), free_ports(1)[0], Path(folder))
+        yield made
+        made.stop()
+
+
+class Api(BaseHTTPRequestHandler):
+    """Answers every path, if it is called by a name that it knows."""
+
+    protocol_version = "HTTP/1.1"
+    names: tuple[str, ...]
+    said: str
+
+    def do_GET(self):
+        known = self.headers["Host"].rpartition(":")[0] or self.headers["Host"]
+        self.send_response(200 if known in self.names else 421)
+        self.send_header("Content-Length", str(len(self.said)))
+        self.end_headers()
+        self.wfile.write(self.said.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def server(host, port, *names, said="ok"):
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+    handler = type("Handler", (Api,), {"names": ("127.0.0.1", "[::1]", *names), "said": said})
+    with Server((host, port), handler) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield
+        made.shutdown()
+        thread.join()
+
+
+def host_of(front):
+    return front._host
+
+
+def eventually(condition):
+    end = time.monotonic() + GENEROUS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def answer(front):
+    """Return the status of an answer, 0 if there is none."""
+    try:
+        return httpx.get(f"{front.url}/v1/anything", timeout=1).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def answers_until_ok(front):
+    seen = []
+    eventually(lambda: seen.append(answer(front)) or seen[-1] == 200)
+    return set(seen)
+
+
+def test_while_no_server_process_is_there_every_path_is_answered_with_503_and_when_to_try_again(front):
+    front.start()
+
+    refused = httpx.get(f"{front.url}/v1/runs")
+
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    assert refused.json()["type"] == "urn:owlclaw:problem:runtime-unavailable"
+
+
+@pytest.mark.parametrize("front", ["127.0.0.1", "::1"], indirect=True)
+def test_a_server_process_is_found_on_any_of_the_ports(front):
+    front.start()
+    for port in (front.ports[0], front.ports[-1]):
+        with server(host_of(front), port, front.name):
+            front.wait_until_served(GENEROUS)
+            assert answer(front) == 200
+        eventually(lambda: answer(front) == 503)
+    with pytest.raises(RuntimeUnavailableError, match="did not answer within 0 s"):
+        front.wait_until_served(0)
+
+
+def test_the_server_process_of_another_runtime_is_not_taken_for_ours(front):
+    front.start()
+    with (
+        server(host_of(front), front.ports[0], said="theirs"),
+        server(host_of(front), front.ports[1], front.name, said="ours"),
+    ):
+        front.wait_until_served(GENEROUS)
+        assert {httpx.get(f"{front.url}/").text for _ in range(50)} == {"ours"}
+
+
+def test_a_killed_haproxy_is_back_and_never_says_that_a_path_does_not_exist(front):
+    front.start()
+    with server(host_of(front), front.ports[2], front.name):
+        front.wait_until_served(GENEROUS)
+        for _ in range(3):
+            before = front._process
+            before.kill()
+            assert answers_until_ok(front) <= {0, 200, 503}
+            assert front._process is not before
+
+
+def test_a_stopped_haproxy_is_killed_and_replaced(front, monkeypatch):
+    monkeypatch.setattr(front_module, "_LOOK_EVERY", 0.1)
+    monkeypatch.setattr(front_module, "_PATIENCE", 1.0)
+    front.start()
+    with server(host_of(front), front.ports[2], front.name):
+        front.wait_until_served(GENEROUS)
+        before = front._process
+
+        os.kill(before.pid, signal.SIGSTOP)
+
+        assert answers_until_ok(front) <= {0, 200, 503}
+        assert before.wait(GENEROUS) == -signal.SIGKILL
+
+
+def test_a_haproxy_that_is_given_up_is_not_started_again(front):
+    front.start()
+    front.give_up()
+    front._process.kill()
+
+    for thread in threading.enumerate():
+        if thread.name.startswith("front"):
+            thread.join(GENEROUS)
+    assert answer(front) == 0
+
+
+def test_a_port_that_is_taken_is_said(front):
+    with server(host_of(front), front._port), pytest.raises(RuntimeUnavailableError, match="Address already in use"):
+        front.start()
+
+
+def test_after_the_stop_nothing_listens_or_runs(front):
+    front.start()
+    process = psutil.Process(front._process.pid)
+    front.stop()
+
+    assert psutil.wait_procs([process], timeout=GENEROUS)[1] == []
+    assert answer(front) == 0

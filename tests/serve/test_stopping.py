@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from serve.cli.connection import environment
+from serve.stopping import Step, carry_out
+
+GENEROUS = 60.0
+STOPPING = """
+import os, sys, threading, time
+from serve import stopping
+from serve.stopping import Step, StopSignals, carry_out
+
+stopping._ONE_WISH_SECONDS = float(sys.argv[1])
+signals = StopSignals(lambda: (print("at once", flush=True), os._exit(3)))
+signals.install()
+try:
+    with signals.held_back():
+        print("held back", flush=True)
+        signals.asked.wait()
+        print("noted", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+signals.only_note()
+print(carry_out([Step("waiting for ever", threading.Event().wait, float(sys.argv[2]))]), flush=True)
+"""
+
+
+def test_a_step_that_blocks_is_given_up_one_that_raises_is_logged_and_the_others_are_done_in_order(caplog):
+    done, free = [], threading.Event()
+
+    def fail():
+        done.append("fails")
+        raise ValueError("no store")
+
+    late = carry_out(
+        [
+            Step("first", lambda: done.append("first"), GENEROUS),
+            Step("fails", fail, GENEROUS),
+            Step("blocks", free.wait, 0.01),
+            Step("last", lambda: done.append("last"), GENEROUS),
+        ]
+    )
+    free.set()
+
+    assert late == ["blocks"]
+    assert done == ["first", "fails", "last"]
+    assert "fails failed" in caplog.text
+    assert "no store" in caplog.text
+
+
+@pytest.fixture
+def stopping():
+    started = []
+
+    def start(one_wish, deadline):
+        command = [sys.executable, "-u", "-c", STOPPING, str(one_wish), str(deadline)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+        started.append(process)
+        assert process.stdout.readline() == "held back\n"
+        process.send_signal(signal.SIGINT)
+        assert [process.stdout.readline() for _ in range(2)] == ["noted\n", "interrupted\n"]
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_signal_does_not_wait_for_a_step_that_blocks(stopping, second):
+    process = stopping(0, 900)
+    process.send_signal(second)
+
+    assert process.communicate(timeout=GENEROUS)[0] == "at once\n"
+    assert process.returncode == 3
+
+
+def test_signals_in_quick_succession_are_one(stopping):
+    process = stopping(900, 1)
+    process.send_signal(signal.SIGTERM)
+
+    assert process.communicate(timeout=GENEROUS)[0] == "['waiting for ever']\n"
+    assert process.returncode == 0
