@@ -31,6 +31,6 @@ def test_rays_head_keeps_no_record_of_tasks_and_nobody_reads_logs_or_adds_machin
     processes = ProcessTree(psutil.Process(os.getpid())).number_by_name()
 
     assert run["status"] == "completed"
-    assert state.global_state_accessor.get_task_events() == []
+    assert state._connect_and_get_accessor().get_task_events() == []
     assert processes["gcs_server"] == 1
     assert not {"log_monitor.py", "monitor.py"} & processes.keys()
