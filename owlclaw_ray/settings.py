@@ -69,6 +69,8 @@ class HttpSettings(_Section):
     port: Annotated[int, Field(ge=1, le=65_535)] = 8700
     body_limit_bytes: Count = 1024 * 1024
     body_timeout_seconds: Seconds = BODY_TIMEOUT_SECONDS
+    streams: Count = 10_000
+    """How many event streams and triggers with `?wait=` may be open at once."""
     allowed_hosts: tuple[NonEmpty, ...] = ()
     """By which names requests may call the server beside localhost and loopback addresses: those of a proxy in front of it."""
 

