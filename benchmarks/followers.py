@@ -102,7 +102,8 @@ def answer(size: Size, say: Say) -> Answer:
         with _beside(system.url) as beside_all:
             _cancel(client, runs[: amounts.events])
             heard = clients.heard()
-            too_many = clients.open(runs[amounts.followers - amounts.events :])
+            clients.open(runs[amounts.followers - amounts.events : amounts.followers])
+            too_many = clients.open(runs[amounts.followers :])
         say(f"{len(heard.latencies)} events; beside them {_said_beside(beside_all)}")
         system.kill()
     streams = burst.answered_after.get(200, []) + [each for some in opened for each in some.answered_after.get(200, [])]

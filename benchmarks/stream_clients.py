@@ -44,17 +44,23 @@ class _Stream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         now = time.time()  # noqa: TID251 - as the clock of the system that is measured
         if not self._answered.done():
             self._opened = now
-            self._answered.set_result((int(data[9:12]), time.monotonic() - self._began))
+            status = int(data[9:12])
+            self._answered.set_result((status, time.monotonic() - self._began))
+            if status != 200:
+                self._transport.close()
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if line.startswith(b": keep-alive"):
                 self._heard.comments += 1
+            if line.startswith(b"event: end"):
+                self._transport.close()
             at = line.find(_AT)
             if line.startswith(b"data:") and at >= 0:
                 start = at + len(_AT)

@@ -40,7 +40,8 @@ from serve.streams import STREAMS, Places
 from serve.triggers import Triggers
 from serve.webhooks import Webhooks
 
-KEEP_ALIVE_SECONDS = 15.0
+KEEP_ALIVE_SECONDS = 50.0
+"""Most proxies close a connection that was silent for 60 seconds. A comment costs as much as an event."""
 CLIENT_CLOSED_REQUEST = 499
 DESCRIPTION = """Trigger agents, follow their runs, see what they remember, plan and did.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import orjson
 from starlette.requests import Request
@@ -45,9 +46,13 @@ class EventStream(Response):
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the run is over or the client has gone."""
         with self._places.one():
-            async with self._runtime.follow(self._tenant, self._run_id, self._after) as follower:
-                first = await follower.next(0)
-                await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            async with AsyncExitStack() as following:
+                async with self._places.opening:
+                    follower = await following.enter_async_context(
+                        self._runtime.follow(self._tenant, self._run_id, self._after)
+                    )
+                    first = await follower.next(0)
+                    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
                 gone = asyncio.create_task(_until_gone(receive, follower))
                 try:
                     with self._pulse.beating(follower):

@@ -14,6 +14,7 @@ from owlclaw_ray.ports.runtime import Follower
 from serve.errors import TooManyStreamsError
 
 STREAMS = 10_000
+_OPENED_AT_ONCE = 64
 _SHORTEST_TICK = 0.01
 _TICKS = 256
 
@@ -23,6 +24,8 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
+        self.opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+        """Held while a stream is opened: a burst of them takes its turns, and others come in between."""
 
     @contextmanager
     def one(self) -> Iterator[None]:
