@@ -46,8 +46,7 @@ class Place:
         self.news_of = RunNews(self.clock)
 
     async def _way(self):
-        for _ in range(self.delay):
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         if self.down or self.broken > 0:
             self.broken -= 1
             raise RuntimeUnavailableError("the way is broken")
@@ -141,7 +140,7 @@ STEPS = st.one_of(
     st.tuples(st.just("break"), st.integers(1, 3)),
     st.tuples(st.just("replace"), st.just(0)),
     st.tuples(st.just("turns"), st.integers(0, 12)),
-    st.tuples(st.just("delay"), st.integers(0, 4)),
+    st.tuples(st.just("delay"), st.integers(0, 20)),
 )
 
 
