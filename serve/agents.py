@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -91,9 +91,15 @@ class Agents:
         self,
         request: Request,
         after: Annotated[
-            str, Query(description="Only agents whose ids come after this one: `next_after`.", examples=["assistant"])
+            str,
+            Query(
+                description="Only agents whose ids come after this one: `next_after`.",
+                examples=["assistant"],
+                max_length=250,
+                pattern=r"^[^\x00-\x1f]*$",
+            ),
         ] = "",
-        limit: Annotated[int, Query(ge=1, le=1_000, description="At most so many.")] = 100,
+        limit: LimitQuery = 100,
     ) -> Response:
         """Return a page of every definition's agent and every agent with a key that ever had a trigger."""
         found = await self._runtime.agents(tenant_of(request), after, limit + 1)
