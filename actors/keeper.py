@@ -18,10 +18,9 @@ from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.command_link import answered
 from owlclaw_ray.engine.group_commit import GroupCommit
-from owlclaw_ray.engine.watching import RunWatch
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.engine.run_news import NewsBoxId, RunNews
+from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.metrics import MetricFamily
-from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import Store
 
 logger = logging.getLogger(__name__)
@@ -32,6 +31,8 @@ QUERIES = frozenset(
         "runs",
         "active_runs",
         "journal",
+        "watched",
+        "moved",
         "agent",
         "agents",
         "agents_with_work",
@@ -80,6 +81,7 @@ class KeeperActor:
         self._store: Store | None = None
         self._commits: GroupCommit | None = None
         self._metrics = CommitMetrics()
+        self._news = RunNews(SystemClock())
 
     @packed
     async def apply(self, parcels: Sequence[bytes]) -> Sequence[bytes]:
@@ -94,10 +96,19 @@ class KeeperActor:
         store, _ = await self._open()
         return await getattr(store, name)(*arguments)
 
-    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
-        """Wait for committed entries of a run; see Runtime.watch."""
-        store, commits = await self._open()
-        return await RunWatch(store, commits.watchers).watch(tenant, run_id, after, seconds)
+    async def begin_news(self, box_id: NewsBoxId) -> None:
+        """See NewsFarEnd.begin."""
+        await self._news.begin(box_id)
+
+    @packed
+    async def follow_news(self, box_id: NewsBoxId, added: Sequence[RunId], dropped: Sequence[RunId]) -> bool:
+        """See NewsFarEnd.follow."""
+        return await self._news.follow(box_id, added, dropped)
+
+    @packed
+    async def news(self, box_id: NewsBoxId, seconds: float) -> Sequence[RunId] | None:
+        """See NewsFarEnd.news."""
+        return await self._news.news(box_id, seconds)
 
     async def metrics(self) -> tuple[MetricFamily, ...]:
         """Return what it has counted of the commits of its node."""
@@ -137,8 +148,10 @@ class KeeperActor:
             async with self._opening:
                 if self._store is None or self._commits is None:
                     writer = await asyncio.to_thread(writer_name)
-                    self._store = await open_store(
+                    store = await open_store(
                         plan.store_url, writer=writer, redactor=node_redactor(plan), must_exist=restarted()
                     )
+                    store.tell(self._news.changed)
+                    self._store = store
                     self._commits = GroupCommit(self._store, observer=self._metrics)
         return self._store, self._commits

@@ -19,7 +19,6 @@ from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.engine.command_link import CommandLink
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
-from owlclaw_ray.ports.runtime import Watched
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
@@ -30,8 +29,10 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     Outcome,
+    Position,
     RunEnded,
     RunFilter,
+    Watched,
 )
 
 
@@ -65,6 +66,14 @@ class KeeperClient:
         """See RunStore.journal."""
         return cast("Sequence[JournalEntry]", await self._query("journal", tenant, run_id, after))
 
+    async def watched(self, positions: Sequence[Position]) -> Sequence[Watched | None]:
+        """See RunStore.watched."""
+        return cast("Sequence[Watched | None]", await self._query("watched", positions))
+
+    async def moved(self, positions: Sequence[Position]) -> Sequence[RunId]:
+        """See RunStore.moved."""
+        return cast("Sequence[RunId]", await self._query("moved", positions))
+
     async def active_runs(self) -> Mapping[RunStatus, int]:
         """See RunStore.active_runs."""
         return cast("Mapping[RunStatus, int]", await self._query("active_runs"))
@@ -73,9 +82,9 @@ class KeeperClient:
         """See RunStore.agent."""
         return cast("AgentRecord | None", await self._query("agent", agent))
 
-    async def agents(self, tenant: TenantId, limit: int = 1_000) -> Sequence[AgentRecord]:
+    async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentRecord]:
         """See RunStore.agents."""
-        return cast("Sequence[AgentRecord]", await self._query("agents", tenant, limit))
+        return cast("Sequence[AgentRecord]", await self._query("agents", tenant, after, limit))
 
     async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
         """See RunStore.agents_with_work."""
@@ -192,10 +201,6 @@ class KeeperClient:
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """See LedgerStore.ledger_chains."""
         return cast("Sequence[LedgerChain]", await self._query("ledger_chains", tenant))
-
-    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
-        """See Runtime.watch."""
-        return cast("Watched", await self._ask("watch", tenant, run_id, after, seconds))
 
     async def check_writable(self) -> None:
         """See Store.check_writable."""

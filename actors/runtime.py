@@ -15,6 +15,7 @@ from ray.actor import ActorHandle
 
 from actors.fleet_metrics import FleetMetrics
 from actors.keeper_client import KeeperClient
+from actors.keeper_news import Keepers
 from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
@@ -27,6 +28,7 @@ from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.facade import RuntimeFacade
+from owlclaw_ray.engine.following import Following
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.identity.folder import DefinitionFolder
@@ -242,7 +244,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     definitions = RecentDefinitions(folder, clock, plan.namespace)
     return RuntimeFacade(
         store=keeper,
-        watch=keeper,
+        following=Following(keeper, Keepers(plan.namespace), ids=ids, clock=clock),
         dispatcher=dispatcher,
         definitions=definitions,
         memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits, _FILES_SECONDS),

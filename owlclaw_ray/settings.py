@@ -71,6 +71,8 @@ class HttpSettings(_Section):
     body_timeout_seconds: Seconds = BODY_TIMEOUT_SECONDS
     bodies_limit_bytes: Count = 32 * 1024 * 1024
     """Of all bodies over 64 KiB that a replica has at once."""
+    streams: Count = 10_000
+    """How many event streams and triggers with `?wait=` may be open at once."""
     allowed_hosts: tuple[NonEmpty, ...] = ()
     """By which names requests may call the server beside localhost and loopback addresses: those of a proxy in front of it."""
 

@@ -195,9 +195,13 @@ class Agent(TypedDict):
 
 
 class Agents(TypedDict):
-    """Every definition's agent, and every agent with a key that ever had a trigger."""
+    """Every definition's agent, and every agent with a key that ever had a trigger, by id, in the order of the ids' code points.
+
+    `next_after`: where the next page begins; null on the last one.
+    """
 
     agents: list[Agent]
+    next_after: str | None
 
 
 class Skill(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -38,9 +38,9 @@ class Agents:
         router.add_api_route(
             "",
             self.listing,
-            summary="All agents",
+            summary="List agents, by id",
             response_model=None,
-            responses={200: openapi.answer("Agents", wire.Agents), **openapi.problems(500, 503)},
+            responses={200: openapi.answer("Agents", wire.Agents), **openapi.problems(422, 500, 503)},
         )
         router.add_api_route(
             "/{agent}",
@@ -87,10 +87,25 @@ class Agents:
         )
         return router
 
-    async def listing(self, request: Request) -> Response:
-        """Return every definition's agent and every agent with a key that ever had a trigger."""
-        views = await self._runtime.agents(tenant_of(request))
-        return json_response({"agents": [agent_body(view) for view in views]})
+    async def listing(
+        self,
+        request: Request,
+        after: Annotated[
+            str,
+            Query(
+                description="Only agents whose ids come after this one: `next_after`.",
+                examples=["assistant"],
+                max_length=250,
+                pattern=r"^[^\x00-\x1f]*$",
+            ),
+        ] = "",
+        limit: LimitQuery = 100,
+    ) -> Response:
+        """Return a page of every definition's agent and every agent with a key that ever had a trigger."""
+        found = await self._runtime.agents(tenant_of(request), after, limit + 1)
+        page = found[:limit]
+        following = page[-1].agent.agent_id if len(found) > limit else None
+        return json_response({"agents": [agent_body(view) for view in page], "next_after": following})
 
     async def one(self, request: Request, agent: AgentPath) -> Response:
         """Return the agent, with the problem of its definition if it has one."""

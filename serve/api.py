@@ -36,10 +36,12 @@ from serve.origin_check import OriginCheck
 from serve.problems import http_problem, parameter_problem, problem_of
 from serve.runs import Runs
 from serve.schedules import Schedules
+from serve.streams import STREAMS, Places
 from serve.triggers import Triggers
 from serve.webhooks import Webhooks
 
-KEEP_ALIVE_SECONDS = 15.0
+KEEP_ALIVE_SECONDS = 50.0
+"""Most proxies close a connection that was silent for 60 seconds. A comment costs as much as an event."""
 CLIENT_CLOSED_REQUEST = 499
 DESCRIPTION = """Trigger agents, follow their runs, see what they remember, plan and did.
 
@@ -70,15 +72,18 @@ def build_api(
     body_timeout_seconds: float = BODY_TIMEOUT_SECONDS,
     bodies_limit_bytes: int = BODIES_AT_ONCE,
     hosts: Collection[str] = (),
+    streams: int = STREAMS,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> FastAPI:
     """Return the API.
 
-    `clock` bounds `?wait=`; event streams send a comment after `keep_alive_seconds` of silence. `hosts` are names by which requests
+    `clock` bounds `?wait=`. At most so many `streams` (event streams, and triggers with `?wait=`) are open at once; event streams send a
+    comment every `keep_alive_seconds`. `hosts` are names by which requests
     may call the server beside those of the loopback.
     """
     api = Api(title="OwlClaw", version=version("owlclaw-ray"), description=DESCRIPTION, redoc_url=None)
-    triggers = Triggers(runtime, clock)
+    places = Places(streams)
+    triggers = Triggers(runtime, clock, places)
     api.router.routes.insert(0, triggers.fast_route())
     paths = PathMethods()
     paths.add(api.router.routes)
@@ -88,7 +93,7 @@ def build_api(
         Webhooks(runtime),
         Deliveries(runtime),
         Callbacks(runtime),
-        Runs(runtime, keep_alive_seconds),
+        Runs(runtime, places, keep_alive_seconds),
         Agents(runtime),
         Memories(runtime),
         Schedules(runtime.timetable, runtime.ring),

@@ -15,12 +15,16 @@ from actors.runtime import ray_runtime
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.settings import HttpSettings
 from serve.api import build_api
+from serve.connections import connections, open_many_files
 from serve.loopback import keep_replica_on_loopback
 
 _SHUTDOWN_SECONDS = 2.0
 _LOOK_EVERY = 2.0
 """Seconds until Serve notices that the process has died; that it is stuck is noticed by its node's root."""
-_REQUESTS_AT_ONCE = 2_000
+_UNBOUNDED = 1_000_000
+"""Requests that a replica takes at once. What would be too much is refused by the API itself, which knows what a request asks for:
+Serve would have all others wait, probes among them.
+"""
 
 
 def ingress(
@@ -31,12 +35,14 @@ def ingress(
     `hosts`: names by which requests may call the server beside those of the settings.
     `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
     """
+    streams = -(-connections(http.streams).streams // replicas)
 
     def api() -> FastAPI:
         configure(plan.worker.log)
         collect_rarely()
         if alone:
             keep_replica_on_loopback()
+        open_many_files(streams)
         return build_api(
             ray_runtime(plan),
             clock=SystemClock(),
@@ -44,12 +50,13 @@ def ingress(
             body_timeout_seconds=http.body_timeout_seconds,
             bodies_limit_bytes=http.bodies_limit_bytes,
             hosts=(*http.allowed_hosts, *hosts),
+            streams=streams,
         )
 
     deployment = ray_serve.deployment(
         name="ingress",
         num_replicas=replicas,
-        max_ongoing_requests=_REQUESTS_AT_ONCE,
+        max_ongoing_requests=_UNBOUNDED,
         graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
         health_check_period_s=_LOOK_EVERY,
         ray_actor_options={"num_cpus": 0},

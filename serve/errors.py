@@ -7,6 +7,8 @@ UserError
 ├── InvalidRequestError  it is JSON, or a header or parameter, of the wrong shape; says every problem at once
 ├── BodyTooLargeError    the body is over the limit; the rest of it was not read
 └── BodyTimeoutError     the body did not come in time
+RetryableError
+└── TooManyStreamsError  as many event streams and waiting triggers are open as may be
 """
 
 from __future__ import annotations
@@ -62,3 +64,14 @@ class BodyTimeoutError(UserError):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         super().__init__(f"the body did not come within {seconds:g} seconds (http.body_timeout_seconds)")
+
+
+class TooManyStreamsError(RetryableError):
+    """`limit` requests of this server that stay open are open."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"{limit:,} event streams and triggers with wait are open, and no more may be (http.streams); try again later, "
+            "or ask for the run from time to time"
+        )

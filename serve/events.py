@@ -2,47 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from contextlib import AsyncExitStack
 
 import orjson
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from owlclaw_ray.domain.journal import JournalEntry
-from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import Problem, RetryableError
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.ports.runtime import Follower, Runtime
+from owlclaw_ray.ports.store import Watched
 from serve.errors import InvalidRequestError
 from serve.representations import event_body
+from serve.streams import Places, Pulse
 
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-KEEP_ALIVE = b": keep-alive\n\n"
 LAST_EVENT_ID = 999_999_999
 """The highest that is read."""
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+_KEEP_ALIVE = b": keep-alive\n\n"
 
 
-async def stream(
-    runtime: Runtime, tenant: TenantId, run_id: RunId, after: int, keep_alive: float
-) -> AsyncIterator[bytes]:
-    """Yield the run's events over `after` as they are committed, then `event: end`.
+class EventStream(Response):
+    """The run's events behind `after` as they are committed, then `event: end`, with comments between them.
 
-    A comment goes out after every `keep_alive` seconds without one. When the runtime cannot answer, the stream ends
-    without `end`: the client comes back with Last-Event-ID and misses nothing.
+    A run that there is not, a store that does not answer and too many streams are problems as of any request. When the store
+    fails later, the stream ends without `end`: the client comes back with Last-Event-ID and misses nothing.
     """
-    while True:
+
+    def __init__(
+        self, runtime: Runtime, tenant: TenantId, run_id: RunId, after: int, *, places: Places, pulse: Pulse
+    ) -> None:
+        self._runtime, self._tenant, self._run_id, self._after = runtime, tenant, run_id, after
+        self._places, self._pulse = places, pulse
+        self.background = None
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream until the run is over or the client has gone."""
+        with self._places.one():
+            async with AsyncExitStack() as following:
+                async with self._places.opening:
+                    follower = await following.enter_async_context(
+                        self._runtime.follow(self._tenant, self._run_id, self._after)
+                    )
+                    first = await follower.next(0)
+                    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+                gone = asyncio.create_task(_until_gone(receive, follower))
+                try:
+                    with self._pulse.beating(follower):
+                        await _pour(first, follower, gone, send)
+                finally:
+                    gone.cancel()
+        await send({"type": "http.response.body"})
+
+
+async def _pour(watched: Watched, follower: Follower, gone: asyncio.Task[None], send: Send) -> None:
+    while not gone.done():
+        body = b"".join(map(_event, watched.entries)) + (_end(watched) if watched.over else b"")
+        await send({"type": "http.response.body", "body": body or _KEEP_ALIVE, "more_body": True})
+        if watched.over:
+            return
         try:
-            watched = await runtime.watch(tenant, run_id, after, keep_alive)
+            watched = await follower.next()
         except RetryableError as error:
-            yield b": interrupted: %s\n\n" % str(error).replace("\n", " ").encode()
+            interrupted = b": interrupted: %s\n\n" % str(error).replace("\n", " ").encode()
+            await send({"type": "http.response.body", "body": interrupted, "more_body": True})
             return
-        if watched.entries:
-            after = watched.entries[-1].seq
-            yield b"".join(_event(entry) for entry in watched.entries)
-        if watched.status.final:
-            yield _end(watched.status)
-            return
-        if not watched.entries:
-            yield KEEP_ALIVE
+
+
+async def _until_gone(receive: Receive, follower: Follower) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+    follower.nudge()
 
 
 def last_event_id(request: Request) -> int:
@@ -59,5 +96,5 @@ def _event(entry: JournalEntry) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.seq, entry.kind.value.encode(), orjson.dumps(event_body(entry)))
 
 
-def _end(status: RunStatus) -> bytes:
-    return b"event: end\ndata: %s\n\n" % orjson.dumps({"status": status.value})
+def _end(watched: Watched) -> bytes:
+    return b"event: end\ndata: %s\n\n" % orjson.dumps({"status": watched.status.value})

@@ -59,7 +59,7 @@ AGENT: wire.Agent = {
     "running_run": None,
     "created_at": "2026-11-03T09:00:00.000Z",
 }
-AGENTS: wire.Agents = {"agents": [AGENT]}
+AGENTS: wire.Agents = {"agents": [AGENT], "next_after": None}
 SKILLS: wire.Skills = {
     "skills": [
         {

@@ -43,7 +43,8 @@ _PAUSE = 0.5
 _SOFT_STOP_SECONDS = 2
 _TEMPLATE = """\
 global
-    maxconn 4096
+    maxconn {most_connections}
+    maxpipes 64
     nbthread {threads}
     noreuseport
     hard-stop-after {soft_stop}s
@@ -81,9 +82,11 @@ logger = logging.getLogger(__name__)
 class Front:
     """Listens on one address for one runtime, and is started again when it dies or does not answer."""
 
-    def __init__(self, host: str, port: int, folder: Path, probe: str = "/healthz") -> None:
-        """`folder` is for its files; `probe` is what the server process is asked for."""
-        self._host, self._port, self._probe = host, port, probe
+    def __init__(
+        self, host: str, port: int, folder: Path, probe: str = "/healthz", *, most_connections: int = 4_096
+    ) -> None:
+        """`folder` is for its files; `probe` is what the server process is asked for. More connections than the most wait."""
+        self._host, self._port, self._probe, self._most = host, port, probe, most_connections
         self.ports = free_range(_SERVERS)
         """Where the server process may listen."""
         self.name = f"{SystemRandom().getrandbits(64):016x}.owlclaw"
@@ -203,6 +206,7 @@ class Front:
     def _configured(self) -> str:
         host = _in_url(self._host)
         return _TEMPLATE.format(
+            most_connections=self._most,
             threads=min(4, os.cpu_count() or 1),
             soft_stop=_SOFT_STOP_SECONDS,
             socket=self._socket,

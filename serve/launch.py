@@ -20,6 +20,7 @@ from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from serve import ray_output
+from serve.connections import connections
 from serve.front import Front
 from serve.loopback import free_ports
 from serve.pid_file import NAME, PidFile
@@ -30,6 +31,7 @@ from serve.stopping import Step, StopSignals, carry_out
 
 if TYPE_CHECKING:
     from actors.cluster import Cluster
+    from owlclaw_ray.settings import Settings
 
 DRAIN_SECONDS = 10.0
 RAY_LOG = "ray.log"
@@ -144,8 +146,7 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
 
 def _serve(prepared: Preparation, life: Life) -> int:
     settings, signals = prepared.settings, life.signals
-    front = Front(settings.http.host, settings.http.port, life.scratch) if settings.ray.address is None else None
-    life.front = front
+    life.front = front = _front(settings, life) if settings.ray.address is None else None
     _make_environment(settings.tools.warm, front)
 
     import ray
@@ -228,6 +229,17 @@ def _start(prepared: Preparation, life: Life, front: Front | None, watch: RayWat
     announce(f"ready in {time.monotonic() - started:.1f} s: {http.url} (API document: {http.url}/docs)")
     _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
     return cluster
+
+
+def _front(settings: Settings, life: Life) -> Front:
+    http = settings.http
+    possible = connections(http.streams)
+    if possible.streams < http.streams:
+        life.announce(
+            f"warning: {possible.streams:,} event streams may be open at once, not {http.streams:,} (http.streams): this process may "
+            "open too few files; raise the limit with: ulimit -n"
+        )
+    return Front(http.host, http.port, life.scratch, most_connections=possible.most)
 
 
 def _make_environment(warm_workers: int, front: Front | None) -> None:

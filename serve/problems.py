@@ -53,6 +53,7 @@ from serve.errors import (
     BodyTooLargeError,
     InvalidRequestError,
     MalformedJsonError,
+    TooManyStreamsError,
 )
 
 PROBLEM_JSON = "application/problem+json"
@@ -197,6 +198,9 @@ _RULES: Mapping[type[Exception], _Rule] = {
         503, "memory-unavailable", "The files of the agent's memory cannot be used", headers=RETRY_AFTER
     ),
     RuntimeUnavailableError: _Rule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
+    TooManyStreamsError: _Rule(
+        503, "too-many-streams", "Too many streams are open", lambda e: {"limit": e.limit}, {"Retry-After": "5"}
+    ),
     RetryableError: _Rule(503, "unavailable", "Not possible just now", headers=RETRY_AFTER),
     OwlClawError: _Rule(500, "failed", "The server could not do it"),
 }

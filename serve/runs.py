@@ -6,16 +6,18 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import RunFilter
-from serve import events, openapi
+from serve import openapi
+from serve.events import EventStream, last_event_id
 from serve.parameters import AgentQuery, Id
 from serve.representations import event_body, json_response, run_body
+from serve.streams import Places, Pulse
 from serve.tenancy import agent_of, tenant_of
 
 RunIdPath = Annotated[Id, Path(description="A run's id.", examples=["run_01kaexample"])]
@@ -29,9 +31,9 @@ is missed or repeated. A comment line keeps idle connections open."""
 class Runs:
     """The resource of runs."""
 
-    def __init__(self, runtime: Runtime, keep_alive: float) -> None:
-        self._runtime = runtime
-        self._keep_alive = keep_alive
+    def __init__(self, runtime: Runtime, places: Places, keep_alive: float) -> None:
+        self._runtime, self._places = runtime, places
+        self._pulse = Pulse(keep_alive)
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -113,10 +115,8 @@ class Runs:
 
     async def events(self, request: Request, run_id: RunIdPath) -> Response:
         """Stream the run's journal from Last-Event-ID on."""
-        tenant, after = tenant_of(request), events.last_event_id(request)
-        run = await self._runtime.run(tenant, RunId(run_id))
-        chunks = events.stream(self._runtime, tenant, run.run_id, after, self._keep_alive)
-        return StreamingResponse(chunks, headers=events.HEADERS, media_type="text/event-stream")
+        tenant, after = tenant_of(request), last_event_id(request)
+        return EventStream(self._runtime, tenant, RunId(run_id), after, places=self._places, pulse=self._pulse)
 
     async def cancel(self, request: Request, run_id: RunIdPath) -> Response:
         """Ask for the end of the run. Doing it again changes nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +18,7 @@ from owlclaw_ray.ports.store import RunAccepted
 from serve import openapi
 from serve.body_limit import body_handled
 from serve.representations import accepted_body, json_response, run_body
+from serve.streams import Places
 from serve.tenancy import agent_of
 from serve.trigger_request import body_hash, caused_by, parse_idempotency_key, parse_trigger, parse_wait
 from serve.waiting import outcome
@@ -37,9 +40,8 @@ comes when the run is over (200, the whole run) or after that many seconds (202,
 class Triggers:
     """The resource of triggers."""
 
-    def __init__(self, runtime: Runtime, clock: Clock) -> None:
-        self._runtime = runtime
-        self._clock = clock
+    def __init__(self, runtime: Runtime, clock: Clock, places: Places) -> None:
+        self._runtime, self._clock, self._places = runtime, clock, places
 
     def fast_route(self) -> Route:
         """Return a route that does the same without what FastAPI does for every request; it has to be the first of all."""
@@ -73,9 +75,10 @@ class Triggers:
         trigger, admission = parse_trigger(b"".join([chunk async for chunk in request.stream()]))
         trigger = caused_by(request, trigger)
         hashed = "" if key is None else body_hash(agent, trigger, admission)
-        accepted = await self._runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=hashed)
-        body_handled(request.scope)
-        run = await self._present(agent.tenant, accepted, wait)
+        with nullcontext() if wait is None else self._places.one():
+            accepted = await self._runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=hashed)
+            body_handled(request.scope)
+            run = await self._present(agent.tenant, accepted, wait)
         headers = {"Location": f"{request.scope.get('root_path', '')}/v1/runs/{accepted.run_id}"}
         if wait is not None and run is not None and run.status.final:
             return json_response(run_body(run), 200, headers)

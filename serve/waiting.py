@@ -7,14 +7,15 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Runtime
 
+_BEHIND_ALL = 2**62
+"""A seq that no entry has: who follows from there hears only of the run's end."""
+
 
 async def outcome(runtime: Runtime, clock: Clock, tenant: TenantId, run_id: RunId, seconds: float) -> Run:
     """Return the run once it is final, or as it stands after `seconds`; raises NotFoundError."""
-    deadline, after = clock.monotonic() + seconds, 0
-    while True:
-        remaining = deadline - clock.monotonic()
-        watched = await runtime.watch(tenant, run_id, after, max(remaining, 0.0))
-        if watched.status.final or remaining <= 0:
-            return await runtime.run(tenant, run_id)
-        if watched.entries:
-            after = watched.entries[-1].seq
+    deadline = clock.monotonic() + seconds
+    async with runtime.follow(tenant, run_id, _BEHIND_ALL) as follower:
+        over = False
+        while not over and (left := deadline - clock.monotonic()) > 0:
+            over = (await follower.next(left)).over
+    return await runtime.run(tenant, run_id)

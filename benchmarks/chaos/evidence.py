@@ -94,7 +94,7 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
     installation = Installation(folder)
     store = await open_store(store_url or installation.sqlite_url, writer="checker")
     try:
-        agents = await store.agents(DEFAULT_TENANT, _EVERYTHING)
+        agents = await store.agents(DEFAULT_TENANT, limit=_EVERYTHING)
         runs = await _runs(store)
         schedules = [
             schedule

@@ -168,9 +168,19 @@ class Client:
         return answer
 
     async def agents(self) -> list[wire.Agent]:
-        """Return all agents."""
-        answer: wire.Agents = await self._call("GET", "/v1/agents")
-        return answer["agents"]
+        """Return all agents, by id, page by page."""
+        found: list[wire.Agent] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self.agents_page(after=after, limit=1_000)
+            found += page["agents"]
+            after = page["next_after"]
+        return found
+
+    async def agents_page(self, *, after: str = "", limit: int = 100) -> wire.Agents:
+        """Return a page of agents, by id; `after` is the `next_after` of the page before it."""
+        answer: wire.Agents = await self._call("GET", "/v1/agents", {"after": after or None, "limit": limit})
+        return answer
 
     async def agent(self, agent: str) -> wire.Agent:
         """Return one agent."""

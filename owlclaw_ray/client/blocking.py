@@ -86,6 +86,7 @@ class SyncClient:
     events = _BlockingIterator(Client.events)
     cancel = _Blocking(Client.cancel)
     agents = _Blocking(Client.agents)
+    agents_page = _Blocking(Client.agents_page)
     agent = _Blocking(Client.agent)
     skills = _Blocking(Client.skills)
     reload = _Blocking(Client.reload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -17,6 +18,7 @@ from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.engine.following import Following
 from owlclaw_ray.engine.inbox import WebhookInbox
 from owlclaw_ray.engine.memory_ledger import MemoryLedger
 from owlclaw_ray.engine.outbox import WebhookOutbox
@@ -38,7 +40,7 @@ from owlclaw_ray.ports.definitions import Definitions
 from owlclaw_ray.ports.mcp import McpNode, McpServerView
 from owlclaw_ray.ports.memory import MemoryFiles
 from owlclaw_ray.ports.metrics import MetricFamily, Metrics
-from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, TriggerRequest, Watched
+from owlclaw_ray.ports.runtime import AgentView, Follower, Health, LedgerVerification, TriggerRequest
 from owlclaw_ray.ports.runtime_memory import IndexedMemory
 from owlclaw_ray.ports.schedules import Alarm, Timetable
 from owlclaw_ray.ports.store import (
@@ -55,6 +57,7 @@ from owlclaw_ray.ports.store import (
     RunAccepted,
     RunFilter,
     Store,
+    Watched,
 )
 
 
@@ -83,14 +86,6 @@ class NamedDefinitions(Definitions, Protocol):
         ...
 
 
-class Watch(Protocol):
-    """Waits for committed entries; see Runtime.watch."""
-
-    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
-        """See Runtime.watch."""
-        ...
-
-
 class RuntimeFacade:
     """Implements `Runtime`. Without `callbacks`, the rules of where they may go, nobody can be told of a run's end."""
 
@@ -98,7 +93,7 @@ class RuntimeFacade:
         self,
         *,
         store: Store,
-        watch: Watch,
+        following: Following,
         dispatcher: Dispatcher,
         definitions: NamedDefinitions,
         memory_files: MemoryFiles,
@@ -116,7 +111,7 @@ class RuntimeFacade:
         callbacks: CallbackRules | None = None,
     ) -> None:
         self.timetable, self._ring = timetable, ring
-        self._store, self._watch, self._dispatcher = store, watch, dispatcher
+        self._store, self._following, self._dispatcher = store, following, dispatcher
         self._definitions, self._health_of = definitions, health_of
         self._artifacts, self._argument_problems = artifacts, argument_problems
         self._clock = clock
@@ -188,9 +183,13 @@ class RuntimeFacade:
         """See Runtime.runs."""
         return await self._store.runs(where)
 
+    def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[Follower]:
+        """See Runtime.follow."""
+        return self._following.follow(tenant, run_id, after)
+
     async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
         """See Runtime.watch."""
-        return await self._watch.watch(tenant, run_id, after, seconds)
+        return await self._following.watch(tenant, run_id, after, seconds)
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         """See Runtime.cancel."""
@@ -205,12 +204,12 @@ class RuntimeFacade:
             await self._dispatcher.cancel(outcome.run.agent, run_id)
         return outcome.run
 
-    async def agents(self, tenant: TenantId) -> Sequence[AgentView]:
+    async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
         """See Runtime.agents."""
-        records = {record.agent: record for record in await self._store.agents(tenant)}
-        plain = [AgentRef(tenant, AgentId(name)) for name in self._definitions.names()]
+        records = {record.agent: record for record in await self._store.agents(tenant, after, limit)}
+        plain = [AgentRef(tenant, AgentId(name)) for name in self._definitions.names() if name > after]
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
-        return [await self._view(agent, records.get(agent)) for agent in agents]
+        return [await self._view(agent, records.get(agent)) for agent in agents[:limit]]
 
     async def agent(self, agent: AgentRef) -> AgentView:
         """See Runtime.agent."""

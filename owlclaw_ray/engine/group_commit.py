@@ -1,99 +1,22 @@
-"""Many callers' commands in few transactions, and the news of what was committed."""
+"""Many callers' commands in few transactions."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from owlclaw_ray.engine.batching import WAITING, Bound, Room
 from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
-from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.store import (
-    AgentActivated,
-    Appended,
-    AppendJournal,
-    ApprovalClosed,
-    ApprovalSettled,
-    AwaitApprovals,
-    AwaitRuns,
-    CancelOutcome,
-    Command,
-    CommandStore,
-    DeliveryStored,
-    FinishRun,
-    Outcome,
-    ReceiveDelivery,
-    RunAccepted,
-    RunClaimed,
-    RunFinished,
-    RunWaiting,
-    ScheduleCancelled,
-    ScheduleFired,
-    SubmitRun,
-)
+from owlclaw_ray.ports.store import Command, CommandStore, Outcome, ReceiveDelivery, SubmitRun
 
 TRANSACTION_BYTES = 8 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
-
-
-class Watch:
-    """Notices commits that touch one run, from the moment when it was made."""
-
-    def __init__(self) -> None:
-        self._news = asyncio.Event()
-
-    async def wait(self, seconds: float) -> bool:
-        """Return True as soon as the run was changed since the last return, False after so many seconds without."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        self._news.clear()
-        return True
-
-    def wake(self) -> None:
-        """Tell of a change."""
-        self._news.set()
-
-
-class Watchers:
-    """Who waits for news of which run. It hears only of commits made through the same GroupCommit."""
-
-    def __init__(self) -> None:
-        self._watches: dict[RunId, set[Watch]] = {}
-
-    @contextmanager
-    def watching(self, run_id: RunId) -> Iterator[Watch]:
-        """Notice changes of a run inside the block. Read the journal inside it too, and no change goes unseen."""
-        watch = Watch()
-        self._watches.setdefault(run_id, set()).add(watch)
-        try:
-            yield watch
-        finally:
-            watches = self._watches[run_id]
-            watches.discard(watch)
-            if not watches:
-                del self._watches[run_id]
-
-    async def changed(self, run_id: RunId, seconds: float) -> bool:
-        """Return True at the next change of the run, False after so many seconds without one."""
-        with self.watching(run_id) as watch:
-            return await watch.wait(seconds)
-
-    def notify(self, run_ids: Iterable[RunId]) -> None:
-        """Wake everybody who watches one of these runs."""
-        if self._watches:
-            for run_id in run_ids:
-                for watch in self._watches.get(run_id, ()):
-                    watch.wake()
 
 
 class CommitObserver(Protocol):
@@ -120,8 +43,7 @@ class GroupCommit:
 
     One transaction runs at a time; what arrives meanwhile goes into the next one, whole requests in the order of their
     coming, up to `max_batch` commands and `max_bytes` (a larger request goes alone). If the last transaction was shared, the next one waits
-    up to `linger` seconds for company; a request that comes alone waits for nobody. `watchers` hears of every run whose
-    journal grew.
+    up to `linger` seconds for company; a request that comes alone waits for nobody.
 
     Beyond `waiting`, commands and their bytes, requests that are all new work are refused. All others are taken: they carry on
     what was accepted, and whoever makes them waits for each before the next.
@@ -137,7 +59,6 @@ class GroupCommit:
         waiting: Bound = WAITING,
         observer: CommitObserver | None = None,
     ) -> None:
-        self.watchers = Watchers()
         self._store, self._most, self._linger = store, Bound(max_batch, max_bytes), linger
         self._waiting: deque[_Request] = deque()
         self._waiting_commands = self._waiting_bytes = 0
@@ -233,7 +154,6 @@ class GroupCommit:
             if not request.answer.done():
                 request.answer.set_result(outcomes[at : at + len(request.commands)])
             at += len(request.commands)
-        self.watchers.notify(_touched(commands, outcomes))
         if self._observer is not None:
             self._observe(self._observer, commands, outcomes, asyncio.get_running_loop().time() - began)
 
@@ -244,28 +164,3 @@ class GroupCommit:
             observer.committed(commands, outcomes, seconds)
         except Exception:
             logger.exception("what was committed could not be observed")
-
-
-def _touched(commands: Sequence[Command], outcomes: Sequence[Outcome]) -> Iterator[RunId]:
-    for command, outcome in zip(commands, outcomes, strict=True):
-        match outcome:
-            case RunAccepted(run_id=run_id) | DeliveryStored(submitted=RunAccepted(run_id=run_id)):
-                yield run_id
-            case ScheduleFired(ending=ending, ended=ended) | ScheduleCancelled(ending=ending, ended=ended):
-                yield from (*ended, *ending)
-                if isinstance(outcome, ScheduleFired) and outcome.run is not None:
-                    yield outcome.run.run_id
-            case RunClaimed(run=run) | AgentActivated(claimed=RunClaimed(run=run)):
-                yield run.run_id
-            case CancelOutcome(run=run) if run is not None:
-                yield run.run_id
-            case ApprovalSettled(approval=approval) | ApprovalClosed(approval=approval):
-                yield approval.request.run_id
-            case Appended() | RunFinished() | RunWaiting() if isinstance(
-                command, AppendJournal | FinishRun | AwaitApprovals | AwaitRuns
-            ):
-                yield command.run_id
-                if isinstance(outcome, RunFinished) and outcome.next is not None:
-                    yield outcome.next.run.run_id
-            case _:
-                continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Struct
@@ -10,9 +11,8 @@ from msgspec import Struct
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
-from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord
-from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.errors import OwlClawError
@@ -29,16 +29,25 @@ from owlclaw_ray.ports.store import (
     LedgerFilter,
     RunAccepted,
     RunFilter,
+    Watched,
 )
 from owlclaw_ray.ports.webhooks import Inbox, Outbox
 
 
-class Watched(Struct, frozen=True):
-    """What a watch saw."""
+class Follower(Protocol):
+    """Somebody who reads a run's journal as it grows."""
 
-    entries: tuple[JournalEntry, ...]
-    status: RunStatus
-    """If it is final, the entries are the last ones."""
+    async def next(self, seconds: float | None = None) -> Watched:
+        """Return the committed entries that were not returned yet: at once if there are any or if the run is over, else when the
+        next one is committed. Without news it returns none: after `seconds`, and when it is nudged.
+
+        Raises NotFoundError, StoreUnavailableError.
+        """
+        ...
+
+    def nudge(self) -> None:
+        """Have `next` return."""
+        ...
 
 
 class AgentView(Struct, frozen=True):
@@ -141,6 +150,12 @@ class Runtime(Protocol):
         """Return the runs that match, newest first."""
         ...
 
+    def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[Follower]:
+        """Follow the run, from the entry behind the one with that seq. A follower that waits reads nothing and costs nobody
+        anything; many of one run share what is read.
+        """
+        ...
+
     async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
         """Return the run's committed entries with a seq over `after`: at once if there are any, else when the next one is
         committed, or none after `seconds` or when the run is final. Raises NotFoundError.
@@ -151,8 +166,10 @@ class Runtime(Protocol):
         """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""
         ...
 
-    async def agents(self, tenant: TenantId) -> Sequence[AgentView]:
-        """Return every definition's agent and every agent with a key that ever had a trigger."""
+    async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
+        """Return every definition's agent and every agent with a key that ever had a trigger: those whose ids come after that
+        one, in the order of their ids' code points. An agent that appears meanwhile shifts no other to another page.
+        """
         ...
 
     async def agent(self, agent: AgentRef) -> AgentView:

@@ -821,6 +821,29 @@ class LedgerChain(Struct, frozen=True):
     hash: str
 
 
+class Position(Struct, frozen=True):
+    """How far somebody has read the journal of a run."""
+
+    tenant: TenantId
+    run_id: RunId
+    after: int = 0
+    """The seq of the last entry that was read."""
+
+
+class Watched(Struct, frozen=True):
+    """What has become of a run since a position."""
+
+    entries: tuple[JournalEntry, ...]
+    status: RunStatus
+    more: bool = False
+    """There are entries behind these: they did not fit into one answer."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is final and these entries are its last ones."""
+        return self.status.final and not self.more
+
+
 class CommandStore(Protocol):
     """What an actor host, an ingress and a scheduler write through."""
 
@@ -847,6 +870,17 @@ class RunStore(Protocol):
         """Return the run's entries with a seq over `after`, in order."""
         ...
 
+    async def watched(self, positions: Sequence[Position]) -> Sequence[Watched | None]:
+        """Return what each position has not read, None where the tenant has no such run: all of one moment of the store.
+
+        Of what does not fit into an answer of a few MB the earliest entries come, with `more`.
+        """
+        ...
+
+    async def moved(self, positions: Sequence[Position]) -> Sequence[RunId]:
+        """Return those runs that are final or have an entry behind the position. It costs little where there are none."""
+        ...
+
     async def active_runs(self) -> Mapping[RunStatus, int]:
         """Return how many runs, of all tenants, are in each status that is not final."""
         ...
@@ -855,8 +889,8 @@ class RunStore(Protocol):
         """Return what is known of the agent, or None if it never had a trigger."""
         ...
 
-    async def agents(self, tenant: TenantId, limit: int = 1_000) -> Sequence[AgentRecord]:
-        """Return the tenant's agents, by name."""
+    async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentRecord]:
+        """Return the tenant's agents whose ids come after that one, in the order of their ids' code points."""
         ...
 
     async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:

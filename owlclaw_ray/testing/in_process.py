@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 from owlclaw_ray.adapters.scripted.client import ScriptedClient
 from owlclaw_ray.adapters.sql_rows import read_rows
 from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
@@ -47,6 +49,7 @@ from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.engine.firing import Firings
+from owlclaw_ray.engine.following import Following
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.engine.host import AgentHost, HostStatus
@@ -58,9 +61,9 @@ from owlclaw_ray.engine.permission import Approve
 from owlclaw_ray.engine.provider_slots import SlotCounts
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices, at_once
+from owlclaw_ray.engine.run_news import NewsFarEnd, RunNews
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.engine.tokens import EstimatedTokens
-from owlclaw_ray.engine.watching import RunWatch
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.governance.embeddings import BudgetedEmbeddings
 from owlclaw_ray.governance.governor import DefinitionGovernor
@@ -127,6 +130,7 @@ class GroupedStore:
     def __init__(self, store: Store, commits: GroupCommit) -> None:
         self.apply = commits.apply
         self.run, self.runs, self.journal = store.run, store.runs, store.journal
+        self.watched, self.moved = store.watched, store.moved
         self.active_runs = store.active_runs
         self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
         self.family, self.released_runs, self.task, self.tasks = (
@@ -455,6 +459,10 @@ class LocalDispatcher:
         await self._directory.cancel(agent, run_id)
 
 
+async def _only_here(news: RunNews) -> Mapping[str, NewsFarEnd]:
+    return {"here": news}
+
+
 class InProcessRuntime(RuntimeFacade):
     """A `Runtime` in this process, with means to make it suffer. Get one from `in_process_runtime`."""
 
@@ -468,6 +476,7 @@ class InProcessRuntime(RuntimeFacade):
     expiry: ApprovalExpiry
     callbacks: CallbackDelivery
     indexed_memory: MemoryStore
+    following: Following
 
     async def trigger(self, agent: str, payload: JsonValue = None, *, focus: str = "") -> Run:
         """Submit an `api` trigger and return its run when it is over."""
@@ -483,6 +492,11 @@ class InProcessRuntime(RuntimeFacade):
                 return await self.run(accepted.agent.tenant, accepted.run_id)
             after = max([after, *(entry.seq for entry in seen.entries)])
 
+    async def stop(self) -> None:
+        """Follow no run any more, and drain the hosts as `owlclaw down` does."""
+        self.following.close()
+        await self.directory.stop(_DRAIN_SECONDS)
+
     async def crash_hosts(self) -> None:
         """Kill every host where it is, and let the Directory notice."""
         for host in tuple(self.pool.hosts.values()):
@@ -492,7 +506,7 @@ class InProcessRuntime(RuntimeFacade):
 
 def assemble(
     *,
-    store: Store,
+    store: SqlStore,
     commits: GroupCommit,
     services: RunServices,
     definitions: LoadedDefinitions,
@@ -546,9 +560,12 @@ def assemble(
         definitions=definitions,
         clock=clock,
     )
+    news = RunNews(clock)
+    store.tell(news.changed)
+    following = Following(grouped, partial(_only_here, news), ids=ids, clock=clock)
     runtime = InProcessRuntime(
         store=grouped,
-        watch=RunWatch(store, commits.watchers),
+        following=following,
         dispatcher=dispatcher,
         definitions=definitions,
         memory_files=memory_files,
@@ -568,7 +585,7 @@ def assemble(
         ring=bell.ring,
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
-    runtime.indexed_memory = memory
+    runtime.indexed_memory, runtime.following = memory, following
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
     runtime.heartbeats = Heartbeats(grouped, definitions, clock)
     runtime.bell = bell
@@ -723,7 +740,7 @@ async def in_process_runtime(
     try:
         yield runtime
     finally:
-        await runtime.directory.stop(_DRAIN_SECONDS)
+        await runtime.stop()
         if servers is not None:
             await servers.stop()
         if callbacks is not None:

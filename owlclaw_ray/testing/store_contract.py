@@ -37,6 +37,7 @@ from owlclaw_ray.testing.store_approval_contract import ApprovalContract
 from owlclaw_ray.testing.store_budget_contract import BudgetContract
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 from owlclaw_ray.testing.store_family_contract import FamilyContract, TaskContract
+from owlclaw_ray.testing.store_following_contract import AgentPagesContract, FollowingContract
 from owlclaw_ray.testing.store_ledger_contract import LedgerContract
 from owlclaw_ray.testing.store_schedule_contract import ScheduleContract
 from owlclaw_ray.testing.store_webhook_contract import (
@@ -398,5 +399,7 @@ class StoreContract(
     LedgerContract,
     ClaimingActivationContract,
     BudgetContract,
+    FollowingContract,
+    AgentPagesContract,
 ):
     """All that a Store promises to those who use it alone."""

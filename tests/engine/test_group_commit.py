@@ -4,26 +4,10 @@ import asyncio
 
 import pytest
 
-from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ports.store import (
-    Appended,
-    AppendJournal,
-    CancelOutcome,
-    CancelRun,
-    CancelSchedule,
-    ClaimRun,
-    FireSchedule,
-    NothingQueued,
-    RunAccepted,
-    RunClaimed,
-    RunFinished,
-    ScheduleCancelled,
-    ScheduleFired,
-)
-from owlclaw_ray.testing.store_commands import AGENT, NOW, ending, entries, submission
+from owlclaw_ray.ports.store import RunAccepted
+from owlclaw_ray.testing.store_commands import AGENT, submission
 
 
 class GatedStore:
@@ -48,10 +32,6 @@ async def started(task_count, commit, *, first=0):
     for _ in range(5):
         await asyncio.sleep(0)
     return tasks
-
-
-def run(run_id):
-    return Run(run_id, 1, AGENT, submission(run_id).trigger, RunStatus.RUNNING, NOW)
 
 
 async def test_what_arrives_during_a_commit_goes_into_the_next():
@@ -152,58 +132,3 @@ async def test_closing_commits_what_waits_and_refuses_the_rest():
     assert [len(batch) for batch in store.batches] == [2]
     with pytest.raises(StoreUnavailableError):
         await commit.apply([submission("run_9")])
-
-
-@pytest.mark.parametrize(
-    ("command", "outcome", "touched"),
-    [
-        (submission("run_1"), RunAccepted("run_1", 1, AGENT), ["run_1"]),
-        (ClaimRun(AGENT, 1, NOW), RunClaimed(run("run_1"), ()), ["run_1"]),
-        (AppendJournal("run_1", AGENT, 1, entries(3, EntryKind.MODEL_REPLIED)), Appended(), ["run_1"]),
-        (ending("run_1"), RunFinished(RunClaimed(run("run_2"), ())), ["run_1", "run_2"]),
-        (CancelRun(AGENT.tenant, "run_1", NOW), CancelOutcome(run("run_1")), ["run_1"]),
-        (
-            CancelSchedule(AGENT, "sch_1", NOW),
-            ScheduleCancelled(True, "sch_1", "", ("run_1",), ended=("run_2",)),
-            ["run_1", "run_2"],
-        ),
-        (
-            FireSchedule("sch_1", NOW, (), None, None),
-            ScheduleFired(RunAccepted("run_3", 1, AGENT), ("run_1",), ended=("run_2",)),
-            ["run_1", "run_2", "run_3"],
-        ),
-    ],
-)
-async def test_watchers_hear_of_the_runs_that_a_commit_touched(command, outcome, touched):
-    store = GatedStore(outcome)
-    commit = GroupCommit(store, linger=0)
-
-    for run_id in touched:
-        with commit.watchers.watching(run_id) as watch:
-            store.gate.release()
-            await commit.apply([command])
-            assert await watch.wait(5)
-            assert not await watch.wait(0)
-
-
-async def test_watchers_of_other_runs_are_not_woken():
-    store = GatedStore(NothingQueued())
-    commit = GroupCommit(store, linger=0)
-    store.gate.release()
-
-    with commit.watchers.watching("run_1") as watch:
-        await commit.apply([ClaimRun(AGENT, 1, NOW)])
-        assert not await watch.wait(0)
-
-
-async def test_a_change_wakes_everybody_who_waits_for_the_run():
-    store = GatedStore()
-    commit = GroupCommit(store, linger=0)
-    waiting = [asyncio.ensure_future(commit.watchers.changed("run_1", 5)) for _ in range(3)]
-    await asyncio.sleep(0)
-    store.gate.release()
-
-    await commit.apply([submission("run_1")])
-
-    assert await asyncio.gather(*waiting) == [True] * 3
-    assert not await commit.watchers.changed("run_1", 0)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import cast
 
@@ -89,6 +90,12 @@ async def http(api: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def server(api: FastAPI) -> Iterator[str]:
     """The URL of the API behind a real HTTP server on a free port of the loopback."""
+    with serving(api) as url:
+        yield url
+
+
+@contextmanager
+def serving(api: FastAPI) -> Iterator[str]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -96,6 +103,8 @@ def server(api: FastAPI) -> Iterator[str]:
         running = uvicorn.Server(config)
         thread = threading.Thread(target=running.run, args=([listener],))
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        running.should_exit = True
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            running.should_exit = True
+            thread.join()

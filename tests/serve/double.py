@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
 from owlclaw_ray.engine.firing import Firings
+from owlclaw_ray.engine.following import RunFollower
 from owlclaw_ray.engine.submissions import Submission
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import (
@@ -53,7 +54,7 @@ from owlclaw_ray.ids import (
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.mcp import LeftOut, McpServerView, McpState
 from owlclaw_ray.ports.metrics import MetricFamily, Sample
-from owlclaw_ray.ports.runtime import AgentView, Health, LedgerVerification, TriggerRequest, Watched
+from owlclaw_ray.ports.runtime import AgentView, Follower, Health, LedgerVerification, TriggerRequest
 from owlclaw_ray.ports.schedules import Alarm
 from owlclaw_ray.ports.store import (
     AgentRecord,
@@ -62,9 +63,11 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
+    Position,
     RunAccepted,
     RunFilter,
     SubmitRun,
+    Watched,
 )
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.cron import next_fire
@@ -240,7 +243,7 @@ class MemoryRuntime:
         self.memory = MemoriesInMemory(clock, self._known)
         self._ledger: list[ChainedRecord] = []
         self._approvals: dict[ApprovalId, Approval] = {}
-        self._changed = asyncio.Condition()
+        self._followers: list[RunFollower] = []
         _DATABASE.empty()
         self.schedules = SqlStore(_DATABASE, "double")
         self.signals = Signals()
@@ -352,17 +355,31 @@ class MemoryRuntime:
         ]
         return found[: where.limit]
 
+    @asynccontextmanager
+    async def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AsyncIterator[Follower]:
+        follower = RunFollower(Position(tenant, run_id, after), self._watched)
+        self._followers.append(follower)
+        try:
+            yield follower
+        finally:
+            self._followers.remove(follower)
+
     async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
-        await self.run(tenant, run_id)
-        async with self._changed:
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait_for(
-                        lambda: len(self._journals[run_id]) > after or self._runs[run_id].status.final
-                    )
-            except TimeoutError:
-                pass
-            return Watched(tuple(self._journals[run_id][after:]), self._runs[run_id].status)
+        async with self.follow(tenant, run_id, after) as follower:
+            return await follower.next(seconds)
+
+    @property
+    def followers(self) -> int:
+        return len(self._followers)
+
+    def tell_followers(self) -> None:
+        for follower in self._followers:
+            follower.news()
+
+    async def _watched(self, position: Position) -> Watched | None:
+        if position.run_id not in self._runs:
+            return None
+        return Watched(tuple(self._journals[position.run_id][position.after :]), self._runs[position.run_id].status)
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         run = await self.run(tenant, run_id)
@@ -373,9 +390,10 @@ class MemoryRuntime:
         await self._finish(run_id, RunResult(RunStatus.CANCELLED))
         return requested
 
-    async def agents(self, tenant: TenantId) -> Sequence[AgentView]:
+    async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
         refs = {AgentRef.parse(name) for name in DEFINITIONS} | {run.agent for run in self._runs.values()}
-        return [await self.agent(ref) for ref in sorted(refs, key=str)]
+        found = sorted((ref for ref in refs if ref.agent_id > after), key=lambda ref: ref.agent_id)
+        return [await self.agent(ref) for ref in found[:limit]]
 
     async def agent(self, agent: AgentRef) -> AgentView:
         self._known(agent)
@@ -563,5 +581,4 @@ class MemoryRuntime:
     async def _append(self, run_id: RunId, kind: EntryKind, data: JsonObject) -> None:
         journal = self._journals[run_id]
         journal.append(JournalEntry(len(journal) + 1, kind, self._clock.now(), data))
-        async with self._changed:
-            self._changed.notify_all()
+        self.tell_followers()

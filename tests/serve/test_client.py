@@ -108,6 +108,13 @@ async def test_the_same_key_gives_the_same_run(client: Client):
         await client.submit("assistant", 2, idempotency_key="k")
 
 
+async def test_all_agents_are_listed_page_by_page(client: Client, monkeypatch: pytest.MonkeyPatch):
+    page_of = client.agents_page
+    monkeypatch.setattr(client, "agents_page", lambda after, limit: page_of(after=after, limit=min(limit, 2)))
+
+    assert [agent["agent"] for agent in await client.agents()] == ["assistant", "broken", "patient"]
+
+
 async def test_what_an_agent_has_is_listed(client: Client):
     run = await client.submit("assistant", wait=5)
 

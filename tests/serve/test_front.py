@@ -170,3 +170,17 @@ def test_after_the_stop_nothing_listens_or_runs(front):
 
     assert psutil.wait_procs([process], timeout=GENEROUS)[1] == []
     assert answer(front) == 0
+
+
+def test_haproxy_takes_so_many_connections_and_keeps_no_files_for_pipes():
+    with tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp") as folder:
+        front = Front("127.0.0.1", free_ports(1)[0], Path(folder), most_connections=1_234)
+        front.start()
+        with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answer:
+            connection.connect(str(front._socket))
+            connection.sendall(b"show info\n")
+            said = answer.read()
+        front.stop()
+
+    assert "Maxconn: 1234" in said
+    assert "MaxPipes: 64" in said

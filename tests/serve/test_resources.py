@@ -14,6 +14,18 @@ async def run_id(http: httpx.AsyncClient) -> str:
     return (await http.post("/v1/agents/assistant/triggers")).json()["run_id"]
 
 
+async def test_agents_come_in_pages(http: httpx.AsyncClient):
+    await http.post("/v1/agents/assistant:1/triggers")
+
+    first = (await http.get("/v1/agents", params={"limit": 3})).json()
+    second = (await http.get("/v1/agents", params={"limit": 3, "after": first["next_after"]})).json()
+
+    assert [agent["agent"] for agent in first["agents"]] == ["assistant", "assistant:1", "broken"]
+    assert first["next_after"] == "broken"
+    assert ([agent["agent"] for agent in second["agents"]], second["next_after"]) == (["patient"], None)
+    assert (await http.get("/v1/agents?limit=0")).status_code == 422
+
+
 async def test_agents_are_listed_with_what_is_wrong_with_them(http: httpx.AsyncClient):
     agents = {agent["agent"]: agent for agent in (await http.get("/v1/agents")).json()["agents"]}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from sqlalchemy import Connection, select
@@ -39,6 +39,7 @@ from owlclaw_ray.adapters.store.working_set import WorkingSet
 from owlclaw_ray.adapters.store.writing import Writer
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.governance.redaction import Redactor
+from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
@@ -81,6 +82,7 @@ class Applier:
         self._ids = dialect.ids
         self._loader = Loader(dialect)
         self._registered: set[str] = set()
+        self._grown: list[list[tuple[str, int, str, int, str]]] = []
         self._writer = Writer(dialect, engine_dialect, writer, redactor)
         self._triggers = select(runs.c.run_id, runs.c.trigger, runs.c.payload).where(
             dialect.among(runs.c.run_id, "ids")
@@ -94,8 +96,11 @@ class Applier:
 
     def together(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
         """Apply all in a new transaction; one that cannot be applied fails them all."""
-        self._registered = set()
+        self._begin()
         return self._apply(connection, commands)
+
+    def _begin(self) -> None:
+        self._registered, self._grown = set(), []
 
     def _apply(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
         needs = needs_of(commands)
@@ -103,22 +108,27 @@ class Applier:
         answers = [_apply(store, command) for command in commands]
         self._writer.write(connection, store.changes)
         self._registered |= needs.registered.keys()
+        self._grown.append(store.changes.journal)
         late = [answer for answer in answers if isinstance(answer, _LATE)]
         texts = self._read_texts(connection, late) if late else Texts()
         return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
 
     def one_by_one(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
         """Apply each on its own in a new transaction; one that cannot be applied is undone and CommandFailed."""
-        self._registered = set()
+        self._begin()
         return [self._alone(connection, command) for command in commands]
 
     def probe(self, connection: Connection) -> None:
         """Write something that matters to nobody."""
         self._writer.probe(connection)
 
-    def committed(self) -> None:
-        """Note that the transaction of the last call was committed, so that the next batch loads less."""
+    def committed(self) -> Iterator[RunId]:
+        """Note that the transaction of the last call was committed, so that the next batch loads less.
+
+        Returns the runs whose journals grew by it, some of them several times.
+        """
         self._loader.learn(self._registered)
+        return (RunId(row[0]) for rows in self._grown for row in rows)
 
     def _alone(self, connection: Connection, command: Command) -> Outcome:
         savepoint = connection.begin_nested()

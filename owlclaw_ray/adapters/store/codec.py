@@ -70,7 +70,7 @@ def agent_of(key: str) -> AgentRef:
 
 
 def tenant_key(tenant: TenantId, key: str) -> str:
-    """Return a tenant's Idempotency-Key as one text, of which no two tenants have the same."""
+    """Return a tenant's key (an Idempotency-Key, an agent's id) as one text, of which no two tenants have the same."""
     return f"{quote(tenant, safe='')}/{key}"
 
 

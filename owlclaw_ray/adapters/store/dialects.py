@@ -59,6 +59,14 @@ class Dialect(Protocol):
         """Return the SELECT of those pairs that the table of these two columns has."""
         ...
 
+    def positions(self, values: Collection[tuple[str, int]]) -> dict[str, Any]:
+        """Return the parameters that carry runs, and how far each was read, for `each_position`."""
+        ...
+
+    def each_position(self) -> Any:
+        """Return those as a table: `place` in their order, from 0; `run_id`, `after`."""
+        ...
+
     def insert(self, table: Table) -> Any:
         """Return an INSERT that knows ON CONFLICT."""
         ...
@@ -114,6 +122,17 @@ class Sqlite:
         each = self._each("pairs")
         found = (first == func.json_extract(each.c.value, "$[0]")) & (second == func.json_extract(each.c.value, "$[1]"))
         return select(first, second).select_from(each.join(first.table, found))
+
+    def positions(self, values: Collection[tuple[str, int]]) -> dict[str, Any]:
+        """As in Dialect: a JSON array of arrays."""
+        return {"positions": orjson.dumps(list(values)).decode()}
+
+    def each_position(self) -> Any:
+        """As in Dialect."""
+        each = func.json_each(bindparam("positions", type_=Text)).table_valued("key", "value")
+        run_id = func.json_extract(each.c.value, "$[0]", type_=Text).label("run_id")
+        after = func.json_extract(each.c.value, "$[1]", type_=BigInteger).label("after")
+        return select(each.c.key.label("place"), run_id, after).subquery("each")
 
     def insert(self, table: Table) -> Insert:
         """As in Dialect."""
@@ -188,6 +207,17 @@ class Postgresql:
         each = func.unnest(*names).table_valued("first", "second").render_derived()
         found = (first == each.c.first) & (second == each.c.second)
         return select(first, second).select_from(each.join(first.table, found))
+
+    def positions(self, values: Collection[tuple[str, int]]) -> dict[str, Any]:
+        """As in Dialect: two arrays."""
+        return {"run_ids": [run_id for run_id, _ in values], "afters": [after for _, after in values]}
+
+    def each_position(self) -> Any:
+        """As in Dialect."""
+        run_ids = bindparam("run_ids", type_=postgresql.ARRAY(Text))
+        afters = bindparam("afters", type_=postgresql.ARRAY(BigInteger))
+        each = func.unnest(run_ids, afters).table_valued("run_id", "after", with_ordinality="number").render_derived()
+        return select((each.c.number - 1).label("place"), each.c.run_id, each.c.after).subquery("each")
 
     def insert(self, table: Table) -> Insert:
         """As in Dialect."""

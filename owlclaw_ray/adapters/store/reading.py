@@ -79,12 +79,16 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
+    Position,
     RunEnded,
     RunFilter,
+    Watched,
 )
 
 _PAGE = 500
 _BRIEF_RUN_COLUMNS = (*(column for column in runs.c if column is not runs.c.payload), null().label("payload"))
+_WATCHED_ROWS, _WATCHED_CHARACTERS = 2_000, 4_000_000
+"""Of journals that are followed, in one answer."""
 _SCHEDULE_ORDER = (schedules.c.agent, schedules.c.created_at, schedules.c.schedule_id)
 _queued_runs = (
     select(func.count())
@@ -134,15 +138,65 @@ def read_journal(connection: Connection, tenant: TenantId, run_id: RunId, after:
     return [entry_of(row) for row in connection.execute(found)]
 
 
+class JournalReader:
+    """Reads many runs' journals at once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._parameters = dialect.positions
+        each = dialect.each_position()
+        self._statuses = select(each.c.place, runs.c.tenant, runs.c.status).select_from(
+            each.join(runs, runs.c.run_id == each.c.run_id)
+        )
+        behind = (journal.c.run_id == each.c.run_id) & (journal.c.seq > each.c.after)
+        self._entries = (
+            select(each.c.place, *ENTRY_COLUMNS)
+            .select_from(each.join(journal, behind))
+            .order_by(each.c.place, journal.c.seq)
+            .limit(_WATCHED_ROWS)
+        )
+        final = [status.value for status in RunStatus if status.final]
+        over = exists().where(runs.c.run_id == each.c.run_id, runs.c.status.in_(final))
+        self._moved = select(each.c.run_id).where(exists().where(behind) | over)
+
+    def watched(self, connection: Connection, positions: Sequence[Position]) -> Sequence[Watched | None]:
+        """As RunStore.watched."""
+        parameters = self._parameters([(each.run_id, each.after) for each in positions])
+        statuses = {
+            place: RunStatus(status)
+            for place, tenant, status in connection.execute(self._statuses, parameters)
+            if positions[place].tenant == tenant
+        }
+        entries: dict[int, list[JournalEntry]] = {place: [] for place in statuses}
+        rows = characters = last = 0
+        with connection.execute(self._entries, parameters) as found:
+            for row in found:
+                rows, characters, last = rows + 1, characters + len(row.data), row.place
+                if last in entries:
+                    entries[last].append(entry_of(row))
+                if characters >= _WATCHED_CHARACTERS:
+                    break
+        cut = rows >= _WATCHED_ROWS or characters >= _WATCHED_CHARACTERS
+        return [
+            Watched(tuple(entries[place]), statuses[place], more=cut and place >= last) if place in statuses else None
+            for place in range(len(positions))
+        ]
+
+    def moved(self, connection: Connection, positions: Sequence[Position]) -> Sequence[RunId]:
+        """As RunStore.moved."""
+        parameters = self._parameters([(each.run_id, each.after) for each in positions])
+        return [RunId(run_id) for run_id in connection.execute(self._moved, parameters).scalars()]
+
+
 def read_agent(connection: Connection, agent: AgentRef) -> AgentRecord | None:
     """As RunStore.agent."""
     row = connection.execute(_agents.where(agents.c.agent == agent_key(agent))).one_or_none()
     return None if row is None else _agent(row)
 
 
-def read_agents(connection: Connection, tenant: TenantId, limit: int) -> Sequence[AgentRecord]:
+def read_agents(connection: Connection, tenant: TenantId, after: str, limit: int) -> Sequence[AgentRecord]:
     """As RunStore.agents."""
-    found = _agents.where(agents.c.tenant == tenant).order_by(agents.c.agent).limit(limit)
+    behind = agents.c.agent > tenant_key(tenant, after)
+    found = _agents.where(agents.c.tenant == tenant, behind).order_by(agents.c.agent).limit(limit)
     return [_agent(row) for row in connection.execute(found)]
 
 

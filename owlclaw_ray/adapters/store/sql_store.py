@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar, TypeVarTuple
+from typing import TypeAlias, TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection
 
@@ -35,14 +35,17 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     Outcome,
+    Position,
     RunEnded,
     RunFilter,
+    Watched,
 )
 from owlclaw_ray.ports.tracing import Chain, EndedRuns, RunFacts
 
 _RACES = 5
 _WRITABLE_SECONDS = 1.0
 """For how long after a commit the store counts as one that can be written."""
+Heard: TypeAlias = Callable[[Iterable[RunId]], None]
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
 
@@ -54,6 +57,8 @@ class SqlStore:
         self._database = database
         self._applier = Applier(database.dialect, database.engine_dialect, writer, redactor or Redactor())
         self._facts = run_ends.FactReader(database.dialect)
+        self._journals = reading.JournalReader(database.dialect)
+        self._heard: Heard | None = None
         self._turn, self._probing = asyncio.Lock(), asyncio.Lock()
         self._writable_until = 0.0
 
@@ -66,9 +71,15 @@ class SqlStore:
             return ()
         async with self._turn:
             outcomes = await self._apply(commands)
-            self._applier.committed()
+            grown = self._applier.committed()
             self._note_commit()
-            return outcomes
+        if self._heard is not None:
+            self._heard(grown)
+        return outcomes
+
+    def tell(self, heard: Heard) -> None:
+        """Call `heard` after every commit with the runs whose journals grew by it, some of them several times."""
+        self._heard = heard
 
     async def _apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         apply, races = self._applier.together, 0
@@ -122,9 +133,17 @@ class SqlStore:
         """As RunStore.agent."""
         return await self._read(reading.read_agent, agent)
 
-    async def agents(self, tenant: TenantId, limit: int = 1_000) -> Sequence[AgentRecord]:
+    async def watched(self, positions: Sequence[Position]) -> Sequence[Watched | None]:
+        """As RunStore.watched."""
+        return await self._read(self._journals.watched, positions)
+
+    async def moved(self, positions: Sequence[Position]) -> Sequence[RunId]:
+        """As RunStore.moved."""
+        return await self._read(self._journals.moved, positions)
+
+    async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentRecord]:
         """As RunStore.agents."""
-        return await self._read(reading.read_agents, tenant, limit)
+        return await self._read(reading.read_agents, tenant, after, limit)
 
     async def agents_with_work(self, limit: int = 10_000) -> Sequence[AgentRef]:
         """As RunStore.agents_with_work."""

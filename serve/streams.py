@@ -1,0 +1,73 @@
+"""Requests that stay open: event streams, and triggers that wait for their run's end.
+
+They have places of their own, so that however many there are, a trigger, a query or a probe finds one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from owlclaw_ray.ports.runtime import Follower
+from serve.errors import TooManyStreamsError
+
+STREAMS = 10_000
+_OPENED_AT_ONCE = 64
+_SHORTEST_TICK = 0.01
+_TICKS = 256
+
+
+class Places:
+    """How many requests may stay open, and how many are."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+        self.opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+        """Held while a stream is opened: a burst of them takes its turns, and others come in between."""
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Keep a place during the block; raises TooManyStreamsError if there is none."""
+        if self._taken >= self._most:
+            raise TooManyStreamsError(self._most)
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
+
+class Pulse:
+    """Nudges each follower every `seconds`, with one timer for all: a few of them at every tick, so that they never are one burst."""
+
+    def __init__(self, seconds: float) -> None:
+        ticks = max(1, min(_TICKS, round(seconds / _SHORTEST_TICK)))
+        self._tick = seconds / ticks
+        self._nudged: list[set[Follower]] = [set() for _ in range(ticks)]
+        self._turn, self._now, self._beating = count(), 0, 0
+
+    @contextmanager
+    def beating(self, follower: Follower) -> Iterator[None]:
+        """Nudge the follower during the block."""
+        nudged = self._nudged[next(self._turn) % len(self._nudged)]
+        nudged.add(follower)
+        self._beating += 1
+        if self._beating == 1:
+            self._wait()
+        try:
+            yield
+        finally:
+            nudged.discard(follower)
+            self._beating -= 1
+
+    def _wait(self) -> None:
+        asyncio.get_running_loop().call_later(self._tick, self._beat)
+
+    def _beat(self) -> None:
+        for follower in self._nudged[self._now]:
+            follower.nudge()
+        self._now = (self._now + 1) % len(self._nudged)
+        if self._beating:
+            self._wait()

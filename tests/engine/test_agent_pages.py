@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.testing.store_commands import submission
+
+
+def queued(*names):
+    return [submission(f"run_{name}", AgentRef.parse(name)) for name in names]
+
+
+async def pages(runtime, size, between=lambda _: ()):
+    found = []
+    while page := await runtime.agents(DEFAULT_TENANT, found[-1].agent.agent_id if found else "", size):
+        found += page
+        await runtime.store.apply(queued(*between(len(found))))
+    return found
+
+
+async def test_every_agent_is_on_one_page_with_its_runs_however_many_there_are(agents, tmp_path):
+    """Definitions before, between and behind the agents with keys, one of them never run."""
+    for name in ("alpha", "bench", "zeta", "zzz"):
+        agents.define(name)
+    keyed = [f"bench:{at}" for at in range(1_202)]
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", clock=ManualClock()) as runtime:
+        await runtime.store.apply(queued("alpha", "zeta", *keyed))
+
+        found = await pages(runtime, 500)
+        one_by_one = await pages(runtime, 7)
+
+    names = [view.agent.agent_id for view in found]
+    assert names == sorted({"alpha", "bench", "zeta", "zzz", *keyed})
+    assert [view.agent.agent_id for view in one_by_one] == names
+    counts = {view.agent.agent_id: view.record.queued_runs if view.record else None for view in found}
+    assert counts == {**dict.fromkeys(["alpha", "zeta", *keyed], 1), "bench": None, "zzz": None}
+
+
+async def test_agents_that_appear_meanwhile_move_no_other_to_another_page(agents, tmp_path):
+    agents.define("bench")
+    keyed = [f"bench:{at:03}" for at in range(60)]
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", clock=ManualClock()) as runtime:
+        await runtime.store.apply(queued(*keyed))
+
+        found = await pages(runtime, 10, lambda seen: [f"bench:{at}-{seen}" for at in (0, 59)] if seen < 60 else [])
+
+    names = [view.agent.agent_id for view in found]
+    assert [name for name in names if "-" not in name] == ["bench", *keyed]
+    assert len(names) == len(set(names))
