@@ -146,7 +146,7 @@ class ProcessTree:
     def kill(self) -> None:
         """Kill -9 all of them, and remove the scratch folder that nobody else is left to remove."""
         processes = self.processes()
-        _kill(processes, _scratch(processes))
+        _kill(processes, scratch_of(processes))
 
 
 def stop(process: subprocess.Popen[bytes], grace: float) -> None:
@@ -154,7 +154,7 @@ def stop(process: subprocess.Popen[bytes], grace: float) -> None:
     family: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         family = ProcessTree(psutil.Process(process.pid)).processes()
-    scratch = _scratch(family)
+    scratch = scratch_of(family)
     try:
         process.terminate()
         process.wait(grace)
@@ -243,7 +243,7 @@ def _program(words: list[str]) -> str:
     return ""
 
 
-def _scratch(processes: list[psutil.Process]) -> Path | None:
+def scratch_of(processes: list[psutil.Process]) -> Path | None:
     """Return the folder in which the system keeps its sockets and Ray's session; its HAProxy's configuration is there."""
     for each in processes:
         with contextlib.suppress(psutil.Error, OSError):

@@ -24,7 +24,7 @@ import psutil
 
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.workload import orders
-from benchmarks.processes import ProcessTree, clean_environment
+from benchmarks.processes import ProcessTree, clean_environment, scratch_of
 from serve.processes import lives
 
 _RUNS = 20
@@ -63,7 +63,6 @@ def _busy(count: int) -> Iterator[None]:
 def _once(installation: Installation, number: int) -> bool:
     """Return whether a start and its stop left nothing, after a line about them."""
     early = number % _EVERY == _EVERY - 1
-    before = _folders()
     started = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "serve.cli", "up"],
@@ -78,6 +77,7 @@ def _once(installation: Installation, number: int) -> bool:
     if not early:
         asyncio.run(_submit(installation.url, number))
     family = ProcessTree(psutil.Process(process.pid)).processes()
+    scratch = scratch_of(family)
     ready = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
     try:
@@ -92,7 +92,7 @@ def _once(installation: Installation, number: int) -> bool:
     ended = time.monotonic()
     psutil.wait_procs([each for each in family if each.pid != process.pid], timeout=_GONE_SECONDS)
     problems += [f"left {each.cmdline()[:1]}" for each in family if each.pid != process.pid and lives(each)]
-    problems += [f"left {folder}" for folder in _folders() - before if not _is_used(folder)]
+    problems += [f"left {scratch}"] if scratch is None or scratch.exists() else []
     problems += ["it was cut short"] if "cut short" in said else []
     what = "; ".join(problems) or "nothing left"
     print(
@@ -117,21 +117,6 @@ async def _submit(url: str, seed: int) -> None:
     async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
         for order in orders(seed, _RUNS):
             await client.post(f"/v1/agents/{order.agent}/triggers", json={"payload": order.payload})
-
-
-def _folders() -> set[Path]:
-    return set(Path("/tmp").glob("owl-????????"))  # noqa: S108 - where the runtime makes them
-
-
-def _is_used(folder: Path) -> bool:
-    """Return whether another runtime, which was started meanwhile, has it."""
-    for process in psutil.process_iter():
-        try:
-            if any(str(folder) in word for word in process.cmdline()):
-                return True
-        except psutil.Error:
-            continue
-    return False
 
 
 if __name__ == "__main__":

@@ -111,5 +111,6 @@ def test_down_kills_what_does_not_end_in_time(installation):
         env=environment(),
     )
 
+    installation.process.communicate(timeout=GENEROUS)
     assert "was killed" in down.stderr
     assert alive(family) == []
