@@ -183,4 +183,4 @@ def test_haproxy_takes_so_many_connections_and_keeps_no_files_for_pipes():
         front.stop()
 
     assert "Maxconn: 1234" in said
-    assert "MaxPipes: 64" in said
+    assert "Maxpipes: 64" in said
