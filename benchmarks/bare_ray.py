@@ -52,8 +52,9 @@ def serve(application: Callable[[], Any]) -> None:
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
         ray_serve.run(application(), route_prefix="/")
-        front.wait_until_served(_SERVED_SECONDS)
-        print(f"ready {front.url}", flush=True)
+        if not stopping.is_set():
+            front.wait_until_served(_SERVED_SECONDS)
+            print(f"ready {front.url}", flush=True)
         stopping.wait()
     finally:
         front.stop()

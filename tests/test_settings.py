@@ -202,7 +202,7 @@ def test_a_section_that_is_no_mapping_is_reported_even_when_the_environment_sets
     (problem,) = problems_of(tmp_path, "http: fast\n", OWLCLAW_HTTP__PORT="1")
     assert problem.startswith(
         "owlclaw.yaml:1: http: is 'fast' (it must be a mapping with: "
-        "allowed_hosts, bodies_limit_bytes, body_limit_bytes, body_timeout_seconds, host, port)"
+        "allowed_hosts, bodies_limit_bytes, body_limit_bytes, body_timeout_seconds, host, port, streams)"
     )
 
 

@@ -280,6 +280,7 @@ async def test_calls_that_are_over_leave_no_file_behind(tmp_path):
     tasks = SteeredTasks(tmp_path, succeed, die_at_once, succeed, never_end)
     for effect in (Effect.ONCE, Effect.PURE):
         await outcome_of(tasks, tmp_path, call(effect))
+        await emptied(tasks.beginnings._folder)
     endless = asyncio.create_task(outcome_of(tasks, tmp_path, call(Effect.ONCE)))
     while len(tasks.attempts) < 4:
         await asyncio.sleep(0)

@@ -55,13 +55,12 @@ def many_files():
 async def test_the_client_has_no_bound_of_its_own_on_the_calls_of_a_provider(client, server):
     """Else calls would wait for a connection, and spend their time limit with it."""
     server.enqueue(*[Hang() for _ in range(600)])
-    asking = [
-        asyncio.create_task(client.complete(model_request("openai/test-model", timeout=600.0), "openai/test-model"))
-        for _ in range(600)
-    ]
-
-    while len(server.requests) < 600:
-        await asyncio.sleep(0.05)
+    asking = []
+    while len(asking) < 600:  # in parts, for more would not fit into the line before the server
+        request = model_request("openai/test-model", timeout=600.0)
+        asking += [asyncio.create_task(client.complete(request, "openai/test-model")) for _ in range(50)]
+        while len(server.requests) < len(asking):
+            await asyncio.sleep(0.01)
 
     assert not any(task.done() for task in asking)
     for task in asking:

@@ -32,7 +32,7 @@ FORGED = {
         {Promise.ACCEPTED_RUN_LOST, Promise.LEDGER_COMPLETE},
     ),
     "a trigger made a second run": (
-        ["UPDATE runs SET trigger = json_set(trigger, '$.payload.number', 0) WHERE run_id = '{second}'"],
+        ["UPDATE runs SET payload = json_set(payload, '$.number', 0) WHERE run_id = '{second}'"],
         {Promise.KEY_NAMES_ONE_RUN},
     ),
     "a run is running for ever": (

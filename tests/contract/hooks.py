@@ -49,8 +49,7 @@ schemathesis.auth.set_from_requests(Signed()).apply_to(path="/v1/webhooks/{sourc
 @schemathesis.hook
 def before_call(context, case, kwargs):
     """Say what JSON Schema cannot ask for: a time to come, two times in order, the arguments of the tool. And wait for nobody."""
-    wait = (case.query or {}).get("wait")
-    if isinstance(wait, int | float) and 0 < wait <= MAX_WAIT_SECONDS:
+    if _is_wait((case.query or {}).get("wait")):
         case.query["wait"] = 0.1
     if case.path == "/v1/agents/{agent}/schedules" and _has_times(case.body, "at"):
         case.body["at"] = "2999-01-01T00:00:00Z"
@@ -59,6 +58,13 @@ def before_call(context, case, kwargs):
     decides = case.path == "/v1/approvals/{approval_id}/decision" and isinstance(case.body, dict)
     if decides and isinstance(case.body.get("arguments"), dict):
         case.body["arguments"] = {"order": "18"}
+
+
+def _is_wait(value):
+    try:
+        return 0 < float(value) <= MAX_WAIT_SECONDS
+    except (TypeError, ValueError):
+        return False
 
 
 def _has_times(body, *names):

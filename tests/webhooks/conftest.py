@@ -74,7 +74,7 @@ class Installation:
         return (await self.http.get("/v1/callbacks", params=query)).json()["callbacks"]
 
     async def runs(self):
-        return (await self.http.get("/v1/runs")).json()["runs"]
+        return (await self.http.get("/v1/runs?include=payload")).json()["runs"]
 
     async def trigger(self, **body):
         """Trigger the assistant and wait until the run is over."""

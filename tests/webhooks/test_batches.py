@@ -51,7 +51,7 @@ async def test_each_trigger_is_answered_for_itself(installation, tmp_path):
     assert [each["status"] for each in results] == [202, 404, 409, 422, 422, 422, 422, 422, 422, 422]
     kinds = [each["problem"]["type"].rpartition(":")[2] for each in results[1:]]
     assert kinds[:4] == ["unknown-agent", "definition-error", "invalid-agent-name", "invalid-request"]
-    assert kinds[4:] == ["invalid-request", "invalid-request", "invalid-request", "callback-refused", "invalid-request"]
+    assert kinds[4:] == ["invalid-request", "invalid-request", "invalid-request", "invalid-request", "invalid-request"]
     assert [each["where"] for each in results[4]["problem"]["problems"]] == ["body.fokus", "body.priority"]
     assert len(await installation.runs()) == 1
 
