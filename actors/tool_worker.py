@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -28,6 +29,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import ToolError, ToolResult
+from owlclaw_ray.engine.command_link import apply_now
 from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.governance.embeddings import BudgetedEmbeddings
 from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
@@ -75,7 +77,7 @@ class Reach:
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """Return what the store answers to each command; raises StoreUnavailableError if one of them failed."""
-        outcomes: Sequence[Outcome] = self._keeper.ask_packed_now("apply", commands)
+        outcomes = apply_now(commands, partial(self._keeper.ask_packed_now, "apply"))
         for outcome in outcomes:
             if isinstance(outcome, CommandFailed):
                 raise StoreUnavailableError(outcome.message)

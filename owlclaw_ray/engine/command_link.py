@@ -103,6 +103,13 @@ class CommandLink:
         return await self._send(parcels) if parcels else ()
 
 
+def apply_now(commands: Sequence[Command], send: Callable[[Sequence[bytes]], Sequence[bytes]]) -> Sequence[Outcome]:
+    """Do as CommandLink.apply, in one message of these commands alone, from code that is not asynchronous."""
+    encoded = [_encoded(command) for command in commands]
+    answers = iter(send([each for each in encoded if isinstance(each, bytes)]))
+    return [_outcome(next(answers)) if isinstance(each, bytes) else each for each in encoded]
+
+
 async def answered(commits: GroupCommit, parcels: Sequence[bytes]) -> list[bytes]:
     """Commit a message, at the far end, and return its outcomes; raises as GroupCommit.apply does.
 

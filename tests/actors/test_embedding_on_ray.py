@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -24,6 +25,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ContextWindow
 from owlclaw_ray.domain.tool import Effect, ToolClass
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.command_link import apply_now
 from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId, ToolCallId
@@ -108,7 +110,7 @@ def begin_the_run():
         SubmitRun(RunId("run_1"), agent, trigger, at),
         ActivateAgent(agent, ActivationId("act_1"), at, claim=True),
     ]
-    Named(KEEPER, NAMESPACE).ask_packed_now("apply", commands)
+    apply_now(commands, partial(Named(KEEPER, NAMESPACE).ask_packed_now, "apply"))
 
 
 def spent_on(purpose):
