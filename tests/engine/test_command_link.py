@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from owlclaw_ray.engine.batching import MESSAGE, Bound
-from owlclaw_ray.engine.command_link import CommandLink, answered, decode
+from owlclaw_ray.engine.command_link import CommandLink, answered, apply_now, decode
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.errors import StoreOverloadedError
 from owlclaw_ray.ports.store import CancelOutcome, CancelRun, CommandFailed, RunAccepted
@@ -190,3 +190,18 @@ async def test_where_too_much_waits_to_be_committed_new_work_of_a_message_is_ref
     with pytest.raises(StoreOverloadedError):
         await alone
     assert store.transactions == [["run_1"], ["run_1"]]
+
+
+async def test_code_that_is_not_asynchronous_has_its_commands_committed_too_and_a_bad_one_fails_alone():
+    store = Accepting()
+    bad = replace(submission("run_2"), trigger=object())
+    loop = asyncio.get_running_loop()
+
+    def send(parcels):
+        return asyncio.run_coroutine_threadsafe(answered(GroupCommit(store), parcels), loop).result()
+
+    first, failed, last = await asyncio.to_thread(apply_now, [submission("run_1"), bad, submission("run_3")], send)
+
+    assert [first.run_id, last.run_id] == ["run_1", "run_3"]
+    assert isinstance(failed, CommandFailed)
+    assert store.transactions == [["run_1", "run_3"]]
