@@ -75,6 +75,7 @@ def test_runs_are_traced_and_counted_and_what_a_receiver_missed_it_gets_after_a_
         "keeper",
         "directory",
         "scheduler",
+        "gateway",
         "exporter",
     }
     assert "1 completed" in shown
