@@ -65,7 +65,7 @@ class LiteLLMClient:
         Looks at the environment only. None is no proof: the key may be wrong, and machine identities are not looked at.
         Imports litellm if that has not happened yet.
         """
-        return _missing_key(_litellm(), model)
+        return _missing_key(load_litellm(), model)
 
     async def complete(self, request: ModelRequest, model: str) -> ModelReply:
         """Ask the model once; see ModelClient for the errors. Cancelling closes the connection to the provider."""
@@ -120,7 +120,8 @@ class LiteLLMClient:
             self._litellm.in_memory_llm_clients_cache.flush_cache()
 
 
-def _litellm() -> Any:
+def load_litellm() -> Any:
+    """Return litellm, imported under the settings that it reads only then; who imports it by name first has it under others."""
     # setdefault: without the local price list litellm fetches one over the network while it is imported
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # noqa: TID251 (litellm has no other switch for it)
     if not any(os.environ.get(name) for name in _OPENAI_CLIENT_ONLY):  # noqa: TID251
@@ -141,7 +142,7 @@ def _litellm() -> Any:
 
 def _rehearsed() -> Any:
     """Return litellm after a call that reaches no network: it and the OpenAI client load much of themselves only then."""
-    litellm = _litellm()
+    litellm = load_litellm()
     importlib.import_module("openai.resources")
     tool = {"type": "function", "function": {"name": "none", "description": "", "parameters": {"type": "object"}}}
     question = {"role": "user", "content": ""}

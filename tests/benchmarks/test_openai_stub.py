@@ -1,9 +1,9 @@
 import httpx
-import litellm
 import orjson
 
 from benchmarks.child import running
 from benchmarks.litellm_calls import measure_litellm
+from owlclaw_ray.adapters.litellm_client import load_litellm
 
 TOOL = {"type": "function", "function": {"name": "log_decision", "parameters": {"type": "object"}}}
 USER = {"role": "user", "content": "what now?"}
@@ -11,7 +11,7 @@ USER = {"role": "user", "content": "what now?"}
 
 def ask(url, *messages):
     arguments = {"model": "openai/gpt-4o-mini", "tools": [TOOL], "api_base": url, "api_key": "sk-x"}
-    return litellm.completion(messages=list(messages), **arguments).choices[0]
+    return load_litellm().completion(messages=list(messages), **arguments).choices[0]
 
 
 def test_the_stub_asks_for_a_tool_and_then_ends_and_its_requests_can_be_repeated(monkeypatch):

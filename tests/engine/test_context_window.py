@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray import OwlClaw
-from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+from owlclaw_ray.adapters.litellm_client import LiteLLMClient, load_litellm
 from owlclaw_ray.domain.agent import AgentRef, ModelChoice
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, Role
@@ -502,8 +502,7 @@ async def test_property_05_what_is_too_long_is_compressed_and_the_newest_stays_l
 
 async def test_over_http_no_prompt_is_longer_than_the_provider_takes_by_its_own_count(agents, tmp_path, monkeypatch):
     """The provider counts with tiktoken, and refuses as OpenAI's does."""
-    import litellm
-
+    litellm = load_litellm()
     takes, lengths = WINDOW, []
 
     def respond(request):
