@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.engine.following import Following
+from owlclaw_ray.engine.following import Following, RunFollower
 from owlclaw_ray.engine.run_news import RunNews
 from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds
-from owlclaw_ray.ports.store import Watched
+from owlclaw_ray.ports.store import Position, Watched
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.store_commands import NOW
 
@@ -198,6 +198,27 @@ def clock():
 @pytest.fixture
 def place(clock):
     return Place(clock)
+
+
+async def test_what_is_committed_after_a_read_saw_the_store_and_before_it_returns_is_read_next():
+    journal = [JournalEntry(1, EntryKind.RUN_QUEUED, NOW)]
+    seen, returns = asyncio.Event(), asyncio.Event()
+
+    async def read(position):
+        found = tuple(journal[position.after :])
+        seen.set()
+        await returns.wait()
+        return Watched(found, RunStatus.RUNNING)
+
+    follower = RunFollower(Position(DEFAULT_TENANT, "run_0", 0), read)
+    first = asyncio.create_task(follower.next())
+    await seen.wait()
+    journal.append(JournalEntry(2, EntryKind.RUN_STARTED, NOW))
+    follower.news()
+    returns.set()
+
+    assert [entry.seq for entry in (await first).entries] == [1]
+    assert [entry.seq for entry in (await follower.next(0)).entries] == [2]
 
 
 async def test_followers_that_wait_read_nothing(place, clock):
