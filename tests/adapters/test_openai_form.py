@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owlclaw_ray.adapters.litellm_client import _litellm
+from owlclaw_ray.adapters.litellm_client import load_litellm
 from owlclaw_ray.adapters.openai_form import messages
 from owlclaw_ray.domain.agent import ModelChoice
 from owlclaw_ray.domain.model import Message, ModelRequest, Role
@@ -78,7 +78,7 @@ def test_whatever_a_model_calls_its_past_is_a_name_and_an_object(name, arguments
 @pytest.mark.parametrize("provider", ["anthropic", "gemini", "bedrock"])
 @pytest.mark.parametrize(("name", "arguments"), WRONG)
 def test_litellm_can_send_a_wrong_call_back_to_every_provider(provider, name, arguments):
-    _litellm()
+    load_litellm()
     factory = import_module("litellm.litellm_core_utils.prompt_templates.factory")
     gemini = import_module("litellm.llms.vertex_ai.gemini.transformation")
     converted = {
