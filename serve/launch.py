@@ -239,7 +239,8 @@ def _front(settings: Settings, life: Life) -> Front:
             f"warning: {possible.streams:,} event streams may be open at once, not {http.streams:,} (http.streams): this process may "
             "open too few files; raise the limit with: ulimit -n"
         )
-    return Front(http.host, http.port, life.scratch, most_connections=possible.most)
+    at_once = max(1, http.bodies_limit_bytes // http.body_limit_bytes)
+    return Front(http.host, http.port, life.scratch, most_connections=possible.most, large_at_once=at_once)
 
 
 def _make_environment(warm_workers: int, front: Front | None) -> None:

@@ -29,6 +29,42 @@ def test_a_hundred_levels_are_read_and_one_more_is_not(brackets):
         read_json(f"{before * DEEPEST}[]{after * DEEPEST}".encode())
 
 
+BRACKETS = st.text("[]{}\"\\a", max_size=8)
+NESTED = st.recursive(
+    BRACKETS | st.none(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(BRACKETS, inner, max_size=3)
+)
+
+
+def levels_of(value):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(levels_of, inner), default=0)
+
+
+def nested(text, levels):
+    value = text
+    for _ in range(levels):
+        value = [text, {"a": text}, value]
+    return value
+
+
+@pytest.mark.parametrize("text", ["]", "}]", "[{", '"]', '"', '\\"]', "\\", "\\\\", '\\"', "]\n[", "a]"])
+def test_levels_are_counted_whatever_brackets_and_quotes_the_texts_hold(text):
+    assert read_json(orjson.dumps(nested(text, DEEPEST - 1))) == nested(text, DEEPEST - 1)
+    with pytest.raises(JsonLimitError, match="lies deeper than 100 levels"):
+        read_json(orjson.dumps(nested(text, DEEPEST + 1)))
+
+
+@given(NESTED, st.integers(DEEPEST - 3, DEEPEST + 2))
+def test_levels_are_counted_in_any_document(value, around):
+    for at in range(around):
+        value = [value] if at % 2 else {"": value}
+    if levels_of(value) > DEEPEST:
+        with pytest.raises(JsonLimitError, match="lies deeper than 100 levels"):
+            read_json(orjson.dumps(value))
+    else:
+        assert read_json(orjson.dumps(value)) == value
+
+
 @pytest.mark.parametrize("levels", [101, 252, 254, 500, 1_023, 1_025, 200_000])
 def test_any_depth_is_refused_in_the_same_way(levels):
     with pytest.raises(JsonLimitError, match="deeper than 100 levels"):

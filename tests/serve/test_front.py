@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +17,7 @@ import httpx
 import psutil
 import pytest
 
+from owlclaw_ray.domain.json import LARGE
 from owlclaw_ray.errors import RuntimeUnavailableError
 from serve import front as front_module
 from serve.front import Front
@@ -52,11 +54,16 @@ class Api(BaseHTTPRequestHandler):
 
 @contextmanager
 def server(host, port, *names, said="ok"):
+    with serving(type("Handler", (Api,), {"names": ("127.0.0.1", "[::1]", *names), "said": said}), host, port):
+        yield
+
+
+@contextmanager
+def serving(handler, host, port):
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
 
-    handler = type("Handler", (Api,), {"names": ("127.0.0.1", "[::1]", *names), "said": said})
     with Server((host, port), handler) as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
@@ -172,14 +179,79 @@ def test_after_the_stop_nothing_listens_or_runs(front):
     assert answer(front) == 0
 
 
+class Gate(BaseHTTPRequestHandler):
+    """Holds every request that has a body until it is opened, and notes how many are there."""
+
+    protocol_version = "HTTP/1.1"
+    opened, lock = threading.Event(), threading.Lock()
+    there = most = 0
+
+    def do_GET(self):
+        self._answer()
+
+    def do_POST(self):
+        with self.lock:
+            Gate.there += 1
+            Gate.most = max(self.there, self.most)
+        self.opened.wait(GENEROUS)
+        body = self.rfile.read(int(self.headers["Content-Length"])) if "Content-Length" in self.headers else b""
+        with self.lock:
+            Gate.there -= 1
+        self._answer(str(len(body)), close=not body)
+
+    def _answer(self, said="ok", *, close=False):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        if close:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(said.encode())
+        self.close_connection = close
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"x" * (LARGE + 1), lambda: iter([b"x"])], ids=["large", "of unknown size"])
+def test_large_bodies_wait_for_their_turn_outside_and_others_do_not_wait_for_them(content, monkeypatch):
+    monkeypatch.setattr(Gate, "opened", threading.Event())
+    monkeypatch.setattr(Gate, "most", 0)
+    with tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp") as folder, ThreadPoolExecutor(8) as pool:
+        front = Front("127.0.0.1", free_ports(1)[0], Path(folder), large_at_once=2)
+        front.start()
+        with serving(Gate, "127.0.0.1", front.ports[0]):
+            front.wait_until_served(GENEROUS)
+            made = (content if isinstance(content, bytes) else content() for _ in range(8))
+            large = [pool.submit(httpx.post, front.url, content=each, timeout=GENEROUS) for each in made]
+            eventually(lambda: Gate.there == 2 and waiting_in(front) == 6)
+            assert httpx.get(front.url).text == "ok"
+
+            Gate.opened.set()
+
+            assert [each.result().status_code for each in large] == [200] * 8
+        front.stop()
+    assert Gate.most == 2
+
+
+def waiting_in(front):
+    """Return how many requests HAProxy holds back."""
+    return sum(
+        int(line.split(",")[2]) for line in asked(front, "show stat").splitlines() if line.startswith("large,BACKEND")
+    )
+
+
+def asked(front, command):
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answer:
+        connection.connect(str(front._socket))
+        connection.sendall(f"{command}\n".encode())
+        return answer.read()
+
+
 def test_haproxy_takes_so_many_connections_and_keeps_no_files_for_pipes():
     with tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp") as folder:
         front = Front("127.0.0.1", free_ports(1)[0], Path(folder), most_connections=1_234)
         front.start()
-        with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as answer:
-            connection.connect(str(front._socket))
-            connection.sendall(b"show info\n")
-            said = answer.read()
+        said = asked(front, "show info")
         front.stop()
 
     assert "Maxconn: 1234" in said
