@@ -3,8 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from queue import Queue
 
+import psutil
 import pytest
 
 from serve import ray_watch
@@ -24,6 +26,9 @@ def ray(tmp_path, monkeypatch):
         (tmp_path / path).symlink_to(sys.executable)
     commands["monitor.py"] = [sys.executable, "-u", str(tmp_path / "monitor.py"), "--logs-dir=x"]
     started = {name: subprocess.Popen(command, stderr=subprocess.DEVNULL) for name, command in commands.items()}
+    for process in started.values():
+        while not psutil.Process(process.pid).cmdline():  # the kernel sets it a moment after Popen has returned
+            time.sleep(0.001)
     yield started
     for process in started.values():
         process.kill()
