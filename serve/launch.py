@@ -38,7 +38,10 @@ RAY_LOG = "ray.log"
 """In data_dir: what Ray and Serve say to the process that started them."""
 LOGS = "logs"
 """In data_dir: a link to the logs of all of Ray's processes while it runs; the logs themselves after a failure."""
+SCRATCH = "scratch"
+"""In data_dir: a link to the temporary folder while it runs."""
 _SHORT_TEMP = "/tmp"  # noqa: S108 - socket paths below it may have 97 characters, and TMPDIR can be long
+_PREFIX = "owl-"
 
 LOST_RAY = 75
 """The exit code if Ray has died: EX_TEMPFAIL of sysexits.h, "try again later"."""
@@ -66,7 +69,7 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
         if said := check_store(prepared.settings):
             announce(said)
         _tell_findings(prepared, announce)
-        scratch = Path(tempfile.mkdtemp(prefix="owl-", dir=_SHORT_TEMP if Path(_SHORT_TEMP).is_dir() else None))
+        scratch = _new_scratch(data_dir)
         life = Life(data_dir, scratch, partial(_aloud, sys.stdout, announce))
         life.signals.install()
         adopt_orphans()
@@ -124,12 +127,24 @@ class Life:
         end_descendants()
         (self._data_dir / NAME).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
+        (self._data_dir / SCRATCH).unlink(missing_ok=True)
         logs = self._data_dir / LOGS
         if logs.is_symlink() and not logs.exists():
             logs.unlink()
 
     def _hurry(self) -> None:
         self.exit(INTERRUPTED, "stopped at once; what was accepted resumes at the next start")
+
+
+def _new_scratch(data_dir: Path) -> Path:
+    """Make the temporary folder, with a link to it in the data folder, and remove that of a predecessor which was killed."""
+    link = data_dir / SCRATCH
+    if link.is_symlink() and link.readlink().name.startswith(_PREFIX):
+        shutil.rmtree(link.readlink(), ignore_errors=True)
+    link.unlink(missing_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_SHORT_TEMP if Path(_SHORT_TEMP).is_dir() else None))
+    link.symlink_to(scratch)
+    return scratch
 
 
 def _tell_findings(prepared: Preparation, announce: Announce) -> None:

@@ -85,11 +85,13 @@ def test_after_kill_minus_nine_of_everything_runs_go_on_without_repeating_a_call
                 break
         while not client.approvals():
             pass
+        left = installation.scratch()
         installation.kill_everything()
 
     script = installation.folder / "agents" / "slow" / "script.yaml"
     script.write_text(script.read_text().replace("latency: 20", "latency: 0"))
     installation.up()
+    assert not left.exists()
     with installation.client() as client:
         resumed, second = outcome(client, run_id), outcome(client, waiting)
         [approval] = client.approvals()
