@@ -16,7 +16,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ports.clock import Clock
 
 LOOK_EVERY = 2.0
-_PATIENCE = 8.0
+_PATIENCE = 7.0
 """Seconds that an actor may take for a sign of life."""
 _MOST_MISSES = 2
 """How often in a row it may give none before it is killed."""

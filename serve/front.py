@@ -38,7 +38,7 @@ _QUEUE_SECONDS = 30
 """How long a request with a large body may wait for its turn."""
 _POLL_SECONDS = 0.05
 _LOOK_EVERY = 2.0
-_PATIENCE = 8.0
+_PATIENCE = 7.0
 """Seconds that HAProxy may take for a sign of life, as any other part may."""
 _MOST_MISSES = 2
 _PAUSE = 0.5
