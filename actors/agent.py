@@ -129,6 +129,7 @@ class AgentActor:
         self._definitions = RemoteDefinitions(plan.namespace, clock)
         self._host = AgentHost(
             store=DurableStore(keeper, clock),
+            runs=keeper,
             definitions=self._definitions,
             services=services,
             ids=RandomIds(),

@@ -27,6 +27,7 @@ from owlclaw_ray.engine.heartbeat import (
     look,
     woken_before,
 )
+from owlclaw_ray.engine.large_payloads import LargePayloads
 from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.permission import SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
@@ -60,6 +61,7 @@ class Activation:
         store: DurableStore,
         definitions: Definitions,
         services: RunServices,
+        payloads: LargePayloads,
         claimed: RunClaimed | None = None,
     ) -> None:
         self.agent, self.epoch, self.state = agent, epoch, state
@@ -67,6 +69,7 @@ class Activation:
         self.lost = False
         self.idle_since = services.clock.monotonic()
         self._store, self._definitions, self._services = store, definitions, services
+        self._payloads = payloads
         self._task: asyncio.Task[None] | None = None
         self._woken = False
         self._draining = self._stepping_down = False
@@ -287,7 +290,8 @@ class Activation:
             return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
         journal.callback_url = definition.callback_url
         execute = self._beat if run.trigger.kind is TriggerKind.HEARTBEAT else self._loop
-        return await execute(run, definition, journal)
+        async with self._payloads.whole(claimed) as whole:
+            return await execute(whole, definition, journal)
 
     async def _loop(
         self, run: Run, definition: AgentDefinition, journal: RunJournal

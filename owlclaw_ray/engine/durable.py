@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -14,11 +16,25 @@ from owlclaw_ray.ports.store import ActivateAgent, ClaimRun, Command, CommandFai
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
 _KNOWN_BLOBS = 4_096
 
+Answer = TypeVar("Answer")
+
 logger = logging.getLogger(__name__)
 
 
 class CommandRefusedError(TerminalError):
     """The store could commit other commands but not this one."""
+
+
+async def until_available(clock: Clock, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Return what the store answers, asking again for as long as it is not available."""
+    delay = _FIRST_DELAY
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailableError as error:
+            logger.warning("store unavailable, trying again in %.2f s: %s", delay, error)
+            await clock.sleep(delay)
+            delay = min(delay * 2, _LONGEST_DELAY)
 
 
 class DurableStore:
@@ -42,15 +58,12 @@ class DurableStore:
 
     async def outcomes(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """Return one outcome a command, in order, refusals included: the others of the batch are committed all the same."""
-        delay = _FIRST_DELAY
-        while True:
-            try:
-                return await self._store.apply(commands)
-            except StoreUnavailableError as error:
-                logger.warning("store unavailable, trying again in %.2f s: %s", delay, error)
-                await self._clock.sleep(delay)
-                delay = min(delay * 2, _LONGEST_DELAY)
-                commands = [self._dated(command) for command in commands]
+        tries = count()
+
+        def apply() -> Awaitable[Sequence[Outcome]]:
+            return self._store.apply([self._dated(command) for command in commands] if next(tries) else commands)
+
+        return await until_available(self._clock, apply)
 
     def _dated(self, command: Command) -> Command:
         """Return a claim with the time of its next try: a run begins when it is given, not when it was first asked for."""

@@ -15,10 +15,11 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.engine.activation import LAST_WORDS, Activation
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.durable import DurableStore
+from owlclaw_ray.engine.large_payloads import LargePayloads
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.ids import ActivationId, IdSource, RunId
 from owlclaw_ray.ports.definitions import Definitions
-from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CommandFailed
+from owlclaw_ray.ports.store import ActivateAgent, AgentActivated, CommandFailed, RunStore
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,11 @@ class AgentHost:
     Agents share nothing but the services; an error in one ends that one's activation only.
     """
 
-    def __init__(self, *, store: DurableStore, definitions: Definitions, services: RunServices, ids: IdSource) -> None:
+    def __init__(
+        self, *, store: DurableStore, runs: RunStore, definitions: Definitions, services: RunServices, ids: IdSource
+    ) -> None:
         self._store, self._definitions, self._services, self._ids = store, definitions, services, ids
+        self._payloads = LargePayloads(runs, services.clock)
         self._activations: dict[AgentRef, Activation] = {}
         self._adopting: set[AgentRef] = set()
         self._called: set[AgentRef] = set()
@@ -86,6 +90,7 @@ class AgentHost:
                 store=self._store,
                 definitions=self._definitions,
                 services=self._services,
+                payloads=self._payloads,
                 claimed=outcome.claimed,
             )
             for agent, outcome in zip(agents, outcomes, strict=True)

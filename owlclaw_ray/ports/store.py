@@ -483,6 +483,8 @@ class RunClaimed(Struct, frozen=True):
     journal: tuple[JournalEntry, ...]
     blobs: Mapping[str, str] = field(default_factory=dict)
     """The texts that a resumed run's prompt_built entry names; empty for a fresh run."""
+    payload_left: int = 0
+    """The characters of the trigger's payload where that is left out for its size; RunStore.run has it."""
 
 
 class NothingQueued(Struct, frozen=True):

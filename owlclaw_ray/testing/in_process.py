@@ -398,8 +398,11 @@ class LocalHost:
 class LocalPool:
     """Implements `HostPool` with objects."""
 
-    def __init__(self, services: RunServices, store: CommandStore, definitions: Definitions, ids: IdSource) -> None:
-        self._services, self._store, self._definitions, self._ids = services, store, definitions, ids
+    def __init__(
+        self, services: RunServices, store: CommandStore, runs: RunStore, definitions: Definitions, ids: IdSource
+    ) -> None:
+        self._services, self._store, self._runs = services, store, runs
+        self._definitions, self._ids = definitions, ids
         self.hosts: dict[str, LocalHost] = {}
 
     @property
@@ -411,7 +414,9 @@ class LocalPool:
         """See HostPool.spawn."""
         host_id, wire = self._ids.make("host"), Wire(self._store)
         durable = DurableStore(wire, self._services.clock)
-        host = AgentHost(store=durable, definitions=self._definitions, services=self._services, ids=self._ids)
+        host = AgentHost(
+            store=durable, runs=self._runs, definitions=self._definitions, services=self._services, ids=self._ids
+        )
         self.hosts[host_id] = LocalHost(host_id, host, wire)
         return self.hosts[host_id]
 
@@ -543,7 +548,7 @@ def assemble(
 
     family = Family(store=grouped, wake=wake, cancel=cancel, clock=clock)
     services = replace(services, family=family)
-    pool = LocalPool(services, commits, definitions, ids)
+    pool = LocalPool(services, commits, store, definitions, ids)
     directory = Directory(
         pool=pool,
         store=store,

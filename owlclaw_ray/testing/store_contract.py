@@ -12,7 +12,7 @@ from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import LARGE, JsonText
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.store import (
     AgentActivated,
@@ -122,16 +122,52 @@ class SubmissionContract:
         assert [run.trigger.payload for run in whole] == payloads[::-1]
         assert [replace(run, trigger=brief[0].trigger) for run in whole] == list(brief)
 
-    async def test_a_large_payload_stays_text_from_the_submission_to_the_claim(self, store: Store) -> None:
+    async def test_a_large_payload_is_text_and_no_claim_brings_it(self, store: Store) -> None:
         payload = {"nul": "a\x00b", "价格": [{"price": at} for at in range(LARGE // 10)]}
         command = submission("run_1", payload=payload)
         await one(store, replace(command, trigger=command.trigger.compact()))
-        await one(store, activation("act_1"))
 
-        claim = await claimed(store, 1)
+        activated = await one(store, replace(activation("act_1"), claim=True))
+        again = await claimed(store, 1)
+        run = await store.run(AGENT.tenant, RunId("run_1"))
 
-        assert isinstance(claim.run.trigger.content, JsonText)
-        assert claim.run.trigger.payload == payload
+        assert isinstance(activated, AgentActivated)
+        assert activated.claimed is not None
+        assert run is not None
+        assert isinstance(run.trigger.content, JsonText)
+        assert run.trigger.payload == payload
+        for claim in (activated.claimed, again):
+            assert claim.payload_left == len(run.trigger.content.text)
+            assert claim.run.trigger == replace(run.trigger, content=None)
+
+    async def test_a_small_payload_comes_with_every_claim(self, store: Store) -> None:
+        await store.apply([submission("run_1", payload={"价格": 7})])
+
+        activated = await one(store, replace(activation("act_1"), claim=True))
+
+        assert isinstance(activated, AgentActivated)
+        assert activated.claimed is not None
+        for claim in (activated.claimed, await claimed(store, 1)):
+            assert (claim.payload_left, claim.run.trigger.payload) == (0, {"价格": 7})
+
+    async def test_a_large_payload_is_kept_where_triggers_merge_and_told_where_runs_are_cancelled(
+        self, store: Store
+    ) -> None:
+        first, second = (["价" * LARGE, number] for number in (1, 2))
+        merging = {"busy": BusyPolicy.COALESCE}
+        await store.apply([submission("run_0"), replace(submission("run_1", payload=first), **merging)])
+
+        _, accepted = await store.apply(
+            [replace(activation("act_1"), claim=True), replace(submission("run_2", payload=second), **merging)]
+        )
+        cancelled = await one(store, CancelRun(AGENT.tenant, RunId("run_1"), NOW))
+
+        assert isinstance(accepted, RunAccepted)
+        assert (accepted.merged, accepted.run_id) == (True, "run_1")
+        journal = await store.journal(AGENT.tenant, RunId("run_1"))
+        assert [entry.data["superseded"] for entry in journal if entry.kind is EntryKind.TRIGGER_MERGED] == [first]
+        assert isinstance(cancelled, CancelOutcome)
+        assert cancelled.run.trigger.payload == second
 
     async def test_runs_are_listed_newest_first_and_filtered(self, store: Store) -> None:
         await store.apply([submission(f"run_{at}", AGENT if at % 2 else OTHER) for at in range(6)])

@@ -29,7 +29,7 @@ def test_a_hundred_levels_are_read_and_one_more_is_not(brackets):
         read_json(f"{before * DEEPEST}[]{after * DEEPEST}".encode())
 
 
-BRACKETS = st.text("[]{}\"\\a", max_size=8)
+BRACKETS = st.text('[]{}"\\a', max_size=8)
 NESTED = st.recursive(
     BRACKETS | st.none(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(BRACKETS, inner, max_size=3)
 )

@@ -326,7 +326,9 @@ class Pool(LocalPool):
         host_id, wire = self._ids.make("host"), EpochNotes(self._store)
         services = replace(self._services, tools=Tools(self.world, wire.epochs))
         durable = DurableStore(wire, services.clock)
-        host = AgentHost(store=durable, definitions=self._definitions, services=services, ids=self._ids)
+        host = AgentHost(
+            store=durable, runs=self._runs, definitions=self._definitions, services=services, ids=self._ids
+        )
         self.hosts[host_id] = LocalHost(host_id, host, wire)
         return self.hosts[host_id]
 
@@ -419,7 +421,7 @@ class Node:
             placement=world.placement,
             ids=world.ids,
         )
-        pool = Pool(services, commits, world.definitions, world.ids)
+        pool = Pool(services, commits, self.gate, world.definitions, world.ids)
         pool.world = world
         self.runtime.pool = self.runtime.directory._pool = pool
 

@@ -19,6 +19,8 @@ class Texts(Struct):
     """What was read for the answers of a batch, after its changes were written."""
 
     triggers: Mapping[str, Trigger] = field(default_factory=dict)
+    payloads_left: Mapping[str, int] = field(default_factory=dict)
+    """See RunClaimed.payload_left."""
     journals: Mapping[str, Sequence[JournalEntry]] = field(default_factory=dict)
     blobs: Mapping[str, str] = field(default_factory=dict)
 
@@ -50,7 +52,8 @@ class ClaimAnswer(Struct, frozen=True):
         """Return the outcome."""
         journal = tuple(entry for entry in texts.journals[self.run.run_id] if entry.seq <= self.upto)
         blobs = {digest: texts.blobs[digest] for digest in named_blobs(journal) if digest in texts.blobs}
-        return RunClaimed(replace(self.run, trigger=texts.triggers[self.run.run_id]), journal, blobs)
+        run = replace(self.run, trigger=texts.triggers[self.run.run_id])
+        return RunClaimed(run, journal, blobs, texts.payloads_left[self.run.run_id])
 
 
 class FinishAnswer(Struct, frozen=True):

@@ -34,7 +34,7 @@ from owlclaw_ray.adapters.store.entry_rows import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.adapters.store.failures import Failure, explain, failure_of
 from owlclaw_ray.adapters.store.loading import Loader
 from owlclaw_ray.adapters.store.needs import needs_of
-from owlclaw_ray.adapters.store.schema import blobs, journal, runs
+from owlclaw_ray.adapters.store.schema import blobs, journal, payload_left, runs, small_payload
 from owlclaw_ray.adapters.store.working_set import WorkingSet
 from owlclaw_ray.adapters.store.writing import Writer
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -84,9 +84,9 @@ class Applier:
         self._registered: set[str] = set()
         self._grown: list[list[tuple[str, int, str, int, str]]] = []
         self._writer = Writer(dialect, engine_dialect, writer, redactor)
-        self._triggers = select(runs.c.run_id, runs.c.trigger, runs.c.payload).where(
-            dialect.among(runs.c.run_id, "ids")
-        )
+        among = dialect.among(runs.c.run_id, "ids")
+        self._triggers = select(runs.c.run_id, runs.c.trigger, runs.c.payload).where(among)
+        self._brief_triggers = select(runs.c.run_id, runs.c.trigger, small_payload, payload_left).where(among)
         self._journals = (
             select(journal.c.run_id, *ENTRY_COLUMNS)
             .where(dialect.among(journal.c.run_id, "ids"), journal.c.kind != EntryKind.TRIGGER_MERGED.value)
@@ -143,9 +143,15 @@ class Applier:
         return outcome
 
     def _read_texts(self, connection: Connection, late: Sequence[LateAnswer]) -> Texts:
-        ids = self._ids({answer.run.run_id for answer in late})
-        triggers = {row[0]: load_trigger(row[1], row[2]) for row in connection.execute(self._triggers, {"ids": ids})}
         claimed = {answer.run.run_id for answer in late if not isinstance(answer, CancelAnswer)}
+        cancelled = {answer.run.run_id for answer in late if isinstance(answer, CancelAnswer)}
+        triggers, left = {}, {}
+        if claimed:
+            for run_id, trigger, payload, size in connection.execute(self._brief_triggers, {"ids": self._ids(claimed)}):
+                triggers[run_id], left[run_id] = load_trigger(trigger, payload), size
+        if cancelled:
+            for run_id, trigger, payload in connection.execute(self._triggers, {"ids": self._ids(cancelled)}):
+                triggers[run_id] = load_trigger(trigger, payload)
         journals: dict[str, list[JournalEntry]] = {run_id: [] for run_id in claimed}
         if claimed:
             for row in connection.execute(self._journals, {"ids": self._ids(claimed)}):
@@ -154,7 +160,7 @@ class Applier:
         texts: dict[str, str] = {}
         if hashes:
             texts = {row[0]: load(row[1]) for row in connection.execute(self._blobs, {"ids": self._ids(hashes)})}
-        return Texts(triggers, journals, texts)
+        return Texts(triggers, left, journals, texts)
 
 
 def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR0911, PLR0912 - one case a command

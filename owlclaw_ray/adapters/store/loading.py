@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, null, select
+from sqlalchemy import Connection, bindparam, func, literal_column, null, select
 
 from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.adapters.store.codec import agent_key, agent_of, dump, from_micros
@@ -30,9 +30,11 @@ from owlclaw_ray.adapters.store.schema import (
     ledger,
     mergeable_run,
     open_schedule,
+    payload_left,
     pending_approval,
     runs,
     schedules,
+    small_payload,
     tasks,
     ticks,
     webhook_deliveries,
@@ -73,6 +75,7 @@ _RUN_COLUMNS = (
     runs.c.reserves,
     runs.c.awaits,
 )
+_NOTHING_LEFT = literal_column("0").label("payload_left")
 _AGENT_COLUMNS = [column.name for column in agents.c]
 _ACCOUNT_COLUMNS = [column.name for column in budgets.c]
 
@@ -89,11 +92,12 @@ class Loader:
             .values({name: bindparam(f"new_{name}") for name in _AGENT_COLUMNS})
             .on_conflict_do_nothing()
         )
-        brief = select(*_RUN_COLUMNS, _last_entry.label("last_entry"), null().label("trigger"), null().label("payload"))
+        columns = (*_RUN_COLUMNS, _last_entry.label("last_entry"))
+        brief = select(*columns, null().label("trigger"), null().label("payload"), _NOTHING_LEFT)
         self._runs = brief.where(among(runs.c.run_id, "ids"))
         self._running = brief.where(among(runs.c.agent, "ids"), begun_run)
-        whole = (*_RUN_COLUMNS, _last_entry.label("last_entry"), runs.c.trigger, runs.c.payload)
-        self._queued = dialect.queue_heads(whole)
+        self._queued = dialect.queue_heads((*columns, runs.c.trigger, small_payload, payload_left))
+        whole = (*columns, runs.c.trigger, runs.c.payload, _NOTHING_LEFT)
         self._queue_lengths = dialect.queue_lengths()
         self._mergeable = select(*whole).where(
             among(runs.c.agent, "agents"), among(runs.c.merge_key, "ids"), mergeable_run
@@ -304,8 +308,8 @@ class Loader:
             if run is None:
                 run = store.runs[row.run_id] = RunRow(*row)
                 run.status = RunStatus(run.status)
-            if row.trigger is not None:
-                run.trigger, run.payload = row.trigger, row.payload
+            if row.trigger is not None and run.payload is None:
+                run.trigger, run.payload, run.payload_left = row.trigger, row.payload, row.payload_left
             taken.append(run)
         return taken
 

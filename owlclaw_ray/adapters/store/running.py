@@ -9,7 +9,7 @@ from owlclaw_ray.adapters.store.codec import agent_key, dump, load_state, to_mic
 from owlclaw_ray.adapters.store.working_set import WAITED, AgentRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.webhook import MOST_FAILURES
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.store import (
@@ -131,7 +131,7 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
     run.recorded_calls = 0
     store.changed_run(run)
     store.note(run, EntryKind.RUN_STARTED, run.started_at, {"epoch": agent.epoch})
-    return _fresh(run.snapshot(), agent.epoch, run.last_entry)
+    return _fresh(run, agent.epoch)
 
 
 def _take_up(store: WorkingSet, run: RunRow, epoch: int, at: int) -> None:
@@ -146,14 +146,15 @@ def _take_up(store: WorkingSet, run: RunRow, epoch: int, at: int) -> None:
     store.changed_run(run)
 
 
-def _fresh(run: Run, epoch: int, last_entry: int) -> RunClaimed:
+def _fresh(row: RunRow, epoch: int) -> RunClaimed:
+    run = row.snapshot()
     assert run.started_at is not None
     queued = {"trigger": run.trigger.kind.value, "focus": run.trigger.focus}
     journal = (
         JournalEntry(1, EntryKind.RUN_QUEUED, run.created_at, queued),
-        JournalEntry(last_entry, EntryKind.RUN_STARTED, run.started_at, {"epoch": epoch}),
+        JournalEntry(row.last_entry, EntryKind.RUN_STARTED, run.started_at, {"epoch": epoch}),
     )
-    return RunClaimed(run, journal)
+    return RunClaimed(run, journal, payload_left=row.payload_left)
 
 
 def write_down(store: WorkingSet, run: RunRow, command: AppendJournal | FinishRun | AwaitApprovals | AwaitRuns) -> None:

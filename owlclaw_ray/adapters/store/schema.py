@@ -19,10 +19,14 @@ from sqlalchemy import (
     Sequence,
     Table,
     Text,
+    case,
     false,
+    func,
     literal_column,
     text,
 )
+
+from owlclaw_ray.domain.json import LARGE
 
 metadata = MetaData()
 
@@ -306,6 +310,10 @@ probes = Table(
 
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
+small_payload = case((func.length(runs.c.payload) <= LARGE, runs.c.payload)).label("payload")
+"""The payload, unless it is large."""
+payload_left = case((func.length(runs.c.payload) > LARGE, func.length(runs.c.payload)), else_=0).label("payload_left")
+"""The characters of a large payload, else 0."""
 mergeable_run = (runs.c.status == QUEUED) & runs.c.merge_key.is_not(None)
 """Spelt as in the index runs_mergeable, which serves it."""
 begun_run = runs.c.status.in_([RUNNING, WAITING]) & active_run

@@ -68,6 +68,8 @@ class RunRow(Struct, eq=False):
     last_entry: int = 0
     trigger: str | None = None
     payload: str | None = None
+    payload_left: int = 0
+    """Its characters if it was not loaded because it is large."""
     recorded_calls: int | None = None
 
     @property
