@@ -167,6 +167,7 @@ class SubmissionContract:
         journal = await store.journal(AGENT.tenant, RunId("run_1"))
         assert [entry.data["superseded"] for entry in journal if entry.kind is EntryKind.TRIGGER_MERGED] == [first]
         assert isinstance(cancelled, CancelOutcome)
+        assert cancelled.run is not None
         assert cancelled.run.trigger.payload == second
 
     async def test_runs_are_listed_newest_first_and_filtered(self, store: Store) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, literal_column, null, select
+from sqlalchemy import Connection, Integer, Label, bindparam, func, literal_column, null, select
 
 from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.adapters.store.codec import agent_key, agent_of, dump, from_micros
@@ -75,7 +75,7 @@ _RUN_COLUMNS = (
     runs.c.reserves,
     runs.c.awaits,
 )
-_NOTHING_LEFT = literal_column("0").label("payload_left")
+_NOTHING_LEFT: Label[int] = literal_column("0", Integer).label("payload_left")
 _AGENT_COLUMNS = [column.name for column in agents.c]
 _ACCOUNT_COLUMNS = [column.name for column in budgets.c]
 
