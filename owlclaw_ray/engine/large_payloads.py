@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
+from msgspec.structs import replace
+
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.engine.batching import Bound, Room
 from owlclaw_ray.engine.durable import until_available
@@ -44,4 +46,4 @@ class LargePayloads:
         found = await until_available(self._clock, lambda: self._store.run(run.agent.tenant, run.run_id))
         if found is None:
             raise TerminalError(f"the store has no run {run.run_id} any more")
-        return found
+        return replace(run, trigger=replace(run.trigger, content=found.trigger.content))
