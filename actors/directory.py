@@ -58,7 +58,7 @@ class DirectoryActor:
     async def _start(self) -> None:
         while True:
             try:
-                await self._learn_isolations(await in_file_thread(self._definitions.names))
+                await self._learn_isolations(await in_file_thread(self._definitions.present))
                 return await self._directory.start()
             except RuntimeUnavailableError as error:
                 logger.warning("the Directory waits for its root: %s", error)
@@ -107,7 +107,7 @@ class DirectoryActor:
 
     async def definitions(self) -> Sequence[DefinitionView]:
         """Return all definitions as agents see them, by name."""
-        return await in_file_thread(lambda: views_of(self._definitions.names(), self._definitions.load))
+        return await in_file_thread(lambda: views_of(self._definitions.present(), self._definitions.load))
 
     async def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""

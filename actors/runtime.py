@@ -180,9 +180,9 @@ class RecentDefinitions:
         self._directory = Named(DIRECTORY, namespace)
         self._known: dict[str, tuple[AgentDefinition, float]] = {}
 
-    def names(self) -> Sequence[str]:
+    async def names(self) -> Sequence[str]:
         """See NamedDefinitions.names."""
-        return self._folder.names()
+        return await self._folder.names()
 
     async def get(self, name: str) -> AgentDefinition:
         """See Definitions.get; raises RuntimeUnavailableError if nothing is known and the files do not answer."""

@@ -63,7 +63,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     tools = declared_tools(app.sources(), settings.host_tools, app.registry.hooks)
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
     definitions, broken = [], []
-    for name in source.names():
+    for name in source.present():
         try:
             definitions.append(source.load(name))
         except DefinitionError as error:

@@ -74,7 +74,7 @@ _CHECK_SECONDS = 5.0
 class NamedDefinitions(Definitions, Protocol):
     """Definitions that can be listed."""
 
-    def names(self) -> Sequence[str]:
+    async def names(self) -> Sequence[str]:
         """Return the names of all definitions, sorted."""
         ...
 
@@ -207,34 +207,34 @@ class RuntimeFacade:
     async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
         """See Runtime.agents."""
         records = {record.agent: record for record in await self._store.agents(tenant, after, limit)}
-        plain = [AgentRef(tenant, AgentId(name)) for name in self._definitions.names() if name > after]
+        plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names() if name > after]
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
         return [await self._view(agent, records.get(agent)) for agent in agents[:limit]]
 
     async def agent(self, agent: AgentRef) -> AgentView:
         """See Runtime.agent."""
-        self._require_known(agent)
+        await self._require_known(agent)
         return await self._view(agent, await self._store.agent(agent))
 
     async def skills(self, agent: AgentRef) -> Sequence[Skill]:
         """See Runtime.skills."""
-        self._require_known(agent)
+        await self._require_known(agent)
         return (await self._definitions.get(agent.definition)).skills
 
     async def reload(self, agent: AgentRef) -> AgentView:
         """See Runtime.reload."""
-        self._require_known(agent)
+        await self._require_known(agent)
         await self._definitions.reload(agent.definition)
         return await self._view(agent, await self._store.agent(agent))
 
     async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
         """See Runtime.artifacts."""
-        self._require_known(agent)
+        await self._require_known(agent)
         return await asyncio.to_thread(self._artifacts.listing, agent, limit)
 
     async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
         """See Runtime.artifact."""
-        self._require_known(agent)
+        await self._require_known(agent)
         return await asyncio.to_thread(self._artifacts.get, agent, artifact_id)
 
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
@@ -303,8 +303,8 @@ class RuntimeFacade:
         """See Runtime.health."""
         return await self._health_of()
 
-    def _require_known(self, agent: AgentRef) -> None:
-        names = self._definitions.names()
+    async def _require_known(self, agent: AgentRef) -> None:
+        names = await self._definitions.names()
         if agent.definition not in names:
             raise UnknownAgentError(agent.agent_id, names)
 

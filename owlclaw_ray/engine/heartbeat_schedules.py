@@ -52,7 +52,7 @@ class Heartbeats:
         Return how many more agents have heartbeats than were known to.
         """
         wanted: dict[AgentRef, Heartbeat] = {}
-        for name in self._definitions.names():
+        for name in await self._definitions.names():
             heartbeat = await self._heartbeat(name)
             if heartbeat is not None:
                 wanted |= dict.fromkeys(await self._agents(name), heartbeat)

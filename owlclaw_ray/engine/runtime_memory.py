@@ -34,7 +34,7 @@ class AgentMemories:
         files: MemoryFiles,
         indexed: IndexedMemory,
         ledger: MemoryLedger,
-        require_known: Callable[[AgentRef], object],
+        require_known: Callable[[AgentRef], Awaitable[None]],
         timezone_of: Callable[[AgentRef], Awaitable[str]],
         behind: Callable[[Coroutine[Any, Any, None]], None],
         clock: Clock,
@@ -59,7 +59,7 @@ class AgentMemories:
         self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), *, archived: bool = False
     ) -> Recall:
         """See RuntimeMemory.search."""
-        self._require_known(agent)
+        await self._require_known(agent)
         timezone = await self._timezone_of(agent)
         if archived:
             return await self._use(agent, lambda: self._files.search_archive(agent, query, limit, tags, timezone))
@@ -77,7 +77,7 @@ class AgentMemories:
         idempotency_key: str | None = None,
     ) -> Memory:
         """See RuntimeMemory.remember."""
-        self._require_known(agent)
+        await self._require_known(agent)
         key = self._ids.make("key") if idempotency_key is None else idempotency_key
         memory_id = MemoryId(derived_id("mem", agent.tenant, agent.agent_id, key, content, *tags))
         memory = Memory(memory_id, content, tuple(dict.fromkeys(tags)), self._clock.now())
@@ -129,7 +129,7 @@ class AgentMemories:
 
     async def reindex(self, agent: AgentRef, *, by: str = "") -> int:
         """See RuntimeMemory.reindex."""
-        self._require_known(agent)
+        await self._require_known(agent)
         async with self._ledger.change(agent, "reindex", by, {"memory_ids": []}):
             return await self._indexed.reindex(agent)
 
@@ -168,7 +168,7 @@ class AgentMemories:
 
     async def _use(self, agent: AgentRef, work: Callable[[], _T]) -> _T:
         """Do it in a thread: they may be large, and another process may have them locked."""
-        self._require_known(agent)
+        await self._require_known(agent)
         try:
             return await asyncio.to_thread(work)
         except OSError as error:

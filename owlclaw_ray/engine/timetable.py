@@ -209,7 +209,7 @@ class StoreTimetable:
 
     async def schedules(self, where: ScheduleFilter) -> Sequence[Schedule]:
         """See Timetable.schedules."""
-        names = self._definitions.names()
+        names = await self._definitions.names()
         if where.agent is not None and where.agent.definition not in names:
             raise UnknownAgentError(where.agent.agent_id, names)
         return await self._store.schedules(where)

@@ -51,9 +51,13 @@ class DefinitionFolder:
         self._next_looks: dict[str, asyncio.Task[AgentDefinition]] = {}
         """Those that begin when the last one is over."""
 
-    def names(self) -> tuple[str, ...]:
+    def present(self) -> tuple[str, ...]:
         """Return the names of all definitions, usable or not, sorted."""
         return find_definitions(self._agents_dir)
+
+    async def names(self) -> tuple[str, ...]:
+        """See NamedDefinitions.names. The event loop goes on if the files hang."""
+        return await in_file_thread(self.present)
 
     async def get(self, name: str) -> AgentDefinition:
         """Return the present version; raises UnknownAgentError or DefinitionError. The event loop goes on if the files hang.
@@ -61,7 +65,7 @@ class DefinitionFolder:
         All who ask while one look is under way share the next one.
         """
         if not _NAME.fullmatch(name):
-            raise UnknownAgentError(name, await in_file_thread(self.names))
+            raise UnknownAgentError(name, await self.names())
         look = self._next_looks.get(name)
         if look is None:
             look = self._next_looks[name] = asyncio.create_task(self._look(name, self._looks.get(name)))
@@ -83,7 +87,7 @@ class DefinitionFolder:
         folder = self._agents_dir / name
         if not _NAME.fullmatch(name) or not folder.is_dir():
             self._cache.pop(name, None)
-            raise UnknownAgentError(name, self.names())
+            raise UnknownAgentError(name, self.present())
         fingerprint, reloads = _fingerprint(folder), self._reloads
         cached = self._cache.get(name)
         if cached is None or cached.fingerprint != fingerprint or cached.reloads != reloads:

@@ -156,6 +156,10 @@ class GroupedStore:
 class LoadedDefinitions(NamedDefinitions, Protocol):
     """Definitions that are also at hand without an event loop."""
 
+    def present(self) -> Sequence[str]:
+        """As `names`."""
+        ...
+
     def load(self, name: str) -> AgentDefinition:
         """As `get`."""
         ...
@@ -275,7 +279,7 @@ class LoopAgents:
         return None if self.directory is None else self._now(self.directory.wake([agent]))
 
     def _views(self) -> Sequence[DefinitionView]:
-        return views_of(self._definitions.names(), self._definitions.load)
+        return views_of(self._definitions.present(), self._definitions.load)
 
     def _now(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -118,9 +118,9 @@ def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[Ag
     from owlclaw_ray.skills.machine import Machine
 
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
-    if not source.names():
+    if not source.present():
         yield fail("agents", f"there is no definition in {settings.agents_dir}", "make one with: owlclaw init")
-    for name in source.names():
+    for name in source.present():
         try:
             definition = source.load(name)
         except DefinitionError as error:

@@ -129,7 +129,7 @@ def _definitions(folder: Path, only: str | None) -> Iterator[AgentDefinition]:
     if only is not None:
         yield source.load(only)
         return
-    for name in source.names():
+    for name in source.present():
         try:
             yield source.load(name)
         except ConfigurationError as error:

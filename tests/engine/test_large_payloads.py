@@ -58,7 +58,7 @@ async def test_the_model_gets_a_large_payload_like_a_small_one(agents, tmp_path)
     assert run.status is RunStatus.COMPLETED, run.result
     [request] = model.requests
     assert request.trigger.payload == payload
-    assert "\"item 99\"" in request.messages[-1].content
+    assert '"item 99"' in request.messages[-1].content
 
 
 async def test_a_payload_that_was_left_is_read_and_what_a_claim_has_is_taken_from_it():

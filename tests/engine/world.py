@@ -371,8 +371,11 @@ class Definitions:
             name: replace(each, limits=replace(each.limits, tool_calls=number)) for name, each in self._all.items()
         }
 
-    def names(self):
+    def present(self):
         return tuple(self._all)
+
+    async def names(self):
+        return self.present()
 
     def load(self, name):
         return self._all[name]

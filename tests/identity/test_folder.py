@@ -37,7 +37,7 @@ async def test_definitions_are_the_folders_with_a_definitions_name(tmp_path, def
     for name in ("b", "a_1", "Upper", ".hidden", "空"):
         (tmp_path / name).mkdir()
     (tmp_path / "file").touch()
-    assert definitions.names() == ("a_1", "b")
+    assert definitions.present() == ("a_1", "b")
     assert find_definitions(tmp_path / "nowhere") == ()
 
 

@@ -83,7 +83,7 @@ FINAL_TEXT = "一切正常: nothing unusual\u2028 today"
 class DefinitionsOfDouble:
     """DEFINITIONS, each with room for three schedules."""
 
-    def names(self) -> Sequence[str]:
+    async def names(self) -> Sequence[str]:
         return DEFINITIONS
 
     async def get(self, name: str) -> AgentDefinition:
