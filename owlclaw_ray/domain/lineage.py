@@ -1,4 +1,4 @@
-"""Where a run comes from that another agent's run asked for."""
+"""Where a run comes from that another agent's run asked for, and what its agent is bound by from then on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import INTERNAL, AgentRef
 from owlclaw_ray.ids import AgentId, RunId, TenantId, derived_id
 
 DEEPEST = 1
@@ -37,13 +37,14 @@ class Lineage(Struct, frozen=True):
     """1 for the child of a run that nobody started."""
     role: Role
     grants: tuple[tuple[str, ...], ...] = ()
-    """Lists of patterns of canonical names. A tool with a dot in its name has to match one of each."""
+    """Lists of patterns of canonical names. A tool with a dot in its name, but an internal one, has to match one of each."""
     named_tools: bool = False
     """Whether whoever started it said which tools it may use."""
 
     def grants_tool(self, tool: str) -> bool:
-        """Return whether every ancestor lets the run use the tool."""
-        return "." not in tool or all(_matches(tool, patterns) for patterns in self.grants)
+        """Return whether every ancestor lets the run use the tool. Nobody keeps it from what reads its own results and skills."""
+        own = "." not in tool or tool.startswith(INTERNAL)
+        return own or all(_matches(tool, patterns) for patterns in self.grants)
 
 
 def child_run_id(idempotency_key: str) -> RunId:

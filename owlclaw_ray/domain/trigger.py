@@ -37,7 +37,7 @@ class Trigger(Struct, frozen=True):
     merged: int = 1
     """How many triggers it stands for: itself, and those whose place it took (BusyPolicy.COALESCE)."""
     lineage: Lineage | None = None
-    """Of the kind `agent`: the run that asked for it."""
+    """Of the kind `agent`: the run that asked for it. Of other kinds, once claimed: the last one that asked its agent for a run."""
     traceparent: str = ""
     """The span that caused it (W3C Trace Context), if the caller named one."""
 
@@ -45,6 +45,15 @@ class Trigger(Struct, frozen=True):
     def payload(self) -> JsonValue:
         """With what. Parsed at each look, if it is large."""
         return self.content.value() if isinstance(self.content, JsonText) else self.content
+
+    @property
+    def asked_by(self) -> Lineage | None:
+        """The lineage of a run that another run waits for; None of any other."""
+        return self.lineage if self.kind is TriggerKind.AGENT else None
+
+    def within(self, lineage: Lineage | None) -> Trigger:
+        """Return the trigger as a run of an agent of this lineage has it: bound by it, wherever it comes from."""
+        return self if lineage is None or self.lineage is not None else replace(self, lineage=lineage)
 
     def compact(self) -> Trigger:
         """Return the trigger with a large payload as text; raises orjson.JSONEncodeError for what is no JSON."""

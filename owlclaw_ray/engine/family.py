@@ -55,7 +55,7 @@ class Family:
 
     def ended(self, run: Run) -> None:
         """Have the run that started this one learn that it is over, in the background."""
-        lineage = run.trigger.lineage
+        lineage = run.trigger.asked_by
         if lineage is not None:
             parent = AgentRef(run.agent.tenant, lineage.parent)
             self._begin(self._tell([RunEnded(parent, lineage.parent_run, (run.run_id,))]))
@@ -78,7 +78,7 @@ class Family:
 
         A call that starts a run may still be on its way to the store when its own run ends.
         """
-        lineage = run.trigger.lineage
+        lineage = run.trigger.asked_by
         if lineage is None:
             return False
         try:

@@ -89,7 +89,7 @@ async def look(
     if not pulse.active_at or pulse.paused == run.trigger.source:  # somebody had the heartbeats go on
         pulse = replace(pulse, active_at=now.timestamp(), paused="")
     heartbeat = definition.heartbeat
-    if heartbeat is None or not run.trigger.source.startswith(f"{_prefix(heartbeat)}_"):
+    if heartbeat is None or _disables(run, heartbeat):
         return _disabled(run, pulse, now)
     found = await contained(services.tools.run(_question(run, definition, heartbeat)))
     if found.result.error is not None:
@@ -202,9 +202,17 @@ def _idle(run: Run, heartbeat: Heartbeat, skipped: Skipped, now: datetime) -> Sk
     return replace(skipped, pulse=replace(pulse, paused=source), command=PauseSchedule(run.agent, source, now))
 
 
+def _disables(run: Run, heartbeat: Heartbeat) -> bool:
+    """Return whether the agent is not to have the heartbeats of which this is one."""
+    return run.trigger.lineage is not None or not run.trigger.source.startswith(f"{_prefix(heartbeat)}_")
+
+
 def _disabled(run: Run, pulse: Pulse, now: datetime) -> Skipped:
-    source = ScheduleId(run.trigger.source)
-    skipped = _skipped(BeatSkipped.DISABLED, "the agent's definition has no such heartbeats any more", pulse)
+    source, lineage = ScheduleId(run.trigger.source), run.trigger.lineage
+    why = "the agent's definition has no such heartbeats any more"
+    if lineage is not None:
+        why = f"{run.agent} was started by {lineage.parent}, and has no heartbeats"
+    skipped = _skipped(BeatSkipped.DISABLED, why, pulse)
     over = CancelSchedule(run.agent, source, now, run.run_id, ScheduleStatus.DONE)
     return replace(skipped, command=over)
 

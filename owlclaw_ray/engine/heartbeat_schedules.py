@@ -39,6 +39,8 @@ class HeartbeatStore(CommandStore, RunStore, DeliveryStore, Protocol):
 class Heartbeats:
     """Sees to it that each agent whose definition has heartbeats has a schedule for them. Those of others end with their next beat.
 
+    An agent that another one ever asked for a run has none: it is there for its assignments, not for events.
+
     A schedule that somebody cancelled stays cancelled, until the definition has another interval.
     """
 
@@ -98,7 +100,7 @@ class Heartbeats:
             return None
 
     async def _agents(self, name: str) -> list[AgentRef]:
-        """Return all agents of the definition, of all tenants, and the one that is there though it never had a trigger."""
+        """Return the agents of the definition that nobody started, of all tenants, and the one that is there without any trigger."""
         return [AgentRef.parse(name), *await self._store.agents_of(name, _MOST_AGENTS)]
 
 

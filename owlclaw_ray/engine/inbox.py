@@ -166,6 +166,8 @@ class WebhookInbox:
             return await self._keep(delivery, DeliveryStatus.UNMAPPED, str(error))
         command = None if submission is None else submission.command
         stored = await self._stored(ReceiveDelivery(delivery, command))
+        if stored.delivery.status is DeliveryStatus.UNMAPPED:
+            raise WebhookUnmappedError(source.name, stored.delivery.delivery_id, stored.delivery.reason)
         if submission is not None and stored.submitted is not None:
             concluded = self._submissions.concluded(submission, stored.submitted)
             if isinstance(concluded, OwlClawError):

@@ -58,6 +58,9 @@ class SubmitRun(Struct, frozen=True):
       trigger_merged entry keeps the old payload. Outcome: RunAccepted of that run, `merged`.
     - INTERRUPT: the running run, if any, gets cancel_requested and interrupted_by.
 
+    A trigger with a lineage binds its agent: every run of the agent that is claimed from then on, whatever triggered it, has that
+    lineage, or that of a later trigger, or its own.
+
     Otherwise the run is queued, unless `queue_limit` runs of the agent are queued already: then QueueFull, and nothing was
     interrupted. The queue's order: interrupts first, then the higher priority, then the order of acceptance. What an
     Idempotency-Key stands for goes before the policy.
@@ -238,6 +241,8 @@ class ReceiveDelivery(Struct, frozen=True):
     """Store what came in, and with it the run that it triggers. Outcome: DeliveryStored.
 
     One that waits for a heartbeat registers its agent when that is new.
+
+    One that would wait for a heartbeat of an agent that was started by another is stored as unmapped: it has none.
 
     A delivery of the same id that is settled stays as it is. One that is not is replaced. If the run is refused, because
     its agent's queue is full or its policy says so, the delivery is stored as refused, with the reason.
@@ -909,7 +914,7 @@ class RunStore(Protocol):
         ...
 
     async def agents_of(self, definition: str, limit: int = 1_000) -> Sequence[AgentRef]:
-        """Return the agents of a definition, of all tenants, by name."""
+        """Return the agents of a definition that no other agent ever asked for a run, of all tenants, by name."""
         ...
 
     async def released_runs(self, limit: int = 1_000) -> Sequence[RunEnded]:

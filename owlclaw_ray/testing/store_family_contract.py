@@ -15,6 +15,7 @@ from owlclaw_ray.domain.task import Claim, Step, StepStatus, Task, TaskStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TaskId, TenantId
 from owlclaw_ray.ports.store import (
+    AgentActivated,
     Appended,
     AwaitRuns,
     CancelOutcome,
@@ -26,6 +27,7 @@ from owlclaw_ray.ports.store import (
     ReleaseAgent,
     Released,
     RunEnded,
+    RunFinished,
     RunReleased,
     RunWaiting,
     StaleEpoch,
@@ -191,6 +193,32 @@ class FamilyContract:
 
         assert read is not None
         assert read.trigger == taken.run.trigger == trigger
+
+    async def test_every_run_of_an_agent_that_another_one_started_is_bound_whatever_triggers_it(
+        self, store: Store
+    ) -> None:
+        started = Trigger(TriggerKind.AGENT, lineage=FAMILY)
+        narrower = Trigger(TriggerKind.AGENT, lineage=replace(FAMILY, grants=((),)))
+        await store.apply([submission("run_0", OTHER), activation("act_o", OTHER)])
+        before = await claimed(store, agent=OTHER)
+        await store.apply([replace(submission("run_a", OTHER), trigger=started), submission("run_b", OTHER)])
+        assert await store.agents_of(OTHER.definition) == []
+        resumed = await one(store, replace(activation("act_p", OTHER), claim=True))
+        assert isinstance(resumed, AgentActivated)
+        assert resumed.claimed is not None
+        asked = await one(store, ending("run_0", 4, epoch=2, agent=OTHER))
+        await one(store, replace(submission("run_c", OTHER), trigger=narrower))
+        bound = await one(store, ending("run_a", epoch=2, agent=OTHER))
+        assert isinstance(asked, RunFinished)
+        assert isinstance(bound, RunFinished)
+        assert asked.next is not None
+        assert bound.next is not None
+
+        assert before.run.trigger.lineage is None
+        assert resumed.claimed.run.trigger.lineage == FAMILY
+        assert asked.next.run.trigger == started
+        assert bound.next.run.trigger.lineage == narrower.lineage
+        assert bound.next.run.trigger.asked_by is None
 
     async def test_a_family_is_the_agents_whose_keys_begin_alike(self, store: Store) -> None:
         ours, others = (

@@ -11,7 +11,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
-from owlclaw_ray.domain.trigger import BusyPolicy
+from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import CallbackId, DeliveryId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.store import (
@@ -35,6 +35,7 @@ from owlclaw_ray.ports.store import (
     SubmitRun,
 )
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
+from owlclaw_ray.testing.store_family_contract import FAMILY
 
 URL = "https://example.org/ended"
 LATER = NOW + timedelta(minutes=1)
@@ -182,6 +183,16 @@ class WaitingContract:
         assert found == [replace(each, body="") for each in (waiting("1"), younger)]
         assert await store.waiting_deliveries(AGENT, 1) == found[:1]
         assert await store.agents_of(AGENT.definition) == [AGENT, OTHER]
+
+    async def test_no_delivery_waits_for_a_heartbeat_of_an_agent_that_another_one_started(self, store: Store) -> None:
+        started = Trigger(TriggerKind.AGENT, lineage=FAMILY)
+        await one(store, replace(submission("run_1", OTHER), trigger=started))
+        outcome = await one(store, ReceiveDelivery(waiting("1", OTHER)))
+
+        assert isinstance(outcome, DeliveryStored)
+        assert outcome.delivery.status is DeliveryStatus.UNMAPPED
+        assert "was started by trader" in outcome.delivery.reason
+        assert await store.waiting_deliveries(OTHER) == []
 
     async def test_a_delivery_that_waits_and_comes_again_waits_once(self, store: Store) -> None:
         await one(store, ReceiveDelivery(waiting("1")))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ports.store import AgentActivated, CancelOutcome, Outcome, RunClaimed, RunFinished
@@ -47,12 +48,15 @@ class ClaimAnswer(Struct, frozen=True):
 
     run: Run
     upto: int
+    lineage: Lineage | None = None
+    """The agent's."""
 
     def complete(self, texts: Texts) -> RunClaimed:
         """Return the outcome."""
+        trigger = texts.triggers[self.run.run_id].within(self.lineage)
         journal = tuple(entry for entry in texts.journals[self.run.run_id] if entry.seq <= self.upto)
         blobs = {digest: texts.blobs[digest] for digest in named_blobs(journal) if digest in texts.blobs}
-        run = replace(self.run, trigger=texts.triggers[self.run.run_id])
+        run = replace(self.run, trigger=trigger)
         return RunClaimed(run, journal, blobs, texts.payloads_left[self.run.run_id])
 
 

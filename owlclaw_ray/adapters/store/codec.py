@@ -88,13 +88,19 @@ def load_trigger(text: str, payload: str | None) -> Trigger:
     """
     data = orjson.loads(text)
     content = data.get("payload") if payload is None else _payload(payload)
-    merged, lineage = data.get("merged", 1), data.get("lineage")
-    if lineage is not None:
-        lineage["role"] = Role(lineage["role"])
-        lineage["grants"] = tuple(map(tuple, lineage["grants"]))
-        lineage = Lineage(**lineage)
-    cause = data.get("traceparent", "")
+    merged, cause = data.get("merged", 1), data.get("traceparent", "")
+    lineage = None if data.get("lineage") is None else _lineage(data["lineage"])
     return Trigger(TriggerKind(data["kind"]), content, data["focus"], data["source"], merged, lineage, cause)
+
+
+def load_lineage(text: str | None) -> Lineage | None:
+    """Return the lineage that `dump` made into text."""
+    return None if text is None else _lineage(orjson.loads(text))
+
+
+def _lineage(data: dict[str, Any]) -> Lineage:
+    given = {"role": Role(data["role"]), "grants": tuple(map(tuple, data["grants"]))}
+    return Lineage(**(data | given))
 
 
 def _payload(text: str) -> JsonValue | JsonText:

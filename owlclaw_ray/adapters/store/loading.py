@@ -103,7 +103,7 @@ class Loader:
             among(runs.c.agent, "agents"), among(runs.c.merge_key, "ids"), mergeable_run
         )
         self._agents = dialect.locking(
-            select(agents.c.agent, agents.c.epoch, agents.c.activation_id, agents.c.state)
+            select(agents.c.agent, agents.c.epoch, agents.c.activation_id, agents.c.state, agents.c.lineage)
             .where(among(agents.c.agent, "ids"))
             .order_by(agents.c.agent)
         )
@@ -328,4 +328,5 @@ def _new_agent(key: str, at: int) -> dict[str, Any]:
         "new_activation_id": None,
         "new_state": _NEW_STATE,
         "new_created_at": at,
+        "new_lineage": None,
     }

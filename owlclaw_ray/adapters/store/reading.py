@@ -226,7 +226,8 @@ def read_family(
 
 def read_agents_of(connection: Connection, definition: str, limit: int) -> Sequence[AgentRef]:
     """As RunStore.agents_of."""
-    found = select(agents.c.agent).where(agents.c.definition == definition).order_by(agents.c.agent).limit(limit)
+    unstarted = (agents.c.definition == definition) & agents.c.lineage.is_(None)
+    found = select(agents.c.agent).where(unstarted).order_by(agents.c.agent).limit(limit)
     return [agent_of(key) for key in connection.execute(found).scalars()]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from owlclaw_ray.adapters.store.answers import ActivateAnswer, Answer, ClaimAnswer, FinishAnswer
-from owlclaw_ray.adapters.store.codec import agent_key, dump, load_state, to_micros
+from owlclaw_ray.adapters.store.codec import agent_key, dump, load_lineage, load_state, to_micros
 from owlclaw_ray.adapters.store.working_set import WAITED, AgentRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -117,12 +119,12 @@ def _saw(store: WorkingSet, run: RunRow, command: FinishRun) -> None:
 
 
 def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed | ClaimAnswer | None:
-    run = agent.running
+    run, lineage = agent.running, load_lineage(agent.lineage)
     if run is not None:
         if run.status is RunStatus.WAITING:
             return None
         _take_up(store, run, agent.epoch, to_micros(at))
-        return ClaimAnswer(run.snapshot(), run.last_entry)
+        return ClaimAnswer(run.snapshot(), run.last_entry, lineage)
     if not agent.queue:
         return None
     run = agent.running = agent.queue[0]
@@ -131,7 +133,7 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
     run.recorded_calls = 0
     store.changed_run(run)
     store.note(run, EntryKind.RUN_STARTED, run.started_at, {"epoch": agent.epoch})
-    return _fresh(run, agent.epoch)
+    return _fresh(run, agent.epoch, lineage)
 
 
 def _take_up(store: WorkingSet, run: RunRow, epoch: int, at: int) -> None:
@@ -146,8 +148,9 @@ def _take_up(store: WorkingSet, run: RunRow, epoch: int, at: int) -> None:
     store.changed_run(run)
 
 
-def _fresh(row: RunRow, epoch: int) -> RunClaimed:
+def _fresh(row: RunRow, epoch: int, lineage: Lineage | None) -> RunClaimed:
     run = row.snapshot()
+    run = replace(run, trigger=run.trigger.within(lineage))
     assert run.started_at is not None
     queued = {"trigger": run.trigger.kind.value, "focus": run.trigger.focus}
     journal = (

@@ -55,6 +55,7 @@ agents = Table(
     Column("activation_id", Text),
     Column("state", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("lineage", Text),
     Index("agents_by_tenant", "tenant", "agent"),
     Index("agents_by_definition", "definition", "agent"),
 )

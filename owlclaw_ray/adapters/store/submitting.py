@@ -11,6 +11,7 @@ from owlclaw_ray.adapters.store.approving import withdraw
 from owlclaw_ray.adapters.store.codec import (
     agent_key,
     agent_of,
+    dump,
     dump_trigger,
     from_micros,
     load_trigger,
@@ -25,7 +26,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.trigger import BusyPolicy
+from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.ids import RecordId, RunId, derived_id
 from owlclaw_ray.ports.store import AgentBusy, IdempotencyConflict, QueueFull, RunAccepted, SubmitRun
 
@@ -49,6 +50,13 @@ def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
             return _merge(store, joined, command)
     refusal = _refusal(agent, command)
     return refusal if refusal is not None else _enqueue(store, agent, command, key)
+
+
+def _bind(store: WorkingSet, agent: AgentRow, trigger: Trigger) -> None:
+    """Have the agent of a run that another agent asks for never do more than that lets it, whatever triggers it from now on."""
+    if trigger.lineage is not None:
+        agent.lineage = dump(trigger.lineage)
+        store.changed_agent(agent)
 
 
 def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | IdempotencyConflict | None:
@@ -99,6 +107,7 @@ def _refusal(agent: AgentRow, command: SubmitRun) -> AgentBusy | QueueFull | Non
 
 def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | None) -> RunAccepted:
     at, trigger = to_micros(command.at), command.trigger
+    _bind(store, agent, trigger)
     run = RunRow(store.free_seqs.popleft(), command.run_id, agent.agent, at, RunStatus.QUEUED, recorded_calls=0)
     (run.trigger, run.payload), run.merge_key = dump_trigger(trigger), key
     run.rank, run.deadline = rank_of(command.busy, command.priority), optional_micros(command.deadline)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from owlclaw_ray.adapters.store.codec import from_micros, to_micros
+from owlclaw_ray.adapters.store.codec import agent_key, from_micros, load_lineage, to_micros
 from owlclaw_ray.adapters.store.submitting import submit_run
 from owlclaw_ray.adapters.store.working_set import WorkingSet
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
@@ -34,6 +34,8 @@ def receive_delivery(store: WorkingSet, command: ReceiveDelivery) -> DeliverySto
             return DeliveryStored(known, duplicate=True)
         return DeliveryStored(known, submitted=_again(store, command))
     delivery = replace(delivery, received_at=_stored(delivery.received_at))
+    if delivery.status is DeliveryStatus.WAITING:
+        delivery = _heard(store, delivery)
     submitted = None if run is None else submit_run(store, run)
     match submitted:
         case RunAccepted(run_id):
@@ -46,6 +48,18 @@ def receive_delivery(store: WorkingSet, command: ReceiveDelivery) -> DeliverySto
             raise ValueError(f"the run of delivery {delivery.delivery_id} has an Idempotency-Key")
     store.put_delivery(delivery)
     return DeliveryStored(delivery, submitted=submitted)
+
+
+def _heard(store: WorkingSet, delivery: Delivery) -> Delivery:
+    """Return a delivery that waits, as unmapped if its agent has no heartbeats: those have none that others started."""
+    assert delivery.agent is not None
+    lineage = load_lineage(store.agents[agent_key(delivery.agent)].lineage)
+    if lineage is None:
+        return delivery
+    why = (
+        f"{delivery.agent} was started by {lineage.parent}, and started agents have no heartbeats: deliver it as a run"
+    )
+    return replace(delivery, status=DeliveryStatus.UNMAPPED, reason=why, event=None)
 
 
 def _again(store: WorkingSet, command: ReceiveDelivery) -> RunAccepted | None:

@@ -114,6 +114,8 @@ class AgentRow(Struct, eq=False):
     epoch: int
     activation_id: str | None
     state: str
+    lineage: str | None = None
+    """Of the last run that another agent asked it for; None for an agent that nobody started."""
     queue: deque[RunRow] = field(default_factory=deque)
     running: RunRow | None = None
     """The run that it has begun, be it that this waits for approvals."""

@@ -82,7 +82,7 @@ _CHANGED_RUN = (
     "awaits",
 )
 _MERGED_RUN = ("trigger", "payload", "rank", "deadline")
-_CHANGED_AGENT = ("epoch", "activation_id", "state")
+_CHANGED_AGENT = ("epoch", "activation_id", "state", "lineage")
 _JOURNAL = ("run_id", "seq", "kind", "at", "data")
 _RECORD = (
     "tenant",
@@ -248,7 +248,7 @@ class Writer:
         )
         self._agents.run(
             connection,
-            [(row.epoch, row.activation_id, row.state, row.agent) for row in changes.agents.values()],
+            [(row.epoch, row.activation_id, row.state, row.lineage, row.agent) for row in changes.agents.values()],
         )
         self._journal.run(connection, changes.journal)
         self._blobs.run(connection, [(digest, dump(text)) for digest, text in sorted(changes.blobs.items())])

@@ -14,12 +14,13 @@ from owlclaw_ray.adapters.store.migrating import migrate
 from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.ports.store import ApprovalFilter, CancelRun, CreateSchedule, PauseSchedule, RunFilter
 from owlclaw_ray.testing import store_family_contract as family
 from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority
 from owlclaw_ray.testing.store_approval_contract import waits
-from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, claimed, submission
+from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, submission
 from owlclaw_ray.testing.store_schedule_contract import DUE, schedule
 
 
@@ -114,6 +115,23 @@ async def test_what_was_to_be_told_before_hosts_had_lines_of_their_own_is_told(s
 
     (due,) = await store.due_callbacks(NOW, per_host=1)
     assert (due.url, due.host) == (url, "example.org:8443")
+
+
+async def test_agents_that_were_started_before_lineages_were_kept_are_bound_by_the_last_one(store):
+    narrower = replace(family.FAMILY, grants=(("shop.look",),))
+    triggers = [Trigger(TriggerKind.AGENT, {"lineage": {}}, lineage=each) for each in (family.FAMILY, narrower)]
+    started = [replace(submission(f"run_{at}", OTHER), trigger=each) for at, each in enumerate(triggers)]
+    unbound = replace(submission("run_3", payload={"lineage": {"role": "fork"}}), agent=AGENT)
+    await store.apply([*started, submission("run_2", OTHER), unbound])
+
+    await store._database.write(downgrade, "0010")
+    await store._database.write(migrate)
+
+    assert await store.agents_of(AGENT.definition) == [AGENT]
+    await store.apply(
+        [activation("act_o", OTHER), CancelRun(AGENT.tenant, "run_0", NOW), CancelRun(AGENT.tenant, "run_1", NOW)]
+    )
+    assert (await claimed(store, agent=OTHER)).run.trigger.lineage == narrower
 
 
 async def test_payloads_are_read_where_versions_before_and_after_keep_them(store):
