@@ -298,7 +298,8 @@ class Activation:
     ) -> tuple[RunResult, AgentState] | None:
         if run.run_id in self._cancelled:  # by a signal that crossed with the end of what came before
             return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
-        loop = RunLoop(run, definition, self.state, journal, self._services, grants=self._grants)
+        present, grants = self._present_definition, self._grants
+        loop = RunLoop(run, definition, self.state, journal, self._services, grants=grants, present=present)
         self._stop = loop.cancel
         result = await loop.execute()
         return None if result is None else (result, loop.rules.kept(self.state))

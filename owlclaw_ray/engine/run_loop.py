@@ -131,7 +131,10 @@ class RunLoop:
         services: RunServices,
         *,
         grants: SessionGrants,
+        present: Callable[[], Awaitable[AgentDefinition]] | None = None,
     ) -> None:
+        """`present` returns the definition as it is by now."""
+        self._present = present
         self._run, self._definition, self._state = run, definition, state
         self._journal, self._services, self._grants = journal, services, grants
         self._conversation = journal.conversation
@@ -236,7 +239,11 @@ class RunLoop:
             definition.governance,
         )
         dispatch = _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
-        return replace(dispatch, timezone=definition.timezone)
+        return replace(dispatch, timezone=definition.timezone, renew=self._renew)
+
+    async def _renew(self) -> None:
+        if self._present is not None:
+            self.rules.renew(await self._present())
 
     async def _decide_before_deadline(self) -> RunResult | Approvals | Started:
         until = self._run.deadline

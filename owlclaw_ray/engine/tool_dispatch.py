@@ -10,7 +10,7 @@ or every started run is over. Then a call that started one is made again, and ge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 from zlib import crc32
 
@@ -67,6 +67,8 @@ class ToolDispatch(Struct, frozen=True):
     """Calls that the rules admitted; they are not asked twice about one that waits for an approver in this process."""
     timezone: str = "UTC"
     """The agent's."""
+    renew: Callable[[], Awaitable[None]] | None = None
+    """Has the rules be those of the present definition, after somebody in this process was asked."""
 
     async def execute(self, calls: Sequence[ToolCall]) -> tuple[ApprovalRequest | StartedRun, ...]:
         """Execute those of a turn's calls that have no result yet, and record every result.
@@ -185,6 +187,9 @@ class ToolDispatch(Struct, frozen=True):
             return self._refuse(call, "limit_reached", limit)
         match self.gate.clear(call, tool):
             case Unclear(reason):
+                forbidden = self._forbidden(call, tool)
+                if forbidden is not None:
+                    return self._end(call, ToolResult(call.call_id, error=forbidden))
                 return await self._check(call, tool, reason)
             case clearance:
                 return await self._pass(call, tool, clearance)
@@ -206,7 +211,10 @@ class ToolDispatch(Struct, frozen=True):
     async def _ask(
         self, call: ToolCall, tool: ToolDefinition, outcome: ToolOutcome, checked: CheckedCall, reason: str
     ) -> Answer:
-        return await self._pass(call, tool, await self.gate.ask(call, tool, checked, reason, outcome.hooks))
+        clearance = await self.gate.ask(call, tool, checked, reason, outcome.hooks)
+        if self.gate.approve is not None and self.renew is not None:
+            await self.renew()
+        return await self._pass(call, tool, clearance)
 
     async def _pass(
         self, call: ToolCall, tool: ToolDefinition, clearance: Cleared | Refused | ApprovalRequest
@@ -228,7 +236,7 @@ class ToolDispatch(Struct, frozen=True):
             self.rules.withdrawn(call.call_id)
 
     async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> Answer:
-        refused = None if call.call_id in self.admitted else await self.rules.admit(tool, call.call_id)
+        refused = await self._refused(call, tool)
         if refused is not None:
             return self._end(call, ToolResult(call.call_id, error=refused))
         self.admitted.add(call.call_id)
@@ -254,6 +262,24 @@ class ToolDispatch(Struct, frozen=True):
             self.rules.after_embedding(call.call_id, outcome.usage, len(outcome.embeddings), *self._used())
         self.rules.ended(tool, call.call_id)
         return outcome.result
+
+    async def _refused(self, call: ToolCall, tool: ToolDefinition) -> ToolError | None:
+        """Return why the rules, as they are now, keep the call from being executed; one that only fetches what it started is not asked."""
+        awaited = call.call_id in self.journal.conversation.awaited
+        forbidden = None if awaited else self._forbidden(call, tool)
+        if forbidden is not None:
+            self._withdraw(call)
+            return forbidden
+        return None if call.call_id in self.admitted else await self.rules.admit(tool, call.call_id)
+
+    def _forbidden(self, call: ToolCall, tool: ToolDefinition) -> ToolError | None:
+        """Return which rule forbids the call by now: then it is uncertain what came of it, if it may have been begun before a crash."""
+        forbidden = self.rules.forbids(tool)
+        if forbidden is None or call.call_id not in self.journal.conversation.interrupted or tool.effect is Effect.PURE:
+            return forbidden
+        self._ended(call)
+        message = f"{tool.name} was interrupted: it may or may not have acted. It was not repeated: {forbidden.message}"
+        return replace(forbidden, type="uncertain", message=message)
 
     def _used(self) -> tuple[Usage, int]:
         """Return what the run used of models so far, in how many calls."""

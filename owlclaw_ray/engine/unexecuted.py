@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.agent import AgentDefinition, AgentState
 from owlclaw_ray.domain.governance import ToolLimit, Visibility
 from owlclaw_ray.domain.model import ModelRequest
 from owlclaw_ray.domain.run import Usage
@@ -20,6 +20,13 @@ class NothingAllowed:
         """Show no tool."""
         del tools
         return Visibility(())
+
+    def forbids(self, tool: ToolDefinition) -> ToolError | None:
+        """Leave it to `admit`."""
+        del tool
+
+    def renew(self, definition: AgentDefinition) -> None:
+        """Learn nothing."""
 
     async def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         """Refuse every call."""

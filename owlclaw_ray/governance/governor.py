@@ -96,9 +96,26 @@ class GovernedRun:
 
     async def decide(self, tools: Sequence[str]) -> Visibility:
         """See RunRules.decide."""
-        run, now = self._run, self._governor.clock.now()
-        facts = VisibilityFacts(run.agent, now, self._state, self._budget_use, run.trigger.lineage)
-        return await self._governor.panel(self._definition).decide(tools, facts)
+        return await self._governor.panel(self._definition).decide(tools, self._facts())
+
+    def forbids(self, tool: ToolDefinition) -> ToolError | None:
+        """See RunRules.forbids."""
+        refused = self._governor.panel(self._definition).refusal(tool.name, self._facts())
+        if refused is None:
+            return None
+        rule, why = refused
+        message = f"{tool.name} must not be called now: {why} (rule: {rule})"
+        return ToolError("tool_not_available", message, details={"rule": rule, "reason": why})
+
+    def renew(self, definition: AgentDefinition) -> None:
+        """See RunRules.renew."""
+        self._definition = definition
+
+    def _facts(self) -> VisibilityFacts:
+        run = self._run
+        return VisibilityFacts(
+            run.agent, self._governor.clock.now(), self._state, self._budget_use, run.trigger.lineage
+        )
 
     async def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         """See RunRules.admit."""

@@ -13,7 +13,7 @@ from owlclaw_ray.ports.visibility import VisibilityFacts
 
 class HoursEvaluator:
     """Hides tools outside all of the hours that the definition names for them, and outside any of their skills'. Implements
-    VisibilityEvaluator.
+    FirmEvaluator.
     """
 
     name = "hours"
@@ -35,6 +35,10 @@ class HoursEvaluator:
         """See VisibilityEvaluator.hide."""
         hidden = {tool: _outside(needed, facts.now) for tool, needed in self._hours.items()}
         return {tool: why for tool, why in hidden.items() if why}
+
+    def refusal(self, tool: str, facts: VisibilityFacts) -> str:
+        """See FirmEvaluator.refusal."""
+        return _outside(self._hours.get(tool, ()), facts.now)
 
 
 def _outside(needed: Iterable[Collection[Hours]], now: datetime) -> str:

@@ -12,7 +12,7 @@ from owlclaw_ray.ports.visibility import VisibilityFacts
 
 
 class StandingEvaluator:
-    """Hides the same tools in every run. Implements VisibilityEvaluator.
+    """Hides the same tools in every run. Implements FirmEvaluator.
 
     `reason` says why a definition does not have a tool; the empty text leaves it visible.
     """
@@ -37,6 +37,11 @@ class StandingEvaluator:
         """See VisibilityEvaluator.hide."""
         del facts
         return self._hidden
+
+    def refusal(self, tool: str, facts: VisibilityFacts) -> str:
+        """See FirmEvaluator.refusal."""
+        del facts
+        return self._hidden.get(tool, "")
 
 
 def turned_off(definition: AgentDefinition, tool: ToolDefinition) -> str:

@@ -11,24 +11,30 @@ from owlclaw_ray.ports.visibility import VisibilityFacts
 
 
 class StartedEvaluator:
-    """Hides tools from runs that other runs started. Implements VisibilityEvaluator."""
+    """Hides tools from agents that other agents started. Implements FirmEvaluator."""
 
     name = "started"
 
     def __init__(self, tools: Sequence[ToolDefinition]) -> None:
-        self._tools = tuple(tools)
+        self._tools = {tool.name: tool for tool in tools}
 
     def judged(self, facts: VisibilityFacts) -> Collection[str]:
         """See VisibilityEvaluator.judged."""
-        return () if facts.lineage is None else [tool.name for tool in self._tools]
+        return () if facts.lineage is None else self._tools
 
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
         """See VisibilityEvaluator.hide."""
         lineage = facts.lineage
         if lineage is None:
             return {}
-        reasons = {tool.name: _reason(tool, lineage) for tool in self._tools}
+        reasons = {name: _reason(tool, lineage) for name, tool in self._tools.items()}
         return {tool: reason for tool, reason in reasons.items() if reason}
+
+    def refusal(self, tool: str, facts: VisibilityFacts) -> str:
+        """See FirmEvaluator.refusal."""
+        if facts.lineage is None or tool not in self._tools:
+            return ""
+        return _reason(self._tools[tool], facts.lineage)
 
 
 def _reason(tool: ToolDefinition, lineage: Lineage) -> str:

@@ -27,7 +27,7 @@ def version_for(agent: AgentRef, limit: ToolLimit) -> str:
 
 
 class VersionEvaluator:
-    """Hides the versions of a tool that the agent is not to see. Implements VisibilityEvaluator."""
+    """Hides the versions of a tool that the agent is not to see. Implements FirmEvaluator."""
 
     name = "version"
 
@@ -46,8 +46,20 @@ class VersionEvaluator:
         """See VisibilityEvaluator.hide."""
         chosen = {limit: version_for(facts.agent, limit) for limit in self._families}
         return {
-            name: f"the agent's version of {limit.tools} is {chosen[limit]}"
+            name: _other(limit, chosen[limit])
             for limit, family in self._families.items()
             for name in family
             if name != f"{limit.tools}.{chosen[limit]}"
         }
+
+    def refusal(self, tool: str, facts: VisibilityFacts) -> str:
+        """See FirmEvaluator.refusal."""
+        if tool not in self._judged:
+            return ""
+        chosen = {limit: version_for(facts.agent, limit) for limit, family in self._families.items() if tool in family}
+        wrong = (limit for limit, version in chosen.items() if tool != f"{limit.tools}.{version}")
+        return next((_other(limit, chosen[limit]) for limit in wrong), "")
+
+
+def _other(limit: ToolLimit, version: str) -> str:
+    return f"the agent's version of {limit.tools} is {version}"

@@ -10,7 +10,7 @@ from owlclaw_ray.domain.governance import Hidden, Visibility
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.visibility import VisibilityEvaluator, VisibilityFacts
+from owlclaw_ray.ports.visibility import FirmEvaluator, VisibilityEvaluator, VisibilityFacts
 
 LONGEST = 5.0
 """Seconds that an evaluator has."""
@@ -23,6 +23,7 @@ class Panel:
 
     def __init__(self, evaluators: Sequence[VisibilityEvaluator], clock: Clock) -> None:
         self._evaluators, self._clock = tuple(evaluators), clock
+        self._firm = [each for each in self._evaluators if isinstance(each, FirmEvaluator)]
 
     async def decide(self, tools: Sequence[str], facts: VisibilityFacts) -> Visibility:
         """Return which of these tools a run may use. Each hidden one has one reason: the first evaluator's that hides it."""
@@ -41,6 +42,18 @@ class Panel:
         visible = tuple(tool for tool in tools if tool not in reasons)
         return Visibility(visible, tuple(Hidden(tuple(names), *why) for why, names in groups.items()))
 
+    def refusal(self, tool: str, facts: VisibilityFacts) -> tuple[str, str] | None:
+        """Return which evaluator keeps a run from calling the tool now, and why; None if none does."""
+        for each in self._firm:
+            try:
+                why = each.refusal(tool, facts)
+            except Exception as error:
+                logger.exception("the evaluator %s of %s failed", each.name, facts.agent)
+                why = _failed(each, error)
+            if why:
+                return each.name, why
+        return None
+
     async def _ask(
         self, evaluator: VisibilityEvaluator, judged: Collection[str], facts: VisibilityFacts
     ) -> Mapping[str, str]:
@@ -50,8 +63,12 @@ class Panel:
         except TimeoutError:
             why = f"the evaluator {evaluator.name} did not decide within {LONGEST:g} s"
         except Exception as error:
-            why = f"the evaluator {evaluator.name} failed: {type(error).__name__}: {error}"
+            why = _failed(evaluator, error)
             logger.exception("the evaluator %s of %s failed", evaluator.name, facts.agent)
         else:
             return hidden
         return dict.fromkeys(judged, why)
+
+
+def _failed(evaluator: VisibilityEvaluator, error: Exception) -> str:
+    return f"the evaluator {evaluator.name} failed: {type(error).__name__}: {error}"

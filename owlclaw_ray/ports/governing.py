@@ -41,6 +41,17 @@ class RunRules(Protocol):
         """Return which of these tools the run may use, and why not the others. Never raises."""
         ...
 
+    def forbids(self, tool: ToolDefinition) -> ToolError | None:
+        """Return which rule keeps the run from calling a tool at this moment, or None: the tool was visible when the run began.
+
+        Asked for each call right before it is executed, so that it costs next to nothing. What depends on other calls `admit` says.
+        """
+        ...
+
+    def renew(self, definition: AgentDefinition) -> None:
+        """Go by this version of the definition in `forbids` from now on: the run has waited within its activation."""
+        ...
+
     async def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         """Return why a call must not be made now, or None: then it counts as begun.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -44,4 +44,13 @@ class VisibilityEvaluator(Protocol):
 
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
         """Return those of the judged tools that the run must not use, each with the reason."""
+        ...
+
+
+@runtime_checkable
+class FirmEvaluator(VisibilityEvaluator, Protocol):
+    """A VisibilityEvaluator whose reasons hold for every call too: it is asked again whenever one is to be executed."""
+
+    def refusal(self, tool: str, facts: VisibilityFacts) -> str:
+        """Return why the run must not call the tool now, as `hide` would say it; empty if it may. Must be cheap."""
         ...

@@ -148,7 +148,9 @@ async def test_visibility_is_decided_anew_for_every_run(agents, tmp_path):
     assert after["tools"] != before["tools"]
 
 
-async def test_a_resumed_run_keeps_the_tools_that_it_began_with(agents, tmp_path):
+async def test_a_resumed_run_is_offered_the_tools_that_it_began_with_and_may_call_those_that_it_has_by_then(
+    agents, tmp_path
+):
     clock, hours = ManualClock(SUNDAY), {"tools": ["shop.look"], "from": "09:00", "to": "10:30"}
     agents.define(governance={"roles": ["clerk"], "hours": [hours]})
     answers = [asks(("log_decision", '{"reasoning": "x"}')), None, asks(("shop__look", "{}")), says("x"), says("y")]
@@ -172,7 +174,7 @@ async def test_a_resumed_run_keeps_the_tools_that_it_began_with(agents, tmp_path
         hidden = (await visibility(runtime, await runtime.trigger("watch")))["hidden"]
 
     assert run.status is RunStatus.COMPLETED
-    assert told[1] == "fine"
+    assert told[1] == "tool_not_available"
     assert model.requests[-2].tools == model.requests[0].tools
     assert [each["by"] for each in hidden if each["tools"] == ["shop.look"]] == ["role"]
 
