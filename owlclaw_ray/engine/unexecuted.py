@@ -24,6 +24,7 @@ class NothingAllowed:
     def forbids(self, tool: ToolDefinition) -> ToolError | None:
         """Leave it to `admit`."""
         del tool
+        return None
 
     def renew(self, definition: AgentDefinition) -> None:
         """Learn nothing."""
