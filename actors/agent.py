@@ -34,6 +34,7 @@ from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.engine.host import AgentHost, HostStatus
 from owlclaw_ray.engine.live_tools import LiveTools
+from owlclaw_ray.engine.prices import Prices
 from owlclaw_ray.engine.run_loop import RunServices, at_once
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.governance.governor import DefinitionGovernor
@@ -104,10 +105,11 @@ class AgentActor:
         clock = SystemClock()
         agents = plan.data_dir / "agents"
         catalog = ToolCatalog(tools, plan.model_limits)
-        governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS)
+        tokens = GatewayTokens(plan.namespace, clock)
+        prices = Prices(tokens.price, clock, plan.prices)
+        governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS, prices)
         live = LiveTools(McpLink(plan.namespace), clock, lambda offered: governor.know(catalog.offer(offered)))
         self._following = asyncio.create_task(live.follow()) if plan.mcp is not None else None
-        tokens = GatewayTokens(plan.namespace, clock)
         keeper, directory = KeeperClient(plan.namespace), Named(DIRECTORY, plan.namespace)
         services = RunServices(
             models=GatewayLink(host_id, plan.namespace),

@@ -9,7 +9,7 @@ from typing import cast
 
 from actors.remote import GATEWAY, Named
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest
+from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
 from owlclaw_ray.engine.reply_box import BoxId, CallId, Received
 from owlclaw_ray.engine.reply_link import LinkLostError, ReplyLink
 from owlclaw_ray.engine.tokens import EstimatedTokens
@@ -73,6 +73,11 @@ class GatewayTokens:
         """See TokenCounter.context_window."""
         async with asyncio.timeout(self._seconds):
             return cast("ContextWindow | None", await self._gateway.ask_packed("context_window", model))
+
+    async def price(self, model: str) -> Price | None:
+        """See TokenCounter.price."""
+        async with asyncio.timeout(self._seconds):
+            return cast("Price | None", await self._gateway.ask_packed("price", model))
 
 
 class GatewayEmbeddings:

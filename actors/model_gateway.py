@@ -15,7 +15,7 @@ from actors.packing import packed
 from actors.plan import RuntimePlan
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import ContextWindow
+from owlclaw_ray.domain.model import ContextWindow, Price
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.pooled_client import PooledClient
@@ -49,8 +49,11 @@ class ModelGatewayActor:
             retry=plan.model_retry,
             max_concurrent=plan.max_concurrent_models,
             jitter=random.random,
+            prices=plan.prices,
         )
-        self._embeddings = EmbeddingGateway(self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random)
+        self._embeddings = EmbeddingGateway(
+            self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random, prices=plan.prices
+        )
         self._boxes = ReplyBoxes(self._models.complete, clock, RandomIds())
         self._sweeper = asyncio.create_task(self._boxes.forget_abandoned())
 
@@ -78,6 +81,11 @@ class ModelGatewayActor:
     async def context_window(self, model: str) -> ContextWindow | None:
         """See TokenCounter.context_window."""
         return await self._litellm.context_window(model)
+
+    @packed
+    async def price(self, model: str) -> Price | None:
+        """See TokenCounter.price."""
+        return await self._litellm.price(model)
 
     async def warm(self, models: Sequence[str]) -> dict[str, str]:
         """Import litellm now, beside everything else, instead of with the first call.

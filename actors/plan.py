@@ -10,6 +10,7 @@ from actors.logs import LogPlan
 from owlclaw_ray.adapters.hatchet.options import HatchetOptions
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.memory import MemoryLimits
+from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tracing import TracingOptions
@@ -97,6 +98,8 @@ class RuntimePlan(Struct, frozen=True):
     """What models take as tools, before what is known of them."""
     context_windows: tuple[tuple[str, int], ...] = ()
     """What models take as prompt and reply, in tokens, before what is known of them: patterns of names, the first that fits holds."""
+    prices: tuple[tuple[str, Price], ...] = ()
+    """What models cost, before what is known of them, likewise."""
     tracing: TracingOptions | None = None
     """None: traces are not exported, and there is no exporter."""
 

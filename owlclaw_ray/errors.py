@@ -32,6 +32,7 @@ OwlClawError
     │   └── ContextWindowExceededError  the prompt is longer than the model takes
     ├── StaleEpochError       another activation owns the agent now
     ├── BudgetExhaustedError  a budget has nothing left for a model call
+    ├── UnpricedModelError    a budget counts money, and nobody knows what a model costs
     ├── MissingDependencyError  an optional package is not installed; names the command that installs it
     ├── ApprovalNeededError   a tool will not act on this target unless a person allows it
     └── ToolExecutionError    a tool's handler failed
@@ -326,6 +327,19 @@ class ToolsUnsupportedError(TerminalError):
 
 class BudgetExhaustedError(TerminalError):
     """A model call would use what a budget does not have. The message names the budget, its limit, the use and the renewal."""
+
+
+class UnpricedModelError(TerminalError):
+    """A budget counts money, and nobody knows what a model costs."""
+
+    def __init__(self, model: str, budget: str) -> None:
+        self.model, self.budget = model, budget
+        super().__init__(
+            f"nobody knows what {model} costs, and the budget {budget} counts money: say it under models.prices in owlclaw.yaml"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.model, self.budget))
 
 
 class MissingDependencyError(TerminalError):

@@ -22,6 +22,7 @@ from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.permissions import PermissionSettings
+from owlclaw_ray.configuration.prices import PriceFile
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.tracing import TracingSettings
@@ -31,6 +32,7 @@ from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.memory import MemoryLimits
+from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
 from owlclaw_ray.domain.webhook import WebhookSource
@@ -208,6 +210,13 @@ class ModelSettings(_Section):
     context_windows: dict[NonEmpty, Annotated[int, Field(ge=1_024)]] = Field(default_factory=dict)
     """Tokens that models take as prompt and reply, by patterns of their names, before what is known of them; the first that fits
     holds."""
+    prices: dict[NonEmpty, PriceFile] = Field(default_factory=dict)
+    """What models cost, by patterns of their names, before what is known of them; the first that fits holds."""
+
+    @property
+    def price_rules(self) -> tuple[tuple[str, Price], ...]:
+        """The prices, as the engine reads them."""
+        return tuple((pattern, each.price()) for pattern, each in self.prices.items())
 
 
 class MemorySettings(_Section):

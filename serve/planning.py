@@ -73,6 +73,7 @@ def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | 
         webhook_days=settings.webhooks.retention_days,
         model_limits=tuple(each.limits() for each in models.limits),
         context_windows=tuple(models.context_windows.items()),
+        prices=models.price_rules,
         tracing=tracing,
     )
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,7 +73,28 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
         problems = [problem for error in broken for problem in error.problems]
         fix = "make one with: owlclaw init"
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
+    if unknown := list(price_problems(settings, definitions)):
+        raise ConfigurationError(unknown)
     return Preparation(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ))
+
+
+def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -> Iterator[Problem]:
+    """Yield the models that nobody knows the price of, where budgets count money: those would never be spent."""
+    from owlclaw_ray.adapters.embedders import PREFIX
+    from owlclaw_ray.adapters.litellm_prices import local_prices, price_in
+    from owlclaw_ray.engine.prices import written_price
+    from owlclaw_ray.governance.budgets import unpriced
+
+    def known(model: str) -> bool:
+        return bool(written_price(rules, model) or price_in(local_prices(), model))
+
+    rules, embedder = settings.models.price_rules, settings.memory.embedder
+    vectors = (embedder.removeprefix(PREFIX),) if embedder.startswith(PREFIX) else ()
+    for definition in definitions:
+        for model, budget in unpriced(definition.governance.budgets, (*definition.model.chain, *vectors), known):
+            fix = f"set models.prices in owlclaw.yaml, such as {{{model}: {{prompt: 0.5, completion: 2}}}}, in dollars for a million tokens"
+            what = f"its budget {budget} counts money, and nobody knows what {model} costs"
+            yield Problem(f"agent {definition.name}", what, fix)
 
 
 def _tracing(settings: Settings, environ: Mapping[str, str]) -> TracingOptions | None:

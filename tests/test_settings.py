@@ -494,12 +494,12 @@ def test_a_mistake_in_the_limits_of_a_model_is_told_with_its_line(tmp_path):
 def test_budgets_of_the_file_are_the_tenants_and_go_to_every_definition(tmp_path):
     text = "budgets:\n  - {name: house, unit: money, limit: 0.5, period: day}\n  - {name: each, unit: calls, limit: 9, scope: agent}"
     assert load(tmp_path, text).defaults.budgets == (
-        Budget("house", BudgetScope.TENANT, BudgetUnit.MONEY, NANO // 2, BudgetPeriod.DAY, reserve=NANO // 20),
+        Budget("house", BudgetScope.TENANT, BudgetUnit.MONEY, NANO // 2, BudgetPeriod.DAY),
         Budget("each", BudgetScope.AGENT, BudgetUnit.CALLS, 9),
     )
     variable = '[{"name": "house", "unit": "tokens", "limit": 7}]'
     assert load(tmp_path, text, OWLCLAW_BUDGETS=variable).defaults.budgets == (
-        Budget("house", BudgetScope.TENANT, BudgetUnit.TOKENS, 7, reserve=4_096),
+        Budget("house", BudgetScope.TENANT, BudgetUnit.TOKENS, 7),
     )
 
 

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from owlclaw_ray.adapters.litellm_errors import missing_key_error, translate
+from owlclaw_ray.adapters.litellm_prices import price_in
 from owlclaw_ray.adapters.litellm_stream import ReplyParts, collect
 from owlclaw_ray.adapters.openai_form import decode_tools, messages, unique_calls
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest
+from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.engine.tokens import estimate_tokens
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
@@ -112,6 +113,11 @@ class LiteLLMClient:
         found = table.get(model) or table.get(model.partition("/")[2]) or {}
         tokens = found.get("max_input_tokens")
         return ContextWindow(int(tokens), found.get("max_output_tokens")) if tokens else None
+
+    async def price(self, model: str) -> Price | None:
+        """See TokenCounter: what litellm's table says. No network is used."""
+        await self.load()
+        return price_in(self._litellm.model_cost, model)
 
     async def close(self) -> None:
         """Close the connections that litellm keeps open, those of other clients in this process too."""
@@ -253,4 +259,5 @@ def _cost(litellm: Any, parts: ReplyParts, model: str) -> float:
     try:
         return float(litellm.completion_cost(priced, model=model))
     except Exception:  # noqa: BLE001 (an unlisted model raises a plain Exception; its price is unknown, not an error)
-        return 0.0
+        listed = price_in(litellm.model_cost, model)
+        return 0.0 if listed is None else listed.cost(parts.usage.prompt_tokens, parts.usage.completion_tokens)

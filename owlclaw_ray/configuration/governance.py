@@ -105,7 +105,7 @@ class BudgetFile(_Section):
     tools: tuple[_NonEmpty, ...] = ()
     """Patterns of the tools whose calls are counted; none: model calls."""
     reserve: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """What a model call is taken to use: of tokens those of the reply, of money all; none: 4,096 tokens, 0.05 dollars."""
+    """Of tokens how many a reply may have, 4,096 by default; of money what a call is taken to cost at least."""
     alerts: tuple[Annotated[int, Field(ge=1, le=100)], ...] = (50, 80)
     """Percentages."""
     cheaper: _NonEmpty | None = None
@@ -128,7 +128,7 @@ class BudgetFile(_Section):
     def budget(self) -> Budget:
         """Return the budget."""
         one = NANO if self.unit is BudgetUnit.MONEY else 1
-        reserve = _RESERVES[self.unit] if self.reserve is None else max(1, round(self.reserve * one))
+        reserve = None if self.reserve is None else max(1, round(self.reserve * one))
         return Budget(
             self.name,
             self.scope,
@@ -155,7 +155,6 @@ _TRADING_HOURS: dict[str, Any] = {
     "zone": "Asia/Shanghai",
     "days": ("mon", "tue", "wed", "thu", "fri"),
 }
-_RESERVES = {BudgetUnit.TOKENS: 4_096, BudgetUnit.MONEY: NANO // 20, BudgetUnit.CALLS: 1}
 
 
 def twice_named(budgets: Iterable[BudgetFile]) -> str:

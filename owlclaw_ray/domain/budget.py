@@ -60,8 +60,8 @@ class Budget(Struct, frozen=True):
     """Whose midnight begins days and months."""
     tools: tuple[str, ...] = ()
     """Patterns of the tools whose calls are counted; none: model calls."""
-    reserve: int = 1
-    """What a model call is taken to use before it is known: of money all, of tokens those of the reply."""
+    reserve: int | None = None
+    """Of tokens how many a reply may have, of money what a call is taken to cost at least; None: what follows from the model."""
     alerts: tuple[int, ...] = (50, 80)
     """Percentages at which people are told, once a window; ascending."""
     cheaper: str = ""

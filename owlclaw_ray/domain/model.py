@@ -59,6 +59,21 @@ class ContextWindow(Struct, frozen=True):
     """The longest reply; None if nobody says."""
 
 
+class Price(Struct, frozen=True):
+    """What a model costs, in US dollars for a million tokens."""
+
+    prompt: float
+    completion: float
+    cached: float | None = None
+    """Of a prompt, those that the provider had in its cache; None: as all others."""
+
+    def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
+        """Return what so many tokens cost, in dollars."""
+        cached = self.prompt if self.cached is None else self.cached
+        fresh = max(0, prompt_tokens - cached_tokens)
+        return (fresh * self.prompt + cached_tokens * cached + completion_tokens * self.completion) / 1_000_000
+
+
 class FailedAttempt(Struct, frozen=True):
     """One attempt that gave no reply."""
 

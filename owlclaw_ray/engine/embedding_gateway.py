@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.engine.deadline import deadline
+from owlclaw_ray.engine.prices import PriceRules, priced
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.ports.clock import Clock
@@ -27,7 +28,9 @@ class EmbeddingGateway:
         retry: RetryPolicy,
         max_concurrent: int = 8,
         jitter: Callable[[], float],
+        prices: PriceRules = (),
     ) -> None:
+        self._prices = prices
         self._client, self._clock, self._retry, self._jitter = client, clock, retry, jitter
         self._places = asyncio.Semaphore(max_concurrent)
 
@@ -65,6 +68,7 @@ class EmbeddingGateway:
         async with self._places:
             try:
                 async with deadline(self._clock, request.timeout):
-                    return await self._client.embed(request)
+                    reply = await self._client.embed(request)
+                    return replace(reply, usage=priced(reply.usage, self._prices, request.model))
             except TimeoutError:
                 raise ModelUnavailableError(f"did not answer within {request.timeout:g} s") from None

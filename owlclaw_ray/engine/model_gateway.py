@@ -10,6 +10,7 @@ from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest
 from owlclaw_ray.engine.adaptive_limit import AdaptiveLimit
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.log_context import about
+from owlclaw_ray.engine.prices import PriceRules, priced
 from owlclaw_ray.engine.provider_slots import ProviderSlots, SlotCounts, provider_of
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import (
@@ -32,7 +33,8 @@ class ModelGateway:
 
     Each provider has slots of its own: as many attempts at once as it seems to bear, `max_concurrent` at most, shared out fairly
     between agent definitions. The others wait, and their time limit starts when they run, with their client loaded. A call
-    that waits for its next attempt holds no slot. `jitter` returns numbers in [0, 1).
+    that waits for its next attempt holds no slot. `jitter` returns numbers in [0, 1). What a reply cost is what `prices` says, if
+    they name its model.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class ModelGateway:
         retry: RetryPolicy,
         max_concurrent: int = MAX_CONCURRENT,
         jitter: Callable[[], float],
+        prices: PriceRules = (),
     ) -> None:
+        self._prices = prices
         self._clients = tuple(clients)
         self._clock = clock
         self._retry = retry
@@ -106,7 +110,9 @@ class ModelGateway:
                     reply = await client.complete(request, model)
             except TimeoutError:
                 raise ModelTimeoutError(f"did not answer within {request.timeout:g} s") from None
-            return replace(reply, duration_ms=round((self._clock.monotonic() - started) * 1_000))
+            usage = priced(reply.usage, self._prices, reply.model) if self._prices else reply.usage
+            duration_ms = round((self._clock.monotonic() - started) * 1_000)
+            return replace(reply, usage=usage, duration_ms=duration_ms)
 
     def _slots_of(self, model: str) -> ProviderSlots:
         provider = provider_of(model)

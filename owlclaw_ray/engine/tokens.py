@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Callable, Sequence
 
-from owlclaw_ray.domain.model import ContextWindow
+from owlclaw_ray.domain.model import ContextWindow, Price
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.models import TokenCounter
@@ -63,6 +63,11 @@ class EstimatedTokens:
 
     async def context_window(self, model: str) -> ContextWindow | None:
         """See TokenCounter.context_window: nothing is known here."""
+        del model
+        return None
+
+    async def price(self, model: str) -> Price | None:
+        """See TokenCounter.price: nothing is known here."""
         del model
         return None
 

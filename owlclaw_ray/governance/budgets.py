@@ -8,7 +8,8 @@ journal entry of the call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -19,11 +20,12 @@ from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit, Bud
 from owlclaw_ray.domain.governance import CallOutcome, Governance, matches
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
-from owlclaw_ray.domain.model import ModelRequest
+from owlclaw_ray.domain.model import ModelRequest, Price
 from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
+from owlclaw_ray.engine.prices import Prices
 from owlclaw_ray.engine.tokens import estimate_tokens
-from owlclaw_ray.errors import BudgetExhaustedError
+from owlclaw_ray.errors import BudgetExhaustedError, UnpricedModelError
 from owlclaw_ray.ids import RecordId, ReservationId, RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.governing import Till
@@ -43,6 +45,13 @@ NEVER_BEGUN = frozenset(
 )
 """The errors of calls that were answered without being made."""
 _NO_LIMIT = 2**62
+_REPLY = 4_096
+"""Tokens of a reply, where neither definition nor budget says how many."""
+_SCRIPTED = "scripted:"
+_SCRIPT_COSTS = NANO // 20
+"""What a script is taken to say that its reply costs."""
+VECTORS = Price(1.0, 0.0)
+"""More than models for vectors cost, which are cheap: what is reserved for them."""
 
 logger = logging.getLogger(__name__)
 
@@ -119,9 +128,18 @@ class RunBudgets:
     """The budgets of one run."""
 
     def __init__(
-        self, budgets: Iterable[Budget], run: Run, outcomes: Sequence[CallOutcome], till: Till, clock: Clock
+        self,
+        budgets: Iterable[Budget],
+        run: Run,
+        outcomes: Sequence[CallOutcome],
+        till: Till,
+        clock: Clock,
+        *,
+        prices: Prices | None = None,
     ) -> None:
+        """Without `prices` no model has one."""
         kept = tuple(budgets)
+        self._prices = prices
         self._of_models = tuple(each for each in kept if not each.tools)
         self._of_run = tuple(each for each in self._of_models if each.scope is BudgetScope.RUN)
         self._of_tools = tuple(each for each in kept if each.tools)
@@ -138,26 +156,44 @@ class RunBudgets:
         self._seen = 0
 
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
-        """Return the request as it may be made, given what the run's calls used so far; raises BudgetExhaustedError."""
+        """Return the request as it may be made, given what the run's calls used so far.
+
+        Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money and nobody knows what a model costs.
+        """
         if not self._of_models:
             return request
         uses = [(each, amount_used(each, used, calls)) for each in self._of_run]
         for budget, amount in uses:
             if amount >= budget.limit:
                 raise BudgetExhaustedError(_spent(budget, amount, None))
+        price = await self._price(request)
         request = _bounded(request, self._of_models)
         windows = self._accounts.windows(self._of_models)
         self._asked = None
         if windows:
-            tokens = _tokens(request) if any(each.unit is BudgetUnit.TOKENS for each, _ in windows) else 0
-            amounts = [
-                amount_expected(budget, tokens, request.model.max_tokens or budget.reserve) for budget, _ in windows
-            ]
+            tokens = _tokens(request) if any(each.unit is not BudgetUnit.CALLS for each, _ in windows) else 0
+            reply = request.model.max_tokens or 0
+            amounts = [amount_expected(budget, tokens, reply, price) for budget, _ in windows]
             self._asked, answer = await self._reserve(request.request_id, windows, amounts)
             if isinstance(answer, BudgetSpent):
                 raise BudgetExhaustedError(self._accounts.refusal(windows, answer.use))
             uses += [(budget, use.used) for (budget, _), use in zip(windows, answer.uses, strict=True)]
         return _cheaper(request, uses)
+
+    async def _price(self, request: ModelRequest) -> Price | None:
+        """Return what the dearest of the models that may answer costs, if that is counted; None for scripted ones."""
+        counting = [each for each in self._of_models if each.unit is BudgetUnit.MONEY]
+        if not counting:
+            return None
+        models = dict.fromkeys((*request.model.chain, *(each.cheaper for each in self._of_models if each.cheaper)))
+        found = [(model, None if self._prices is None else await self._prices.of(model)) for model in models]
+        for model, price in found:
+            if price is None and not model.startswith(_SCRIPTED):
+                raise UnpricedModelError(model, counting[0].name)
+        prices = [price for _, price in found if price is not None]
+        if not prices:
+            return None
+        return Price(max(each.prompt for each in prices), max(each.completion for each in prices))
 
     def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
         """Write down what a reply used, `used` and `calls` being what the run used with it."""
@@ -177,7 +213,7 @@ class RunBudgets:
         tokens = estimate_tokens(text) if self._of_run else 0
         for budget in self._of_run:
             amount = amount_used(budget, used, calls)
-            reserved = sum(amount_expected(budget, each, 0) for each in self._embedding.values())
+            reserved = sum(amount_expected(budget, each, 0, VECTORS) for each in self._embedding.values())
             if amount + reserved >= budget.limit:
                 return _spent(budget, amount, None, reserved)
         self._embedding[call_id] = tokens
@@ -264,6 +300,21 @@ class RunBudgets:
                 self._till.audit(LedgerKind.WARNING, f"budget-{budget.name}-{percent}", data)
 
 
+def unpriced(
+    budgets: Iterable[Budget], models: Iterable[str], known: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
+    """Yield each of these models that nobody knows the price of, with the budget of money that needs it.
+
+    `cheaper` models of budgets are among those that count.
+    """
+    counting = [each for each in budgets if not each.tools]
+    money = next((each.name for each in counting if each.unit is BudgetUnit.MONEY), None)
+    if money is not None:
+        for model in dict.fromkeys((*models, *(each.cheaper for each in counting if each.cheaper))):
+            if not model.startswith(_SCRIPTED) and not known(model):
+                yield model, money
+
+
 class BudgetEvaluator:
     """Hides tools whose calls are counted by a budget of the agent or the tenant that is spent. Implements VisibilityEvaluator."""
 
@@ -312,20 +363,23 @@ def amount_used(budget: Budget, usage: Usage, calls: int) -> int:
             return calls
 
 
-def amount_expected(budget: Budget, prompt: int, reply: int) -> int:
-    """Return what a budget counts of a model call that is to have so many tokens, before it is made."""
+def amount_expected(budget: Budget, prompt: int, reply: int, price: Price | None) -> int:
+    """Return what a budget counts of a model call that is to have so many tokens, before it is made. Scripts have no price."""
     match budget.unit:
         case BudgetUnit.TOKENS:
             return prompt + reply
         case BudgetUnit.MONEY:
-            return budget.reserve
+            cost = _SCRIPT_COSTS if price is None else ceil(price.cost(prompt, reply) * NANO)
+            return max(cost, 1) if budget.reserve is None else max(cost, budget.reserve)
         case BudgetUnit.CALLS:
             return 1
 
 
 def _bounded(request: ModelRequest, budgets: Iterable[Budget]) -> ModelRequest:
-    """Return the request whose reply has no more tokens than budgets of tokens set aside for it."""
-    bounds = [each.reserve for each in budgets if each.unit is BudgetUnit.TOKENS]
+    """Return the request whose reply has no more tokens than budgets of tokens and money set aside for it."""
+    bounds = [each.reserve or _REPLY for each in budgets if each.unit is BudgetUnit.TOKENS]
+    if request.model.max_tokens is None and any(each.unit is BudgetUnit.MONEY for each in budgets):
+        bounds.append(_REPLY)
     if not bounds:
         return request
     most = min(bounds) if request.model.max_tokens is None else min(*bounds, request.model.max_tokens)

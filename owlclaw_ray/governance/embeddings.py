@@ -15,7 +15,7 @@ from owlclaw_ray.engine.embedding_account import EmbeddingAccount, present_accou
 from owlclaw_ray.engine.entries import embedding_record
 from owlclaw_ray.engine.tokens import estimate_tokens
 from owlclaw_ray.errors import BudgetExhaustedError, OwlClawError, StoreUnavailableError
-from owlclaw_ray.governance.budgets import Accounts, Reserved, amount_expected, amount_used
+from owlclaw_ray.governance.budgets import VECTORS, Accounts, Reserved, amount_expected, amount_used
 from owlclaw_ray.ids import IdSource, RecordId, RunId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.store import (
@@ -80,7 +80,7 @@ class BudgetedEmbeddings:
             return None
         tokens = sum(estimate_tokens(text) for text in request.texts)
         reserved = accounts.reservation(account.call or account.purpose.value, windows)
-        claims = accounts.claims(windows, (amount_expected(budget, tokens, 0) for budget, _ in windows))
+        claims = accounts.claims(windows, (amount_expected(budget, tokens, 0, VECTORS) for budget, _ in windows))
         (answer,) = self._apply(
             [ReserveBudget(reserved.reservation_id, accounts.run_id, account.agent, None, claims, self._clock.now())]
         )

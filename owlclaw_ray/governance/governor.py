@@ -12,6 +12,7 @@ from owlclaw_ray.domain.governance import CallOutcome, Governance, ToolLimit, Vi
 from owlclaw_ray.domain.model import ModelRequest
 from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
+from owlclaw_ray.engine.prices import Prices
 from owlclaw_ray.governance.breakers import BreakerEvaluator, Breakers
 from owlclaw_ray.governance.budgets import NEVER_BEGUN, BudgetEvaluator, RunBudgets
 from owlclaw_ray.governance.hours import HoursEvaluator
@@ -30,10 +31,16 @@ _KNOWN_DEFINITIONS = 1_000
 
 
 class DefinitionGovernor:
-    """Implements Governor. `unbroken` tools, which are the runtime's own, have no breakers."""
+    """Implements Governor. `unbroken` tools, which are the runtime's own, have no breakers. Without `prices` no model has one."""
 
-    def __init__(self, tools: Sequence[ToolDefinition], clock: Clock, unbroken: frozenset[str] = frozenset()) -> None:
-        self.clock = clock
+    def __init__(
+        self,
+        tools: Sequence[ToolDefinition],
+        clock: Clock,
+        unbroken: frozenset[str] = frozenset(),
+        prices: Prices | None = None,
+    ) -> None:
+        self.clock, self.prices = clock, prices
         self._unbroken = unbroken
         self.know(tools)
 
@@ -88,7 +95,8 @@ class GovernedRun:
         till: Till,
     ) -> None:
         self._governor, self._run, self._definition, self._state, self._till = governor, run, definition, state, till
-        self._budgets = RunBudgets(definition.governance.budgets, run, outcomes, till, governor.clock)
+        budgets = definition.governance.budgets
+        self._budgets = RunBudgets(budgets, run, outcomes, till, governor.clock, prices=governor.prices)
         self._breakers = Breakers(definition.governance.breaker, state.breakers)
         self._paces = Paces(definition.governance, state.paces)
         self._outcomes, self._seen = outcomes, 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest
+from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
 
 Waiting: TypeAlias = Callable[[bool], None]
 """Is told True when a call begins to wait for a slot of its provider, and False when that is over, however it ends."""
@@ -68,7 +68,7 @@ class EmbeddingClient(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Knows how many tokens texts are for a model, and how many it takes."""
+    """Knows how many tokens texts are for a model, how many it takes, and what they cost."""
 
     async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
         """Return the number of tokens of each text: the tokenizer's, or an estimate where there is none. Never raises."""
@@ -79,4 +79,8 @@ class TokenCounter(Protocol):
 
         Raises OwlClawError or TimeoutError while whoever knows it cannot be asked.
         """
+        ...
+
+    async def price(self, model: str) -> Price | None:
+        """Return what a call of the model may cost at most, or None if it is not known. Raises as `context_window` does."""
         ...

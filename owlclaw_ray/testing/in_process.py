@@ -33,6 +33,7 @@ from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory, Recall
+from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.run import Run
@@ -58,6 +59,7 @@ from owlclaw_ray.engine.live_tools import LiveTools
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.outbox import CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.permission import Approve
+from owlclaw_ray.engine.prices import Prices
 from owlclaw_ray.engine.provider_slots import SlotCounts
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices, at_once
@@ -118,6 +120,7 @@ _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
 _DRAIN_SECONDS = 5.0
 _NO_WINDOWS: Mapping[str, int] = {}
+_NO_PRICES: Mapping[str, Price] = {}
 
 
 def _no_jitter() -> float:
@@ -650,6 +653,7 @@ async def in_process_runtime(
     approve: Approve | None = None,
     model_limits: Sequence[ProviderLimits] = (),
     context_windows: Mapping[str, int] = _NO_WINDOWS,
+    prices: Mapping[str, Price] = _NO_PRICES,
     tokens: TokenCounter | None = None,
     embedders: Embedders | None = None,
     embedder: str = "none",
@@ -661,8 +665,8 @@ async def in_process_runtime(
 
     A second runtime over the same `data_dir` continues where the first stopped. `models` replace the scripted model, `clock` and
     `ids` the system's. `host_tools` and `mcp`, the servers, are off unless given; `environ` is what their programs
-    and servers may get variables from. `model_limits` and `context_windows` are those of the settings
-    `models.limits` and `models.context_windows`; without `tokens` tokens are estimated.
+    and servers may get variables from. `model_limits`, `context_windows` and `prices` are those of the settings
+    `models.limits`, `models.context_windows` and `models.prices`; without `tokens` tokens are estimated, and no other prices are known.
     Schedules fire when `runtime.bell.ring_all()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
     approvals expire at `runtime.expiry.tick()`, and runs that
     wait for others and were told nothing go on at `runtime.family.sweep()`.
@@ -690,11 +694,13 @@ async def in_process_runtime(
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     agents, options = reach.agents(clock), host_tools.agents
     others = () if options is None else (AgentTools(agents, agents, options, clock),)
-    gateway = ModelGateway(models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
-    tokens = tokens or EstimatedTokens()
+    tokens, price_rules = tokens or EstimatedTokens(), tuple(prices.items())
+    gateway = ModelGateway(
+        models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter, prices=price_rules
+    )
     tools = declared_tools(app.sources(), host_tools, app.registry.hooks)
     catalog = ToolCatalog(tools, model_limits)
-    governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS)
+    governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS, Prices(tokens.price, clock, price_rules))
     servers = calls = None
     if mcp is not None:
         servers = LocalMcp(await _mcp_pool(mcp, environ, clock, ids), catalog, governor, clock)

@@ -46,6 +46,7 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
     yield from _definitions(settings, environ, definitions)
     yield from _models(definitions)
     yield from _unsuitable(settings, definitions, tools)
+    yield from _unpriced(settings, definitions)
     yield _embedder(settings)
     yield from _traces(settings, environ)
     yield _data_dir(settings.data_dir)
@@ -161,6 +162,13 @@ def _unsuitable(
             if why := problem_with(model, visible, limits):
                 finding = fail if model == definition.model.chain[0] else warn
                 yield finding(f"agent {definition.name}", why, "")
+
+
+def _unpriced(settings: Settings, definitions: list[AgentDefinition]) -> Iterator[Finding]:
+    from serve.preflight import price_problems
+
+    for problem in price_problems(settings, definitions):
+        yield fail(problem.where, problem.what, problem.fix)
 
 
 def _scripted(model: str, base_dir: str) -> Iterator[Finding]:

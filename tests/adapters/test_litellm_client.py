@@ -5,8 +5,9 @@ import orjson
 import pytest
 
 from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+from owlclaw_ray.adapters.litellm_prices import local_prices, price_in
 from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import ContextWindow, Message, ModelRequest, Role
+from owlclaw_ray.domain.model import ContextWindow, Message, ModelRequest, Price, Role
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
@@ -243,6 +244,17 @@ async def test_context_windows_are_those_of_the_table_that_comes_with_litellm(cl
     assert await client.context_window("openai/gpt-4o") == ContextWindow(128_000, 16_384)
     assert await client.context_window("anthropic/claude-sonnet-4-5") == ContextWindow(200_000, 64_000)
     assert await client.context_window("openai/nobody-knows-it") is None
+    assert not server.requests
+
+
+async def test_prices_are_the_highest_of_the_table_that_comes_with_litellm(client, server):
+    cached, long = await client.price("anthropic/claude-sonnet-4-5"), await client.price("gemini/gemini-2.5-pro")
+
+    assert await client.price("openai/gpt-4o") == Price(2.5, 10.0)
+    assert (cached.prompt > 3.0, cached.completion >= 15.0) == (True, True)
+    assert (long.prompt >= 2.5, long.completion >= 15.0) == (True, True)
+    assert await client.price("openai/nobody-knows-it") is None
+    assert price_in(local_prices(), "openai/gpt-4o") == Price(2.5, 10.0)
     assert not server.requests
 
 

@@ -8,12 +8,15 @@ import threading
 from datetime import UTC, datetime
 
 import orjson
+import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray import ApprovalNeededError, OwlClaw, ToolContext
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import ApprovalDecision, Decision
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -312,6 +315,33 @@ async def test_a_spent_budget_ends_the_run_before_the_model_is_asked(agents, tmp
         {"b.tokens.2026-11-22@default/watch": (30, 0), "b.tokens.2026-11-23@default/watch": (15, 0)},
         0,
     )
+
+
+async def test_a_price_of_the_settings_is_what_calls_cost_in_result_ledger_and_budget(agents, tmp_path):
+    agents.define(model="own/large", **daily(unit="money", limit=1))
+    prices = {"own/*": Price(1_000.0, 2_000.0)}
+    model = Model(lambda request: replace(says("x"), model="own/large"))
+    options = {"models": [model], "clock": ManualClock(SUNDAY), "prices": prices}
+    async with runtime_of(agents, tmp_path, shop(), **options) as runtime:
+        run = await runtime.trigger("watch")
+        where = LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.MODEL_CALL)
+        [record] = await runtime.store.ledger(where)
+        held = await books(runtime)
+
+    assert run.result.usage.cost == record.record.data["usage"]["cost"] == pytest.approx(0.02)
+    assert model.requests[0].model.max_tokens == 4_096
+    assert held == ({"b.money.2026-11-22@default/watch": (20_000_000, 0)}, 0)
+
+
+async def test_a_run_whose_model_has_no_price_fails_and_says_what_to_set(agents, tmp_path):
+    agents.define(model="own/large", **daily(unit="money", limit=1))
+    model = Model(lambda request: says("x"))
+    async with runtime_of(agents, tmp_path, shop(), models=[model], clock=ManualClock(SUNDAY)) as runtime:
+        run = await runtime.trigger("watch")
+
+    assert (run.status, run.result.error.type) == (RunStatus.FAILED, "UnpricedModelError")
+    assert run.result.error.message.endswith("say it under models.prices in owlclaw.yaml")
+    assert model.requests == []
 
 
 async def test_agents_of_a_tenant_share_its_budget_and_together_overspend_it_by_less_than_one_reservation(

@@ -10,7 +10,7 @@ from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, B
 from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.model import Message, ModelChoice, ModelRequest, Role
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.errors import BudgetExhaustedError
+from owlclaw_ray.errors import BudgetExhaustedError, UnpricedModelError
 from owlclaw_ray.governance import budgets as budgets_module
 from owlclaw_ray.ids import RequestId
 from owlclaw_ray.testing.clock import ManualClock
@@ -127,8 +127,44 @@ def test_a_reply_may_have_the_tokens_that_were_set_aside_for_it_and_no_more():
     assert list(till.reserved.values()) == [{"b.tokens.@default/trader:AAPL": 10 + 50}]
 
     assert Turns(governed(budget(reserve=50)), max_tokens=20).ask().model.max_tokens == 20
-    assert Turns(governed(budget(MONEY, NANO))).ask().model.max_tokens is None
+    assert Turns(governed(budget(MONEY, NANO))).ask().model.max_tokens == 4_096
+    assert Turns(governed(budget(MONEY, NANO)), max_tokens=9_000).ask().model.max_tokens == 9_000
     assert Turns(governed()).ask().model.max_tokens is None
+
+
+ACCOUNT = "b.money.@default/trader:AAPL"
+
+
+@pytest.mark.parametrize(
+    ("options", "choice", "dollars"),
+    [
+        ({}, {}, 10 * 2.5e-6 + 4_096 * 10e-6),
+        ({}, {"max_tokens": 100}, 10 * 2.5e-6 + 100 * 10e-6),
+        ({"reserve": NANO // 1_000}, {"max_tokens": 1}, 0.001),
+        ({"reserve": NANO // 1_000}, {"max_tokens": 1_000}, 10 * 2.5e-6 + 1_000 * 10e-6),
+        ({"cheaper": "cheaper"}, {"max_tokens": 100}, 10 * 2.5e-6 + 100 * 40e-6),
+    ],
+)
+def test_a_call_reserves_what_it_may_cost_at_most(options, choice, dollars):
+    till = Till()
+    Turns(governed(budget(MONEY, NANO, **options), till=till), **choice).ask("x" * 40)
+
+    assert list(till.reserved.values()) == [{ACCOUNT: pytest.approx(dollars * NANO, abs=1)}]
+
+
+def test_a_call_is_not_made_whose_price_nobody_knows_while_money_is_counted():
+    for scope in (OF_RUN, OF_AGENT, OF_TENANT):
+        turns = Turns(governed(budget(MONEY, NANO, scope)))
+        turns.choice = ModelChoice(("dear", "own/secret"))
+        with pytest.raises(
+            UnpricedModelError, match=r"own/secret costs, and the budget b counts money.*models\.prices"
+        ):
+            turns.ask()
+        turns.choice = ModelChoice(("dear", "scripted:echo"))
+        turns.ask()
+    turns = Turns(governed(budget(TOKENS, 10_000)))
+    turns.choice = ModelChoice(("own/secret",))
+    turns.ask()
 
 
 def test_people_are_told_once_of_each_share_of_a_runs_own_budget():

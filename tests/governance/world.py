@@ -7,10 +7,12 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, ModelChoice
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.governance import CallOutcome, Governance
+from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.engine.prices import Prices
 from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import RunId, ToolCallId
 from owlclaw_ray.ports.store import BudgetReserved, BudgetSpent
@@ -65,6 +67,14 @@ class Till:
         return BudgetUse(claim.account, self.used[claim.account], reserved)
 
 
+PRICES = (("dear", Price(2.5, 10.0)), ("cheap*", Price(1.0, 40.0)))
+"""In dollars for a million tokens."""
+
+
+async def unknown_price(model):
+    del model
+
+
 class Rules:
     """The rules of one agent's runs, one after another, on a clock that a test moves."""
 
@@ -73,7 +83,8 @@ class Rules:
         self.tools = {each.name: each for each in tools}
         policy = PermissionPolicy(approver=approver)
         self.definition = replace(definition(governance or Governance()), permissions=policy)
-        self._governor = DefinitionGovernor(tools, self.clock)
+        prices = Prices(unknown_price, self.clock, PRICES)
+        self._governor = DefinitionGovernor(tools, self.clock, prices=prices)
         self.state, self.outcomes = AgentState(), []
         self.till = till or Till()
         self.resume()

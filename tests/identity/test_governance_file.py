@@ -87,7 +87,7 @@ governance:
             (20, 80),
             "m",
         ),
-        Budget("b", BudgetScope.TENANT, BudgetUnit.TOKENS, 1_000, BudgetPeriod.MONTH, reserve=4_096),
+        Budget("b", BudgetScope.TENANT, BudgetUnit.TOKENS, 1_000, BudgetPeriod.MONTH),
         Budget("c", BudgetScope.RUN, BudgetUnit.CALLS, 3, tools=("shop.pay",), alerts=()),
     )
 

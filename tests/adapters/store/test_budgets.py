@@ -7,9 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.agent import AgentRef, ModelChoice
+from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.model import Message, ModelRequest, Price, Role
+from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.engine.conversation import Conversation
+from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.group_commit import GroupCommit
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.engine.prices import Prices
+from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.tokens import estimate_tokens
+from owlclaw_ray.errors import BudgetExhaustedError
+from owlclaw_ray.governance.budgets import RunBudgets
+from owlclaw_ray.ids import RequestId, RunId
 from owlclaw_ray.ports.store import BudgetReserved, BudgetSettled, BudgetSpent, ClaimRun
 from owlclaw_ray.testing.store_budget_contract import reservation, settlement
 from owlclaw_ray.testing.store_commands import NOW, activation, ending, one, submission
@@ -166,9 +179,67 @@ async def test_a_thousand_runs_at_once_overspend_one_budget_by_less_than_one_res
     assert database.tables("SELECT * FROM budget_reservations") == []
 
 
-async def test_two_keepers_share_one_budget(store_url):
-    from owlclaw_ray.adapters.store.opening import open_store
+async def test_a_thousand_runs_at_once_overspend_money_by_less_than_one_real_reservation(store_url):
+    """Each reserves for its model call what the call may cost at most, and costs that."""
+    opened = [await open_store(store_url, writer=f"keeper-{number}") for number in range(2)]
+    commits, clock = [GroupCommit(each) for each in opened], SystemClock()
+    price, reply = Price(2.5, 10.0), 4_096
+    budget = Budget("house", BudgetScope.TENANT, BudgetUnit.MONEY, 2 * NANO)
+    prices = Prices(no_price, clock, [("dear", price)])
+    question = Message(Role.USER, "what do we have? " * 100)
+    tokens = estimate_tokens(question.content)
 
+    async def spend(number):
+        agent, run_id, store = AgentRef.parse(f"crew:{number}"), RunId(f"run_{number}"), commits[number % 2]
+        *_, claimed = await store.apply(
+            [submission(run_id, agent), activation("act_1", agent), ClaimRun(agent, 1, NOW)]
+        )
+        conversation = Conversation()
+        conversation.restore(claimed.journal, {})
+        durable = DurableStore(store, clock)
+        journal = RunJournal(claimed.run, 1, conversation=conversation, store=durable, clock=clock)
+        budgets = RunBudgets([budget], claimed.run, [], journal, clock, prices=prices)
+        request = ModelRequest(
+            RequestId("req_1"),
+            ModelChoice(("dear",)),
+            "",
+            (question,),
+            b"",
+            60.0,
+            agent.agent_id,
+            run_id,
+            claimed.run.trigger,
+        )
+        try:
+            made = await budgets.before_model(request, Usage(), 0)
+        except BudgetExhaustedError:
+            return 0.0
+        assert made.model.max_tokens == reply
+        await asyncio.sleep(0.01)
+        used = Usage(tokens, reply, cost=price.cost(tokens, reply))
+        budgets.after_model(used, used, 1)
+        journal.record(EntryKind.RUN_ACTIVE, {"seconds": 0})
+        await journal.commit()
+        return used.cost
+
+    spent = await asyncio.gather(*map(spend, range(1_000)))
+    account = budget.account("default", "crew", budget.window(NOW))
+    claim = reservation("ask", (account, NANO, 0), run=RunId("run_0"), agent=AgentRef.parse("crew:0"))
+    answer = await one(opened[0], claim)
+    for each in commits:
+        await each.close()
+    for each in opened:
+        await each.close()
+
+    assert 2.0 <= sum(spent) < 2.0 + price.cost(tokens, reply)
+    assert (answer.use.used, answer.use.reserved) == (round(sum(spent) * NANO), 0)
+
+
+async def no_price(model):
+    del model
+
+
+async def test_two_keepers_share_one_budget(store_url):
     opened = [await open_store(store_url, writer=f"keeper-{number}") for number in range(2)]
     commits = [GroupCommit(each) for each in opened]
 

@@ -244,3 +244,31 @@ def test_a_data_folder_that_is_open_to_others_is_warned_of(project: Path, cli: R
 
     assert f"other users can enter {project / '.owlclaw'} (0755)" in output
     assert "owlclaw up closes it" in output
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+@pytest.mark.parametrize("command", ["doctor", "up"])
+def test_a_model_without_a_price_under_a_budget_of_money_is_an_error_that_says_what_to_set(
+    cli: Run, project: Path, command: str
+):
+    budgets = "[{name: house, unit: money, limit: 9, cheaper: own/small}]"
+    agent = f"model: openai/gpt-4o\nfallback: [own/large]\ngovernance: {{budgets: {budgets}}}\n"
+    (project / "agents" / "assistant" / "agent.yaml").write_text(agent)
+    result = cli(command, "--folder", str(project))
+    said = " ".join(result.output.split())
+
+    assert result.exit_code == 1
+    for model in ("own/large", "own/small"):
+        assert f"agent assistant: its budget house counts money, and nobody knows what {model} costs" in said
+        assert f"set models.prices in owlclaw.yaml, such as {{{model}: {{prompt: 0.5, completion: 2}}}}" in said
+    assert "what openai/gpt-4o costs" not in said
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+def test_a_price_may_be_the_settings_own(cli: Run, project: Path):
+    budgets = "[{name: house, unit: money, limit: 9, scope: tenant}]"
+    (project / "agents" / "assistant" / "agent.yaml").write_text("model: own/large\n")
+    with (project / "owlclaw.yaml").open("a") as file:
+        file.write(f"\nbudgets: {budgets}\nmodels: {{prices: {{'own/*': {{prompt: 1, completion: 2.5}}}}}}\n")
+
+    assert "nobody knows what" not in cli("doctor", "--folder", str(project)).output

@@ -1,0 +1,26 @@
+"""What models cost, as owlclaw.yaml writes it (G2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from owlclaw_ray.domain.model import Price
+
+_Dollars: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class PriceFile(BaseModel):
+    """An entry of `models.prices`, in US dollars for a million tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompt: _Dollars
+    completion: _Dollars
+    cached: _Dollars | None = None
+    """Of a prompt, those that the provider had in its cache; none: as all others."""
+
+    def price(self) -> Price:
+        """Return it as the domain says it."""
+        return Price(**self.model_dump())
