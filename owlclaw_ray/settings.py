@@ -25,6 +25,7 @@ from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.prices import PriceFile
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
+from owlclaw_ray.configuration.routes import Routes
 from owlclaw_ray.configuration.tracing import TracingSettings
 from owlclaw_ray.configuration.webhooks import WebhookSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
@@ -212,6 +213,8 @@ class ModelSettings(_Section):
     holds."""
     prices: dict[NonEmpty, PriceFile] = Field(default_factory=dict)
     """What models cost, by patterns of their names, before what is known of them; the first that fits holds."""
+    routes: Routes = Field(default_factory=dict)
+    """The models, each with its fallbacks, of certain types of tasks, for all definitions."""
 
     @property
     def price_rules(self) -> tuple[tuple[str, Price], ...]:
@@ -475,7 +478,8 @@ class Settings(FileSettings):
             inherited=self.permissions.rules, approver=approvals.approver, expires=approvals.expires_seconds
         )
         budgets = tuple(each.budget() for each in self.budgets)
-        return Defaults((self.model, *self.fallback), self.run_limits, policy, budgets, self.callback_rules)
+        chain, routes = (self.model, *self.fallback), tuple(self.models.routes.items())
+        return Defaults(chain, self.run_limits, policy, budgets, self.callback_rules, routes)
 
 
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:

@@ -53,6 +53,7 @@ TickOutcome: TypeAlias = Literal["fired", "caught_up", "skipped"]
 class TriggerRequest(TypedDict):
     """Why a run should start: any JSON as `payload`, a `focus` of up to 500 characters, and `kind`; and how it comes to its agent.
 
+    `task_type`: what kind of work it is, for which the settings may name a model.
     `busy`: what becomes of it if the agent has runs already. `priority`: higher goes first. `deadline_seconds`, from acceptance:
     a run that has not begun by then is skipped, one that has is ended. `callback_url`: who is told of the run's end.
     """
@@ -60,6 +61,7 @@ class TriggerRequest(TypedDict):
     payload: NotRequired[Any]
     focus: NotRequired[str]
     kind: NotRequired[Literal["api", "event"]]
+    task_type: NotRequired[str]
     busy: NotRequired[BusyPolicy]
     priority: NotRequired[int]
     deadline_seconds: NotRequired[float]
@@ -98,6 +100,7 @@ class Trigger(TypedDict):
     """Why a run started. `source` is what fired it: a schedule id, a webhook delivery, a parent run id; empty for a plain request.
 
     `merged`: how many triggers it stands for, of which the payload is the newest one's. `payload`: in a listing only if asked for.
+    `task_type`: only if the trigger named one.
     """
 
     kind: TriggerKind
@@ -105,6 +108,7 @@ class Trigger(TypedDict):
     focus: str
     source: str
     merged: int
+    task_type: NotRequired[str]
 
 
 class Tokens(TypedDict):

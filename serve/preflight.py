@@ -48,7 +48,7 @@ class Preparation(Struct, frozen=True):
     @property
     def real_models(self) -> tuple[str, ...]:
         """Names of all models that are no scripts, fallbacks included."""
-        named = {model for each in self.definitions for model in each.model.chain}
+        named = {model for each in self.definitions for model in each.models}
         return tuple(sorted(model for model in named if not model.startswith("scripted:")))
 
 
@@ -91,7 +91,7 @@ def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -
     rules, embedder = settings.models.price_rules, settings.memory.embedder
     vectors = (embedder.removeprefix(PREFIX),) if embedder.startswith(PREFIX) else ()
     for definition in definitions:
-        for model, budget in unpriced(definition.governance.budgets, (*definition.model.chain, *vectors), known):
+        for model, budget in unpriced(definition.governance.budgets, (*definition.models, *vectors), known):
             fix = f"set models.prices in owlclaw.yaml, such as {{{model}: {{prompt: 0.5, completion: 2}}}}, in dollars for a million tokens"
             what = f"its budget {budget} counts money, and nobody knows what {model} costs"
             yield Problem(f"agent {definition.name}", what, fix)

@@ -150,6 +150,8 @@ def run_body(run: Run, *, payload: bool = True) -> wire.Run:
         "source": trigger.source,
         "merged": trigger.merged,
     }
+    if trigger.task_type:
+        shown["task_type"] = trigger.task_type
     if payload:
         content = trigger.content
         shown["payload"] = orjson.Fragment(content.text) if isinstance(content, JsonText) else content

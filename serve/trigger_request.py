@@ -21,6 +21,7 @@ from owlclaw_ray.domain.trigger import (
     HIGHEST_PRIORITY,
     LONGEST_DEADLINE,
     LOWEST_PRIORITY,
+    MAX_TASK_TYPE,
     Admission,
     BusyPolicy,
     Trigger,
@@ -32,6 +33,7 @@ from serve.json_body import read_json
 from serve.shapes import Text, whole
 
 FOCUS = Text(MAX_FOCUS)
+TASK_TYPE = Text(MAX_TASK_TYPE)
 KEY = Text(255, 1, r"^[!-~]+$")
 CALLBACK_URL = Text(MAX_URL, 1, r"^https?://[!-~]+$")
 MAX_WAIT_SECONDS = 300
@@ -39,7 +41,7 @@ MAX_BATCH = 500
 _SHOWN = 80
 """Longest JSON that is repeated to whom sent it."""
 _ADMISSION_FIELDS = ("busy", "priority", "deadline_seconds", "callback_url")
-_FIELDS = ("payload", "focus", "kind", *_ADMISSION_FIELDS)
+_FIELDS = ("payload", "focus", "kind", "task_type", *_ADMISSION_FIELDS)
 _KINDS = {"api": TriggerKind.API, "event": TriggerKind.EVENT}
 _POLICIES = {policy.value: policy for policy in BusyPolicy}
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
@@ -62,11 +64,12 @@ def parse_trigger(body: bytes) -> tuple[Trigger, Admission]:
 
 def trigger_of(parsed: dict[str, Any]) -> tuple[Trigger, Admission]:
     """Return the trigger that an object asks for, and its admission; raises InvalidRequestError with every field that is wrong."""
-    focus, kind = parsed.get("focus", ""), parsed.get("kind", "api")
-    if not FOCUS.fits(focus) or kind.__class__ is not str or kind not in _KINDS or not parsed.keys() <= set(_FIELDS):
+    focus, kind, task_type = parsed.get("focus", ""), parsed.get("kind", "api"), parsed.get("task_type", "")
+    known = kind.__class__ is str and kind in _KINDS and parsed.keys() <= set(_FIELDS)
+    if not known or not FOCUS.fits(focus) or not TASK_TYPE.fits(task_type):
         raise InvalidRequestError(_problems(parsed))
     admission = ENQUEUED if parsed.keys().isdisjoint(_ADMISSION_FIELDS) else _admission(parsed)
-    return Trigger(_KINDS[kind], parsed.get("payload"), focus), admission
+    return Trigger(_KINDS[kind], parsed.get("payload"), focus, task_type=task_type), admission
 
 
 def caused_by(request: Request, trigger: Trigger) -> Trigger:
@@ -107,6 +110,8 @@ def body_hash(agent: AgentRef, trigger: Trigger, admission: Admission) -> str:
         meaning += [admission.busy.value, admission.priority, admission.deadline]
     if admission.callback_url:
         meaning.append(admission.callback_url)
+    if trigger.task_type:
+        meaning.append({"task_type": trigger.task_type})
     return hashlib.sha256(orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -130,6 +135,9 @@ def _problems(parsed: dict[str, Any]) -> list[Problem]:
         problems.append(Problem("body.focus", "has a NUL character", "a text without it"))
     if not isinstance(kind, str) or kind not in _KINDS:
         problems.append(Problem("body.kind", f"is {_shown(kind)}", '"api" (default) or "event"'))
+    if not TASK_TYPE.fits(parsed.get("task_type", "")):
+        what = f"is {_shown(parsed['task_type'])}"
+        problems.append(Problem("body.task_type", what, f"a text of up to {MAX_TASK_TYPE} characters"))
     return problems + _admission_problems(parsed)
 
 

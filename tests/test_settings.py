@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from owlclaw_ray.configuration.limits import LimitOverrides
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionRules
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.errors import ConfigurationError
@@ -586,3 +587,30 @@ def test_certificates_are_found_beside_the_settings(tmp_path):
         (tmp_path / name).touch()
     text = "hatchet: {tls: mtls, tls_ca_file: ca.pem, tls_cert_file: cert.pem, tls_key_file: key.pem}\n"
     assert load(tmp_path, text).hatchet.tls_key_file == tmp_path / "key.pem"
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ("{trade: ''}", "models.routes.trade"),
+        ("{trade: []}", "models.routes.trade"),
+        ("{trade: [openai/gpt-4o, 'two words']}", "models.routes.trade"),
+        ("{trade: {model: openai/gpt-4o}}", "models.routes.trade"),
+        ("[openai/gpt-4o]", "models.routes"),
+    ],
+)
+def test_a_route_that_names_no_model_is_refused_with_its_place(tmp_path, written, place):
+    (tmp_path / "owlclaw.yaml").write_text(f"models:\n  routes: {written}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(tmp_path, {})
+
+    assert [problem.where.startswith(f"owlclaw.yaml:2: {place}") for problem in caught.value.problems] == [True]
+
+
+def test_routes_and_prices_are_read(tmp_path):
+    routes, prices = "{a: x/y, b: [x/y, z/w]}", "{'own/*': {prompt: 1, completion: 2.5}}"
+    (tmp_path / "owlclaw.yaml").write_text(f"models:\n  routes: {routes}\n  prices: {prices}\n")
+    settings = load_settings(tmp_path, {})
+
+    assert settings.defaults.routes == (("a", ("x/y",)), ("b", ("x/y", "z/w")))
+    assert settings.models.price_rules == (("own/*", Price(1.0, 2.5)),)

@@ -176,8 +176,15 @@ class AgentDefinition(Struct, frozen=True):
     heartbeat: Heartbeat | None = None
     callback_url: str = ""
     """Who is told of the end of every run, by a webhook; empty: nobody but whom triggers name."""
+    routes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Models, each with its fallbacks, by the types of tasks that they are for instead of `model` (G6)."""
     warnings: tuple[str, ...] = ()
     """What was wrong but did not stop the loading, such as a skill with broken frontmatter: file, line, problem."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of all models that runs may ask, `cheaper` ones of budgets aside."""
+        return tuple(dict.fromkeys((*self.model.chain, *(model for _, chain in self.routes for model in chain))))
 
 
 class AgentState(Struct, frozen=True):

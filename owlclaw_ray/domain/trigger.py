@@ -40,6 +40,8 @@ class Trigger(Struct, frozen=True):
     """Of the kind `agent`: the run that asked for it. Of other kinds, once claimed: the last one that asked its agent for a run."""
     traceparent: str = ""
     """The span that caused it (W3C Trace Context), if the caller named one."""
+    task_type: str = ""
+    """What kind of work it asks for, if it says so: models may be chosen by it."""
 
     @property
     def payload(self) -> JsonValue:
@@ -77,6 +79,7 @@ class BusyPolicy(Enum):
 
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -10, 10
+MAX_TASK_TYPE = 64
 LONGEST_DEADLINE = 604_800.0
 """A week, in seconds."""
 

@@ -22,6 +22,7 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.engine.approval_entries import decision_of
 from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, used
+from owlclaw_ray.engine.routing import Route, route_of
 from owlclaw_ray.engine.sanitise import as_reply
 from owlclaw_ray.engine.started_run import StartedRun, started_runs
 from owlclaw_ray.ids import ToolCallId
@@ -49,6 +50,8 @@ class Conversation(Struct):
     system: str = ""
     tools: bytes = b"[]"
     visible: tuple[str, ...] = ()
+    route: Route | None = None
+    """The models that the run asks, if not its definition's."""
     withheld_skills: tuple[tuple[str, str], ...] = ()
     """Skills that the run must not read, each with the reason."""
     environment: tuple[tuple[str, str], ...] = ()
@@ -130,6 +133,7 @@ class Conversation(Struct):
             case EntryKind.PROMPT_BUILT:
                 self.system, self.tools = blobs[data["system"]], blobs[data["tools"]].encode()
                 self.visible = tuple(data["visible"])
+                self.route = route_of(data.get("route"))
                 self.withheld_skills = tuple(data.get("withheld", {}).items())
                 self.environment = tuple(data.get("environment", {}).items())
                 self.opening = data["user"]

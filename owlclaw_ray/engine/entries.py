@@ -13,6 +13,7 @@ from owlclaw_ray.domain.model import FailedAttempt, ModelReply
 from owlclaw_ray.domain.run import RunResult, Usage
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
+from owlclaw_ray.engine.routing import Route
 from owlclaw_ray.engine.skill_selection import Withheld
 from owlclaw_ray.ids import ToolCallId
 from owlclaw_ray.ports.tools import ToolOutcome
@@ -50,8 +51,8 @@ def model_replied(reply: ModelReply, waited: float = 0.0) -> JsonObject:
     }
 
 
-def model_call_record(reply: ModelReply, waited: float = 0.0) -> JsonObject:
-    """Return the data of a model_call ledger record."""
+def model_call_record(reply: ModelReply, waited: float = 0.0, route: Route | None = None) -> JsonObject:
+    """Return the data of a model_call ledger record; `route` is why the run asks other models than its definition's."""
     data: JsonObject = {
         "model": reply.model,
         "scripted": reply.scripted,
@@ -59,6 +60,8 @@ def model_call_record(reply: ModelReply, waited: float = 0.0) -> JsonObject:
         "duration_ms": reply.duration_ms,
         **slot_wait(waited),
     }
+    if route is not None:
+        data["route"] = {"task_type": route.task_type, "by": route.by}
     return {**data, **_failed(reply.failed_attempts)}
 
 

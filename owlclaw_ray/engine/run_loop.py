@@ -6,13 +6,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
-from functools import partial
 
 import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.journal import EntryKind
@@ -40,6 +39,7 @@ from owlclaw_ray.engine.fitting import fit
 from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
 from owlclaw_ray.engine.preloading import memory_query, shown_memories
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
+from owlclaw_ray.engine.routing import Route, route
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill
@@ -139,8 +139,8 @@ class RunLoop:
         self._journal, self._services, self._grants = journal, services, grants
         self._conversation = journal.conversation
         self._limits = definition.limits
-        tokens = BoundedTokens(services.tokens, services.clock, _COUNTING_SECONDS)
-        self._count_tokens = partial(tokens.count_tokens, definition.model.chain[0])
+        self._tokens = BoundedTokens(services.tokens, services.clock, _COUNTING_SECONDS)
+        self._model = self._routed(self._conversation.route)
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._past_deadline = False
@@ -150,6 +150,13 @@ class RunLoop:
         self._dispatch: ToolDispatch | None = None
         self._asking = False
         self._compaction = Compaction(self._count_tokens, self._limits.short_term_tokens)
+
+    def _routed(self, route: Route | None) -> ModelChoice:
+        own = self._definition.model
+        return own if route is None else replace(own, chain=route.models)
+
+    async def _count_tokens(self, texts: Sequence[str]) -> Sequence[int]:
+        return await self._tokens.count_tokens(self._model.chain[0], texts)
 
     def cancel(self) -> None:
         """End the run as `cancelled`: the model call stops, tools are killed."""
@@ -335,7 +342,7 @@ class RunLoop:
             await self._compact()
             request = ModelRequest(
                 request_id=RequestId(derived_id("req", self._run.run_id, str(conversation.turns))),
-                model=self._definition.model,
+                model=self._model,
                 system=conversation.system,
                 messages=tuple(conversation.messages),
                 tools=visible.encoded,
@@ -358,7 +365,7 @@ class RunLoop:
             else:
                 break
         self._asking = False
-        record = model_call_record(reply, self._time.paused - before)
+        record = model_call_record(reply, self._time.paused - before, conversation.route)
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._take_wait()))
         self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
@@ -368,7 +375,7 @@ class RunLoop:
     async def _compact(self) -> None:
         """Have the next prompt fit into the model's context window."""
         found = self._conversation.window
-        room = await self._services.windows.room(self._definition.model) if found is None else Room(found)
+        room = await self._services.windows.room(self._model) if found is None else Room(found)
         changes = None if room is None else await self._compaction.step(self._conversation, room)
         if changes is not None:
             self._journal.record(EntryKind.CONTEXT_COMPACTED, changes)
@@ -393,7 +400,7 @@ class RunLoop:
 
     def _switched(self, chain: tuple[str, ...], visible: VisibleTools) -> tuple[str, ...]:
         """Return the chain to use when a budget wants this one: the definition's own if a cheaper model does not take the tools."""
-        own, run = self._definition.model.chain, self._run
+        own, run = self._model.chain, self._run
         if not chain or chain == own:
             return chain
         why = self._services.catalog.problem(chain[0], visible)
@@ -423,6 +430,9 @@ class RunLoop:
         decided = await self.rules.decide(self._services.catalog.names)
         withheld = withheld_skills(definition, decided.visible, self._services.clock.now())
         selected = select_skills(definition.skills, run.trigger, self._limits.skill_tokens, withheld)
+        chosen = route(definition, run.trigger, selected)
+        self._model = self._routed(chosen)
+        chain = self._model.chain
         skills = await self._read(selected)
         others = [each.name for each in definition.skills if each.name not in skills and each.name not in withheld]
         system = system_prompt(definition, tuple(skills.items()), others if LOAD_SKILL in decided.visible else ())
@@ -448,8 +458,9 @@ class RunLoop:
                 "system": self._journal.blob(system),
                 "tools": schemas,
                 "user": user,
-                "model": definition.model.chain[0],
-                "scripted": definition.model.chain[0].startswith("scripted:"),
+                "model": chain[0],
+                "scripted": chain[0].startswith("scripted:"),
+                **({} if chosen is None else {"route": chosen.data()}),
                 "visible": list(visible.names),
                 "skills": list(skills),
                 "memories": len(memories),
@@ -457,7 +468,7 @@ class RunLoop:
                 **embeddings_data(embedded),
             },
         )
-        for model in definition.model.chain[1:]:
+        for model in chain[1:]:
             if why := self._services.catalog.problem(model, visible):
                 logger.warning("run %s of %s has no use for the fallback %s: %s", run.run_id, run.agent, model, why)
                 self._journal.audit(LedgerKind.WARNING, f"fallback-{model}", {"what": "fallback left out", "why": why})

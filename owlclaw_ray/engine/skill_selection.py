@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import orjson
@@ -83,6 +83,14 @@ def select_skills(
         others = [each for at, each in enumerate(index.skills) if at not in ranks and each.name not in withheld]
         chosen = others if sum(each.tokens for each in others) <= limit_tokens else []
     return tuple(sorted(chosen, key=lambda skill: (skill.name, skill.path)))
+
+
+def by_relevance(skills: Sequence[Skill], trigger: Trigger, selected: Collection[Skill]) -> tuple[Skill, ...]:
+    """Return those of the selected skills that have something to do with the trigger, the most relevant first."""
+    index = _index_of(tuple(skills))
+    ranks = index.ranks(trigger)
+    ranked = (index.skills[at] for at in sorted(ranks, key=lambda at: (ranks[at], index.keys[at])))
+    return tuple(skill for skill in ranked if skill in selected)
 
 
 def _fitting(ranked: Iterable[Skill], limit: int, withheld: Container[str]) -> list[Skill]:

@@ -10,6 +10,7 @@ from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile, Zone
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
 from owlclaw_ray.configuration.permissions import PermissionSettings
+from owlclaw_ray.configuration.routes import Routes
 from owlclaw_ray.domain.agent import Isolation, ModelChoice, ToolChoice
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.identity.defaults import Defaults
@@ -39,6 +40,8 @@ class AgentFile(BaseModel):
     model: _NonEmpty | None = None
     """None takes the settings' model and fallback chain."""
     fallback: tuple[_NonEmpty, ...] | None = None
+    routes: Routes = Field(default_factory=dict)
+    """Models of certain types of tasks, before those of the settings."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     max_tokens: Count | None = None
     stream: bool = False
@@ -59,6 +62,10 @@ class AgentFile(BaseModel):
     def permission_rules(self) -> PermissionRules:
         """The rules that are written here; none, if there are none."""
         return PermissionRules() if self.permissions is None else self.permissions.rules
+
+    def task_routes(self, defaults: Defaults) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the models of all types of tasks that have one."""
+        return tuple({**dict(defaults.routes), **self.routes}.items())
 
     def model_choice(self, defaults: Defaults) -> ModelChoice:
         """Return the chain: a model written here stands alone unless a fallback is written too."""

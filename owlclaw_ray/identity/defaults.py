@@ -22,3 +22,5 @@ class Defaults(Struct, frozen=True):
     """What all definitions have beside their own budgets."""
     callbacks: CallbackRules | None = None
     """Where callbacks may go; None: nowhere."""
+    routes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The models of certain types of tasks, which a definition's own go before."""

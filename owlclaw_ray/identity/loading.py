@@ -88,6 +88,7 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
         governance=_governance(settings, defaults, skills),
         heartbeat=None if settings.heartbeat is None else settings.heartbeat.heartbeat(),
         callback_url=settings.callback_url,
+        routes=settings.task_routes(defaults),
         warnings=tuple(warnings),
     )
 

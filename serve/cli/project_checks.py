@@ -137,9 +137,7 @@ def _models(definitions: list[AgentDefinition]) -> Iterator[Finding]:
     from owlclaw_ray.adapters.scripted.library import PREFIX
 
     users = {
-        (model, "" if not model.startswith(PREFIX) else each.folder)
-        for each in definitions
-        for model in each.model.chain
+        (model, "" if not model.startswith(PREFIX) else each.folder) for each in definitions for model in each.models
     }
     for model, base_dir in sorted(users):
         yield from _scripted(model, base_dir) if model.startswith(PREFIX) else _real(model)
@@ -157,8 +155,8 @@ def _unsuitable(
     limits = (*(each.limits() for each in settings.models.limits), *KNOWN_LIMITS)
     for definition in definitions:
         visible = [tool for tool in tools if not any(reason(definition, tool) for reason in STANDING.values())]
-        cheaper = {each.cheaper for each in definition.governance.budgets if each.cheaper} - {*definition.model.chain}
-        for model in (*definition.model.chain, *sorted(cheaper)):
+        cheaper = {each.cheaper for each in definition.governance.budgets if each.cheaper} - {*definition.models}
+        for model in (*definition.models, *sorted(cheaper)):
             if why := problem_with(model, visible, limits):
                 finding = fail if model == definition.model.chain[0] else warn
                 yield finding(f"agent {definition.name}", why, "")

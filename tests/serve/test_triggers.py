@@ -139,7 +139,7 @@ async def test_every_wrong_field_is_named_with_what_is_right(http: httpx.AsyncCl
         "body.fokus": ("unknown field", "did you mean focus?"),
         "body.colour": (
             "unknown field",
-            "known fields: payload, focus, kind, busy, priority, deadline_seconds, callback_url",
+            "known fields: payload, focus, kind, task_type, busy, priority, deadline_seconds, callback_url",
         ),
         "body.focus": ("is a number", "a text of up to 500 characters"),
         "body.kind": ('is "heartbeat"', '"api" (default) or "event"'),
@@ -318,3 +318,14 @@ async def test_a_repetition_under_another_span_is_still_the_same_request(http: h
     again = await http.post(TRIGGERS, headers=headers)
 
     assert (again.status_code, again.json()["run_id"]) == (202, first.json()["run_id"])
+
+
+async def test_a_trigger_may_say_its_type_of_task(http: httpx.AsyncClient):
+    first = await http.post(TRIGGERS, json={"task_type": "交易"}, headers={"Idempotency-Key": "k"})
+    other = await http.post(TRIGGERS, json={"task_type": "summary"}, headers={"Idempotency-Key": "k"})
+    run = (await http.get(first.headers["location"])).json()
+    wrong = await http.post(TRIGGERS, json={"task_type": "x" * 65})
+
+    assert (first.status_code, other.status_code, wrong.status_code) == (202, 409, 422)
+    assert run["trigger"]["task_type"] == "交易"
+    assert wrong.json()["problems"][0]["where"] == "body.task_type"

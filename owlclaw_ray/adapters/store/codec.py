@@ -78,6 +78,8 @@ def dump_trigger(trigger: Trigger) -> tuple[str, str]:
     """Return JSON text of the trigger without its payload, and of the payload."""
     fields = asdict(trigger)
     content = fields.pop("content")
+    if not trigger.task_type:
+        del fields["task_type"]
     return dump(fields), content.text if isinstance(content, JsonText) else dump(content)
 
 
@@ -90,7 +92,8 @@ def load_trigger(text: str, payload: str | None) -> Trigger:
     content = data.get("payload") if payload is None else _payload(payload)
     merged, cause = data.get("merged", 1), data.get("traceparent", "")
     lineage = None if data.get("lineage") is None else _lineage(data["lineage"])
-    return Trigger(TriggerKind(data["kind"]), content, data["focus"], data["source"], merged, lineage, cause)
+    kind, task_type = TriggerKind(data["kind"]), data.get("task_type", "")
+    return Trigger(kind, content, data["focus"], data["source"], merged, lineage, cause, task_type)
 
 
 def load_lineage(text: str | None) -> Lineage | None:
