@@ -149,6 +149,24 @@ class ToolChoice(Struct, frozen=True):
         return f"the definition allows only {', '.join(self.allow) or 'the built-in tools'}"
 
 
+class StateChoice(Struct, frozen=True):
+    """Which of the application's states a definition's agents may query (T16): patterns of their names."""
+
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
+    """It goes before `allow`."""
+
+    def refusal(self, state: str) -> str:
+        """Return why agents may not query the state, or nothing."""
+        denied = next((pattern for pattern in self.deny if fnmatchcase(state, pattern)), None)
+        if denied is not None:
+            return f"tools.states denies {denied}"
+        return "" if matches(state, self.allow) else f"tools.states allows only {', '.join(self.allow) or 'none'}"
+
+
+EVERY_STATE = StateChoice()
+
+
 class AgentDefinition(Struct, frozen=True):
     """What kind of agent: the parsed content of `agents/<name>/`, checked and within its size limits."""
 
@@ -178,6 +196,7 @@ class AgentDefinition(Struct, frozen=True):
     """Who is told of the end of every run, by a webhook; empty: nobody but whom triggers name."""
     routes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Models, each with its fallbacks, by the types of tasks that they are for instead of `model` (G6)."""
+    states: StateChoice = EVERY_STATE
     warnings: tuple[str, ...] = ()
     """What was wrong but did not stop the loading, such as a skill with broken frontmatter: file, line, problem."""
 

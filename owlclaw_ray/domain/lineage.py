@@ -46,6 +46,10 @@ class Lineage(Struct, frozen=True):
         own = "." not in tool or tool.startswith(INTERNAL)
         return own or all(_matches(tool, patterns) for patterns in self.grants)
 
+    def grants_state(self, state: str) -> bool:
+        """Return whether every ancestor lets the run query the state: as the tool `query_state.<state>`, or all by `query_state`."""
+        return all("query_state" in patterns or _matches(f"query_state.{state}", patterns) for patterns in self.grants)
+
 
 def child_run_id(idempotency_key: str) -> RunId:
     """Return the id of the run that a call starts: the same however often the call is made."""

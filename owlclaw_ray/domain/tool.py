@@ -10,6 +10,7 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.ids import ToolCallId
 
 REMEMBER = "remember"
+QUERY_STATE = "query_state"
 RECALL = "recall"
 READ_RESULT = "internal.read_result"
 

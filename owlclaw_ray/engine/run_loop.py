@@ -246,7 +246,7 @@ class RunLoop:
             definition.governance,
         )
         dispatch = _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
-        return replace(dispatch, timezone=definition.timezone, renew=self._renew)
+        return replace(dispatch, timezone=definition.timezone, states=definition.states, renew=self._renew)
 
     async def _renew(self) -> None:
         if self._present is not None:

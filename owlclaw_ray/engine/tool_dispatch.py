@@ -17,7 +17,7 @@ from zlib import crc32
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.agent import EVERY_STATE, Limits, StateChoice
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, CHILD_FAILED, STARTING
 from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.journal import EntryKind
@@ -25,7 +25,16 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.lineage import child_run_id
 from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.domain.skill import LOAD_SKILL
-from owlclaw_ray.domain.tool import RECALL, Effect, Permission, ToolCall, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.domain.tool import (
+    QUERY_STATE,
+    RECALL,
+    Effect,
+    Permission,
+    ToolCall,
+    ToolDefinition,
+    ToolError,
+    ToolResult,
+)
 from owlclaw_ray.domain.tracing import call_span
 from owlclaw_ray.engine.catalog import VisibleTools, shortened
 from owlclaw_ray.engine.containment import contained
@@ -67,6 +76,8 @@ class ToolDispatch(Struct, frozen=True):
     """Calls that the rules admitted; they are not asked twice about one that waits for an approver in this process."""
     timezone: str = "UTC"
     """The agent's."""
+    states: StateChoice = EVERY_STATE
+    """Those that the agent may query."""
     renew: Callable[[], Awaitable[None]] | None = None
     """Has the rules be those of the present definition, after somebody in this process was asked."""
 
@@ -339,6 +350,7 @@ class ToolDispatch(Struct, frozen=True):
             traceparent=str(call_span(self.run, call.call_id)),
             environment=conversation.environment,
             withheld_skills=conversation.withheld_skills if tool.name == LOAD_SKILL else (),
+            states=self.states if tool.name == QUERY_STATE else EVERY_STATE,
         )
 
     def _idempotency_key(self, call: ToolCall) -> str:

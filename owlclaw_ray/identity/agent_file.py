@@ -11,7 +11,7 @@ from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
 from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.routes import Routes
-from owlclaw_ray.domain.agent import Isolation, ModelChoice, ToolChoice
+from owlclaw_ray.domain.agent import EVERY_STATE, Isolation, ModelChoice, StateChoice, ToolChoice
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.identity.defaults import Defaults
 
@@ -21,11 +21,25 @@ _NonEmpty = Annotated[str, Field(min_length=1)]
 Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?-]+$", max_length=64)]
 
 
+class StateSection(BaseModel):
+    """Which states a definition's agents may query."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: tuple[_NonEmpty, ...] = EVERY_STATE.allow
+    deny: tuple[_NonEmpty, ...] = EVERY_STATE.deny
+
+    def choice(self) -> StateChoice:
+        """Return it as the domain says it."""
+        return StateChoice(self.allow, self.deny)
+
+
 class ToolSection(ToolsFile):
     """Which tools a definition's agents may be given (canonical names, with `*` and `?`), and within which limits."""
 
     allow: tuple[Pattern, ...] = ToolChoice().allow
     deny: tuple[Pattern, ...] = ()
+    states: StateSection = Field(default_factory=StateSection)
 
     def choice(self) -> ToolChoice:
         """Return it as the domain says it."""

@@ -89,6 +89,7 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
         heartbeat=None if settings.heartbeat is None else settings.heartbeat.heartbeat(),
         callback_url=settings.callback_url,
         routes=settings.task_routes(defaults),
+        states=settings.tools.states.choice(),
         warnings=tuple(warnings),
     )
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import EVERY_STATE, AgentRef, StateChoice
 from owlclaw_ray.domain.embedding import EmbeddedCall, used_by
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
@@ -74,6 +74,8 @@ class ToolInvocation(Struct, frozen=True):
     """Skills that the run must not read, each with the reason; only for the call that reads skills."""
     no_embedding: str = ""
     """Why no provider may be asked for vectors for the call: a budget of its run is spent. Empty: one may."""
+    states: StateChoice = EVERY_STATE
+    """Which states the definition lets its agents query; only for the call that does."""
 
 
 class CheckedCall(Struct, frozen=True):

@@ -490,6 +490,28 @@ async def test_a_started_agent_uses_what_its_definition_has_and_all_above_it_gra
     assert world.effects == (["it"] if acted == "done" else [])
 
 
+async def test_states_are_queried_within_rules_and_grants_and_others_are_not_named(world):
+    """agent-tools, requirement 12.2: which states an agent may query is limited."""
+    for name in ("stock", "salaries", "plans"):
+        world.app.state(name)(lambda: 1)
+    asks = [calls(("query_state", {"state_name": name})) for name in ("stock", "salaries", "nothing", "plans")]
+    states = {"states": {"deny": ["salaries"]}}
+    world.define(
+        "lead", *asks, calls(sub("clerk", "x", allowed_tools=["shop.look", "query_state.stock"])), DONE, tools=states
+    )
+    world.define("clerk", *asks, DONE)
+    async with world.runtime() as runtime:
+        run = await runtime.trigger("lead")
+        *own, answer = await results(runtime, run)
+        child = await results(runtime, await runtime.run(DEFAULT_TENANT, answer["content"]["run_id"]))
+
+    assert [each.get("error", {}).get("type") for each in own] == [None, "denied", "invalid_arguments", None]
+    assert "tools.states denies salaries" in own[1]["error"]["message"]
+    assert own[2]["error"]["details"] == ["state_name: there is no state 'nothing'; there are: plans, stock"]
+    assert [each.get("error", {}).get("type") for each in child] == [None, "denied", "denied", "denied"]
+    assert "lead did not grant query_state.salaries" in child[1]["error"]["message"]
+
+
 async def test_a_run_starts_no_more_others_than_its_limit(world):
     """tool-registry: agent tools are subject to max_children_per_run."""
     world.define(

@@ -7,10 +7,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import EVERY_STATE, AgentRef, StateChoice
 from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
@@ -51,6 +52,16 @@ class Caller(Protocol):
         """The IANA zone in which the agent's days begin."""
         ...
 
+    @property
+    def states(self) -> StateChoice:
+        """Which states the agent's definition lets it query."""
+        ...
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """What bounds an agent that another one started; None for others."""
+        ...
+
 
 class CallContext(Struct, frozen=True):
     """A caller outside the runtime's own dispatch: scripts and tests."""
@@ -61,6 +72,8 @@ class CallContext(Struct, frozen=True):
     active_schedules: int = 100
     no_embedding: str = ""
     timezone: str = "UTC"
+    states: StateChoice = EVERY_STATE
+    lineage: Lineage | None = None
 
 
 class Answer(Struct, frozen=True):
@@ -74,6 +87,10 @@ class Answer(Struct, frozen=True):
 
 class LimitReachedError(UserError):
     """The agent has used up what it may have of something. The message says what would make room."""
+
+
+class ForbiddenError(UserError):
+    """A rule keeps the agent from it. The message names the rule."""
 
 
 class Declaration(Struct, frozen=True):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from owlclaw_ray.domain.tool import RECALL, REMEMBER, Effect, ToolClass
+from owlclaw_ray.domain.tool import QUERY_STATE, RECALL, REMEMBER, Effect, ToolClass
 from owlclaw_ray.tools.builtin import arguments
 from owlclaw_ray.tools.builtin.contract import Declaration
 
 SCHEDULE_ONCE = "schedule_once"
 SCHEDULE_CRON = "schedule_cron"
 CANCEL_SCHEDULE = "cancel_schedule"
-QUERY_STATE = "query_state"
 LOG_DECISION = "log_decision"
 
 _RECALLED_BYTES = 256 * 1024

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.tool import QUERY_STATE
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RecordId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.states import States
 from owlclaw_ray.tools.builtin.arguments import InvalidToolArgumentsError, LogDecision, QueryState
-from owlclaw_ray.tools.builtin.contract import Answer, Caller
-from owlclaw_ray.tools.builtin.declarations import QUERY_STATE
+from owlclaw_ray.tools.builtin.contract import Answer, Caller, ForbiddenError
+from owlclaw_ray.tools.states import UnknownStateError
 
 
 class ObservingTools:
@@ -20,11 +21,22 @@ class ObservingTools:
         self._clock = clock
 
     def query_state(self, arguments: QueryState, caller: Caller) -> Answer:
-        """Return the state; raises InvalidToolArgumentsError for an unknown name, and what the provider raises."""
+        """Return the state.
+
+        Raises ForbiddenError for one that the agent may not query, be it there or not, InvalidToolArgumentsError for an unknown
+        name, and what the provider raises.
+        """
+        name = arguments.state_name
+        why = _refusal(name, caller)
+        if why:
+            raise ForbiddenError(f"{caller.agent} may not query the state {name!r}: {why}")
         try:
-            state = self._states.query(arguments.state_name, caller.agent)
+            state = self._states.query(name, caller.agent)
         except NotFoundError as error:
-            raise InvalidToolArgumentsError(QUERY_STATE, [f"state_name: {error}"]) from error
+            told: NotFoundError = error
+            if isinstance(error, UnknownStateError):
+                told = UnknownStateError(name, tuple(each for each in error.known if not _refusal(each, caller)))
+            raise InvalidToolArgumentsError(QUERY_STATE, [f"state_name: {told}"]) from error
         return Answer({"state": state})
 
     def log_decision(self, arguments: LogDecision, caller: Caller) -> Answer:
@@ -45,3 +57,10 @@ class ObservingTools:
             },
         )
         return Answer({"decision_id": decision_id, "logged": True, "created_at": now.isoformat()}, (record,))
+
+
+def _refusal(state: str, caller: Caller) -> str:
+    why, lineage = caller.states.refusal(state), caller.lineage
+    if why or lineage is None or lineage.grants_state(state):
+        return why
+    return f"{lineage.parent} did not grant {QUERY_STATE}.{state}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.tool import RECALL, REMEMBER, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.tool import QUERY_STATE, RECALL, REMEMBER, ToolCall, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.engine.entries import error_data, tool_finished
 from owlclaw_ray.errors import (
     OwlClawError,
     RetryableError,
@@ -15,6 +18,7 @@ from owlclaw_ray.errors import (
     ToolTimeoutError,
     UserError,
 )
+from owlclaw_ray.ids import RecordId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.memory import MemoryStore
 from owlclaw_ray.ports.schedules import Schedules
@@ -22,18 +26,25 @@ from owlclaw_ray.ports.states import States
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.builtin import arguments as models
-from owlclaw_ray.tools.builtin.contract import Answer, AnyOperation, Caller, LimitReachedError, Operation
+from owlclaw_ray.tools.builtin.contract import (
+    Answer,
+    AnyOperation,
+    Caller,
+    ForbiddenError,
+    LimitReachedError,
+    Operation,
+)
 from owlclaw_ray.tools.builtin.declarations import (
     CANCEL_SCHEDULE,
     DECLARATIONS,
     LOG_DECISION,
-    QUERY_STATE,
     SCHEDULE_CRON,
     SCHEDULE_ONCE,
 )
 from owlclaw_ray.tools.builtin.memory import MemoryTools
 from owlclaw_ray.tools.builtin.observing import ObservingTools
 from owlclaw_ray.tools.builtin.scheduling import SchedulingTools
+from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within
 
 
 class UnknownBuiltInToolError(UserError, ValueError):
@@ -44,11 +55,12 @@ class BuiltInTools:
     """Runs built-in tools. Implements ToolAdapter. Synchronous and stateless: a worker makes one and keeps it.
 
     Everything that a call makes has an id derived from the call's idempotency key, so a repeated call makes nothing new.
-    Deadlines are the caller's business; a TimeoutError or ToolTimeoutError that strikes inside a call becomes its outcome.
+    Deadlines of `run` and `call` are the host's business; a TimeoutError or ToolTimeoutError that strikes inside a call becomes its
+    outcome. Those of `execute`, which has no host, are `timeout_seconds`, and `ledger` gets its records.
     """
 
     source: ClassVar[str] = "the built-in tools"
-    own_errors: ClassVar[frozenset[str]] = frozenset({"tool_not_available", "limit_reached"})
+    own_errors: ClassVar[frozenset[str]] = frozenset({"tool_not_available", "limit_reached", "denied"})
 
     def __init__(
         self,
@@ -58,7 +70,10 @@ class BuiltInTools:
         states: States,
         clock: Clock,
         raise_errors: bool = False,
+        timeout_seconds: float = 30.0,
+        ledger: Callable[[Sequence[LedgerRecord]], object] | None = None,
     ) -> None:
+        self._timeout, self._ledger = timeout_seconds, ledger
         scheduling = SchedulingTools(schedules, clock)
         remembering = MemoryTools(memory, clock)
         observing = ObservingTools(states, clock)
@@ -97,28 +112,47 @@ class BuiltInTools:
         return ToolOutcome(result, round((self._clock.monotonic() - started) * 1_000), records, made)
 
     def execute(self, tool_name: str, arguments: JsonObject, context: Caller) -> JsonValue:
-        """Run a tool outside the runtime and return its content; nothing is written to the ledger.
+        """Run a tool outside the runtime, for `timeout_seconds` at most, and return its content.
 
-        A failure returns `{"error": {type, message, retryable, details}}`, or, with `raise_errors`, raises ValueError
-        (wrong arguments, no such tool), ToolTimeoutError or ToolExecutionError.
+        Every call, refused and failed ones too, is a `tool_call` record for the ledger, with what the tool itself records; the same
+        idempotency key gives the same records. A failure returns `{"error": {type, message, retryable, details}}`, or, with
+        `raise_errors`, raises ValueError (wrong arguments, no such tool), ToolTimeoutError or ToolExecutionError.
         """
+        started = self._clock.monotonic()
+        call_id = ToolCallId(derived_id("call", context.idempotency_key))
+        call = ToolCall(call_id, tool_name, json.dumps(arguments, default=repr, ensure_ascii=False))
         try:
-            return self._answer(tool_name, arguments, context).content
+            answer = self._in_time(tool_name, arguments, context)
         except Exception as error:
+            told = _as_tool_error(tool_name, error)
+            self._record(call, context, self._outcome(ToolResult(call_id, error=told), started))
             if not self._raise_errors:
-                told = _as_tool_error(tool_name, error)
-                return {
-                    "error": {
-                        "type": told.type,
-                        "message": told.message,
-                        "retryable": told.retryable,
-                        "details": told.details,
-                    }
-                }
+                return {"error": error_data(told)}
             if isinstance(error, ValueError | ToolExecutionError) and isinstance(error, UserError | ToolExecutionError):
                 raise
             kind = ToolTimeoutError if isinstance(error, TimeoutError) else ToolExecutionError
-            raise kind(_as_tool_error(tool_name, error).message) from error
+            raise kind(told.message) from error
+        self._record(call, context, self._outcome(ToolResult(call_id, answer.content), started, answer))
+        return answer.content
+
+    def _in_time(self, tool: str, arguments: JsonObject, context: Caller) -> Answer:
+        try:
+            answer: Answer = call_within(self._timeout, lambda: self._answer(tool, arguments, context))
+        except DeadlineReachedError:
+            raise ToolTimeoutError(f"{tool} did not finish within {self._timeout:g} s") from None
+        return answer
+
+    def _record(self, call: ToolCall, context: Caller, outcome: ToolOutcome) -> None:
+        if self._ledger is None:
+            return
+        agent, record_id = context.agent, RecordId(derived_id("rec", "execute", context.idempotency_key))
+        data, kind, at = tool_finished(call, call.name, outcome), LedgerKind.TOOL_CALL, self._clock.now()
+        own = LedgerRecord(record_id, agent.tenant, agent.agent_id, context.run_id, kind, at, data)
+        self._ledger((own, *outcome.records))
+
+    def _outcome(self, result: ToolResult, started: float, answer: Answer | None = None) -> ToolOutcome:
+        duration_ms = round((self._clock.monotonic() - started) * 1_000)
+        return ToolOutcome(result, duration_ms, () if answer is None else answer.records)
 
     def _answer(self, tool: str, arguments: JsonObject, caller: Caller) -> Answer:
         operation = self._operations.get(tool)
@@ -129,8 +163,10 @@ class BuiltInTools:
         return operation(tool, arguments, caller)
 
 
-def _as_tool_error(tool: str, error: Exception) -> ToolError:
+def _as_tool_error(tool: str, error: Exception) -> ToolError:  # noqa: PLR0911 - one return for each way of failing
     match error:
+        case ForbiddenError():
+            return ToolError("denied", str(error))
         case ToolArgumentsError():
             return ToolError("invalid_arguments", str(error), details=list(error.details))
         case UnknownBuiltInToolError():

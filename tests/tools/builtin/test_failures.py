@@ -1,7 +1,13 @@
-import pytest
+import threading
 
+import pytest
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.agent import StateChoice
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.lineage import Lineage, Role
 from owlclaw_ray.errors import RuntimeUnavailableError, ToolArgumentsError, ToolExecutionError, ToolTimeoutError
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.memory import durable
 from owlclaw_ray.tools.builtin import BuiltInTools, CallContext
 from tests.tools.builtin.conftest import TRADER
@@ -110,6 +116,10 @@ def test_execute_returns_the_content_or_the_structured_error(tools):
     assert failed["error"]["details"]
 
 
+def bound(*granted):
+    return Lineage(RunId("run_0"), RunId("run_0"), AgentId("lead"), 1, Role.SUB_AGENT, (("*",), granted))
+
+
 @pytest.fixture
 def strict(schedules, memory, states, clock):
     return BuiltInTools(schedules=schedules, memory=memory, states=states, clock=clock, raise_errors=True)
@@ -143,3 +153,72 @@ def test_execute_with_a_limit_reached_raises_it(strict):
     full = CallContext(TRADER, RunId("run_1"), "key_2", active_schedules=0)
     with pytest.raises(ToolExecutionError, match="active schedules"):
         strict.execute("schedule_once", {"delay_seconds": 1, "focus": "x"}, full)
+
+
+def rows(tools_options, **more):
+    kept = []
+    return kept, BuiltInTools(**tools_options, ledger=kept.extend, **more)
+
+
+@pytest.fixture
+def options(schedules, memory, states, clock):
+    return {"schedules": schedules, "memory": memory, "states": states, "clock": clock}
+
+
+def test_execute_tells_the_ledger_of_every_call_and_of_what_the_tool_records_itself(options):
+    kept, tools = rows(options)
+    tools.execute("query_state", {"state_name": "market.open"}, CONTEXT)
+    tools.execute("recall", {"query": ""}, replace(CONTEXT, idempotency_key="key_2"))
+    tools.execute("log_decision", {"reasoning": "calm"}, replace(CONTEXT, idempotency_key="key_3"))
+    tools.execute("log_decision", {"reasoning": "calm"}, replace(CONTEXT, idempotency_key="key_3"))
+
+    told = [(each.kind, each.data.get("tool"), each.data.get("error", {}).get("type")) for each in kept]
+    assert told[:4] == [
+        (LedgerKind.TOOL_CALL, "query_state", None),
+        (LedgerKind.TOOL_CALL, "recall", "invalid_arguments"),
+        (LedgerKind.TOOL_CALL, "log_decision", None),
+        (LedgerKind.DECISION, None, None),
+    ]
+    assert [each.record_id for each in kept[4:]] == [each.record_id for each in kept[2:4]]
+    assert {(each.agent_id, each.run_id) for each in kept} == {(TRADER.agent_id, CONTEXT.run_id)}
+    assert kept[0].data["arguments"] == '{"state_name": "market.open"}'
+    assert kept[0].data["content"] == {"state": True}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_execute_ends_a_call_that_takes_too_long_and_tells_the_ledger(options, states, raises):
+    never = threading.Event()
+    states.providers["slow"] = lambda agent: never.wait(600)
+    kept, tools = rows(options, timeout_seconds=0.05, raise_errors=raises)
+    if raises:
+        with pytest.raises(ToolTimeoutError, match=r"query_state did not finish within 0\.05 s"):
+            tools.execute("query_state", {"state_name": "slow"}, CONTEXT)
+    else:
+        answer = tools.execute("query_state", {"state_name": "slow"}, CONTEXT)
+        assert (answer["error"]["type"], answer["error"]["retryable"]) == ("timeout", True)
+
+    assert [each.data["error"]["type"] for each in kept] == ["timeout"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"states": StateChoice(deny=("market.*",))}, "tools.states denies market.*"),
+        ({"states": StateChoice(allow=("shop.*", "stock"))}, "tools.states allows only shop.*, stock"),
+        ({"lineage": bound("shop.look")}, "lead did not grant query_state.market.open"),
+        ({"lineage": bound("query_state.shop.*")}, "lead did not grant query_state.market.open"),
+        ({"lineage": bound()}, "lead did not grant query_state.market.open"),
+        ({"states": StateChoice(allow=("market.*",))}, ""),
+        ({"lineage": bound("query_state")}, ""),
+        ({"lineage": bound("shop.look", "query_state.market.*")}, ""),
+        ({"lineage": bound("*")}, ""),
+    ],
+)
+def test_a_state_is_queried_only_by_agents_that_rules_and_grants_allow_it(tools, changes, why):
+    answer = tools.execute("query_state", {"state_name": "market.open"}, replace(CONTEXT, **changes))
+
+    if why:
+        assert answer["error"]["type"] == "denied"
+        assert answer["error"]["message"] == f"{TRADER} may not query the state 'market.open': {why}"
+    else:
+        assert answer == {"state": True}
