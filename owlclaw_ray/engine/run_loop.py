@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
+from functools import partial
 
 import orjson
 from msgspec import Struct, field
@@ -139,8 +140,9 @@ class RunLoop:
         self._journal, self._services, self._grants = journal, services, grants
         self._conversation = journal.conversation
         self._limits = definition.limits
-        self._tokens = BoundedTokens(services.tokens, services.clock, _COUNTING_SECONDS)
         self._model = self._routed(self._conversation.route)
+        tokens = BoundedTokens(services.tokens, services.clock, _COUNTING_SECONDS)
+        self._count_tokens = partial(tokens.count_tokens, self._model.chain[0])
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._past_deadline = False
@@ -154,9 +156,6 @@ class RunLoop:
     def _routed(self, route: Route | None) -> ModelChoice:
         own = self._definition.model
         return own if route is None else replace(own, chain=route.models)
-
-    async def _count_tokens(self, texts: Sequence[str]) -> Sequence[int]:
-        return await self._tokens.count_tokens(self._model.chain[0], texts)
 
     def cancel(self) -> None:
         """End the run as `cancelled`: the model call stops, tools are killed."""
@@ -246,11 +245,12 @@ class RunLoop:
             definition.governance,
         )
         dispatch = _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
-        return replace(dispatch, timezone=definition.timezone, states=definition.states, renew=self._renew)
-
-    async def _renew(self) -> None:
-        if self._present is not None:
-            self.rules.renew(await self._present())
+        return replace(
+            dispatch,
+            timezone=definition.timezone,
+            states=definition.states,
+            renew=partial(_renew, self.rules, self._present),
+        )
 
     async def _decide_before_deadline(self) -> RunResult | Approvals | Started:
         until = self._run.deadline
@@ -526,6 +526,11 @@ class RunLoop:
         logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)
         self._journal.audit(LedgerKind.WARNING, "limit", {"what": "run terminated", "why": why})
         return RunResult(RunStatus.TERMINATED, error=RunError(type_, why))
+
+
+async def _renew(rules: RunRules, present: Callable[[], Awaitable[AgentDefinition]] | None) -> None:
+    if present is not None:
+        rules.renew(await present())
 
 
 async def end_without_loop(
