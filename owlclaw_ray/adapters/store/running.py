@@ -11,6 +11,7 @@ from owlclaw_ray.adapters.store.codec import agent_key, dump, load_lineage, load
 from owlclaw_ray.adapters.store.working_set import WAITED, AgentRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.webhook import MOST_FAILURES
 from owlclaw_ray.ids import RunId
