@@ -14,6 +14,7 @@ from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.redacting import node_redactor
 from actors.remote import ROOT, find, restarted
+from actors.secrets import take_over
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.adapters.noted_heads import HeadsFile, HeadsFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
@@ -81,6 +82,7 @@ class KeeperActor:
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 
+        take_over()
         configure(plan.worker.log)
         collect_rarely()
         self._plan = plan
