@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 import orjson
 from msgspec import Struct
+from typing_extensions import override
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 
@@ -76,6 +77,11 @@ _NAME = (
     r"|authorization|(?<![a-z])auth|credentials?|密码|口令|令牌|密钥|秘钥"
     rf"|(?-i:(?<=[A-Z0-9]_){''.join(f'(?<!{each}_)' for each in _KNOWN_KEYS)}KEY|(?<=[A-Z0-9]_)PAT)"
 )
+_NAMED = re.compile(
+    r"pass|pwd|pat(?![a-z])|secret|token|api[_ -]?key|access|private|signing|encryption|account|master|shared|webhook|connection|auth"
+    r"|credential|key|密码|口令|令牌|密钥|秘钥"
+)
+"""Every such name begins with one of these, in lower case."""
 _QUALIFIED = r"(?:[_-]?(?:value|hash|v[0-9]{1,2}))?"
 """What may stand at the end of a name after that which says that it is a secret."""
 _QUALIFIER = re.compile(r"(?<=[A-Za-z0-9])[_.-]?(?:(?<=[_.-])(?:value|hash|v[0-9]{1,2})|Value|Hash|VALUE|HASH)$")
@@ -135,7 +141,22 @@ class _Form(Struct, frozen=True):
 
 
 class _Assignment(_Form, frozen=True):
-    """A value after its name, which tells the kind."""
+    """A value after its name, which tells the kind. The hint finds every place where a name may begin."""
+
+    begins_with_name: bool = False
+
+    @override
+    def hide(self, text: str, lowered: str) -> str:
+        present = text.lower()  # what was hidden before has moved the rest
+        if not self.begins_with_name or len(text) != len(present):
+            return super().hide(text, present)
+        parts, done = [], 0
+        for begin in self.hint.finditer(present):
+            found = self.pattern.match(text, begin.start()) if begin.start() >= done else None
+            if found:
+                parts += [text[done : found.start()], self._hidden(found)]
+                done = found.end()
+        return "".join((*parts, text[done:])) if parts else text
 
     def _hidden(self, found: re.Match[str]) -> str:
         name, value = found["name"], found["value"]
@@ -154,8 +175,8 @@ def _assignment(before: str, between: str) -> _Form:
 
 
 def _named(name: str, value: str, after: str = "") -> _Form:
-    hint = re.compile(name.replace("(?-i:", "(?:"), re.IGNORECASE)
-    return _Assignment("", hint, re.compile(rf"{name}(?P<value>{value}){after}", re.IGNORECASE))
+    pattern = re.compile(rf"{name}(?P<value>{value}){after}", re.IGNORECASE)
+    return _Assignment("", _NAMED, pattern, begins_with_name=name.startswith("(?P<name>"))
 
 
 def _of_programs(space: str, word: str) -> tuple[_Form, ...]:
