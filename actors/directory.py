@@ -17,6 +17,7 @@ from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.remote import ask
+from actors.secrets import take_over
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.engine.directory import Directory
@@ -40,6 +41,7 @@ class DirectoryActor:
         from owlclaw_ray.identity.folder import DefinitionFolder
         from owlclaw_ray.skills.machine import Machine
 
+        take_over()
         configure(plan.worker.log)
         machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
         self._definitions = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)

@@ -16,6 +16,7 @@ from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.redacting import node_redactor
 from actors.remote import KEEPER, Named
+from actors.secrets import take_over
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.spare_share import SpareShare
@@ -41,6 +42,7 @@ class ExporterActor:
     """A thin shell around TraceExport. Starts itself, the first time and after every restart."""
 
     def __init__(self, plan: RuntimePlan) -> None:
+        take_over()
         configure(plan.worker.log)
         self._plan, self._pause = plan, 0.0
         self._share = SpareShare(os.cpu_count() or 1)

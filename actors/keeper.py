@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.garbage import collect_rarely
 from actors.logs import configure
@@ -14,16 +14,25 @@ from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.redacting import node_redactor
 from actors.remote import ROOT, find, restarted
+from actors.secrets import take_over
 from actors.vigil import LOOK_EVERY, Vigil
+from owlclaw_ray.adapters.noted_heads import HeadsFile, HeadsFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.command_link import answered
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.run_news import NewsBoxId, RunNews
+from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.metrics import MetricFamily
-from owlclaw_ray.ports.store import Store
+from owlclaw_ray.ports.store import NotedHead
+
+if TYPE_CHECKING:
+    from owlclaw_ray.adapters.store.sql_store import SqlStore
 
 logger = logging.getLogger(__name__)
+
+_NOTE_EVERY = 5.0
+"""Seconds between two looks at the ledger's heads: what is cut off sooner after its commit is not missed."""
 
 QUERIES = frozenset(
     {
@@ -73,12 +82,15 @@ class KeeperActor:
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.adapters.metrics.counting import CommitMetrics
 
+        take_over()
         configure(plan.worker.log)
         collect_rarely()
         self._plan = plan
         self._opening = asyncio.Lock()
         self._vigil = asyncio.create_task(self._watch_over_root())
-        self._store: Store | None = None
+        self._noting = asyncio.create_task(self._keep_noting())
+        self._store: SqlStore | None = None
+        self._heads: HeadsFile | None = None
         self._commits: GroupCommit | None = None
         self._metrics = CommitMetrics()
         self._news = RunNews(SystemClock())
@@ -123,9 +135,12 @@ class KeeperActor:
     async def stop(self) -> None:
         """Commit what is waiting and close the store."""
         self._vigil.cancel()
+        self._noting.cancel()
         if self._commits is not None:
             await self._commits.close()
         if self._store is not None:
+            await self._note_heads()
+            self._heads = None
             await self._store.close()
 
     async def _watch_over_root(self) -> None:
@@ -140,7 +155,24 @@ class KeeperActor:
             except Exception:
                 logger.exception("looking after the root failed; the next look is in %g s", LOOK_EVERY)
 
-    async def _open(self) -> tuple[Store, GroupCommit]:
+    async def _keep_noting(self) -> None:
+        while True:
+            await asyncio.sleep(_NOTE_EVERY)
+            await self._note_heads()
+
+    async def _note_heads(self) -> None:
+        """Note outside the store how far its ledger has come, so that an end which is cut off later is missed."""
+        if self._store is None or self._heads is None:
+            return
+        try:
+            at = SystemClock().now().replace(microsecond=0)
+            ends = await self._store.own_heads()
+            noted = [NotedHead(at, each.tenant, each.writer, each.position, each.hash) for each in ends]
+            await asyncio.to_thread(self._heads.note, noted)
+        except (OSError, StoreUnavailableError) as error:
+            logger.warning("the ledger's heads were not noted: %s; next try in %g s", error, _NOTE_EVERY)
+
+    async def _open(self) -> tuple[SqlStore, GroupCommit]:
         from owlclaw_ray.adapters.store.opening import open_store
 
         plan = self._plan
@@ -152,6 +184,6 @@ class KeeperActor:
                         plan.store_url, writer=writer, redactor=node_redactor(plan), must_exist=restarted()
                     )
                     store.tell(self._news.changed)
-                    self._store = store
+                    self._store, self._heads = store, HeadsFolder(plan.data_dir).writer(writer)
                     self._commits = GroupCommit(self._store, observer=self._metrics)
         return self._store, self._commits

@@ -28,6 +28,7 @@ from owlclaw_ray.ports.store import (
     DeliveryFilter,
     LedgerChain,
     LedgerFilter,
+    NotedHead,
     Outcome,
     Position,
     RunEnded,
@@ -194,9 +195,9 @@ class KeeperClient:
         """See LedgerStore.ledger."""
         return cast("Sequence[ChainedRecord]", await self._query("ledger", where))
 
-    async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
+    async def verify_ledger(self, tenant: TenantId, noted: Sequence[NotedHead] = ()) -> Sequence[ChainBreak]:
         """See LedgerStore.verify_ledger."""
-        return cast("Sequence[ChainBreak]", await self._query("verify_ledger", tenant))
+        return cast("Sequence[ChainBreak]", await self._query("verify_ledger", tenant, noted))
 
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """See LedgerStore.ledger_chains."""

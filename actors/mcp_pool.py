@@ -12,6 +12,7 @@ from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.packing import packed
 from actors.plan import RuntimePlan
+from actors.secrets import take_over
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.ids import RandomIds
@@ -28,6 +29,7 @@ class McpPoolActor:
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.adapters.mcp.pool import McpPool
 
+        take_over()
         configure(plan.worker.log)
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -13,6 +13,7 @@ from actors.logs import configure
 from actors.model_worker import ModelWorkers
 from actors.packing import packed
 from actors.plan import RuntimePlan
+from actors.secrets import take_over
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import ContextWindow, Price
@@ -31,6 +32,7 @@ class ModelGatewayActor:
         from owlclaw_ray.adapters.litellm_client import LiteLLMClient
         from owlclaw_ray.adapters.scripted.client import ScriptedClient
 
+        take_over()
         configure(plan.worker.log)
         collect_rarely()
         clock = SystemClock()

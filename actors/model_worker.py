@@ -14,6 +14,7 @@ from ray.actor import ActorHandle
 from actors.logs import LogPlan, configure
 from actors.packing import packed
 from actors.remote import ask, ask_packed, kill, make, whereabouts
+from actors.secrets import take_over
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.engine.pooled_client import ClientCall, Helper
@@ -29,9 +30,10 @@ class ModelWorkerActor:
     """Makes the calls that its gateway gives it: one attempt each, no retries, no limits."""
 
     def __init__(self, log: LogPlan) -> None:
+        take_over()
+        configure(log)
         from owlclaw_ray.adapters.litellm_client import LiteLLMClient
 
-        configure(log)
         self._client = LiteLLMClient()
         self._box = ReplyBox(BoxId("only"), self._complete, SystemClock())
 

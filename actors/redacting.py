@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
 from actors.plan import RuntimePlan
+from owlclaw_ray.configuration.placeholders import names_in
 from owlclaw_ray.governance.redaction import Redactor, named_secrets
 
 
 def node_redactor(plan: RuntimePlan) -> Redactor:
     """Return what takes out this process's own secrets, and what the settings say."""
-    secrets = named_secrets(os.environ)  # noqa: TID251 - tools of this node have the same variables, and may print them
+    environ = os.environ  # noqa: TID251 - tools of this node have the same variables, and may print them
+    secrets = named_secrets(environ)
+    placed = names_in(msgspec.json.encode(plan, enc_hook=str).decode())
+    secrets |= {name: environ[name] for name in placed if name in environ}
     password = urlsplit(plan.store_url).password
     if password:
         secrets["store_url"] = unquote(password)

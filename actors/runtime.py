@@ -21,6 +21,7 @@ from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
+from owlclaw_ray.adapters.noted_heads import HeadsFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
@@ -262,6 +263,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         metrics=FleetMetrics(plan),
         sources=_sources(plan),
         callbacks=plan.defaults.callbacks,
+        noted_heads=HeadsFolder(plan.data_dir).load,
     )
 
 

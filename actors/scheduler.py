@@ -21,6 +21,7 @@ from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, Named
+from actors.secrets import shown, take_over
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.webhooks import filled_keys
@@ -69,6 +70,7 @@ class SchedulerActor:
         """`hatchet` is the engine that rings for schedules; None: they are fired without one."""
         from owlclaw_ray.tools.cron import next_fire
 
+        take_over()
         configure(plan.worker.log)
         self._directory = Named(DIRECTORY, plan.namespace)
         store, clock = KeeperClient(plan.namespace), SystemClock()
@@ -143,7 +145,8 @@ def _alarm_clock(
 
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
-    return alarm_clock, [alarm_clock, WorkerSupervisor(plan.options, alarm_clock.ring, clock)]
+    supervisor = WorkerSupervisor(plan.options, alarm_clock.ring, clock, environment=shown())
+    return alarm_clock, [alarm_clock, supervisor]
 
 
 def _callbacks(

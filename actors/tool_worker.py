@@ -19,6 +19,7 @@ from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, KEEPER, Named
+from actors.secrets import take_over
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.embedders import ConfiguredEmbedders
 from owlclaw_ray.adapters.lance_memory import LanceMemory
@@ -201,6 +202,7 @@ def _worker(plan: WorkerPlan) -> _Worker:
 
 
 def _make_worker(plan: WorkerPlan) -> _Worker:
+    take_over()
     configure(plan.log)
     clock = SystemClock()
     app = application(plan.app_path, Path(plan.app_folder))

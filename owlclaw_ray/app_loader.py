@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.domain.tool import ToolOrigin
 from owlclaw_ray.errors import ConfigurationError, Problem
 
 PLUGINS = "owlclaw.tools"
@@ -28,12 +29,16 @@ def application(import_path: str | None, folder: Path | None = None) -> OwlClaw:
 
 
 def add_plugins(app: OwlClaw) -> None:
-    """Have every entry point of the group `owlclaw.tools` register its tools, once; raises ConfigurationError naming all that fail."""
+    """Have every entry point of the group `owlclaw.tools` register its tools, once; raises ConfigurationError naming all that fail.
+
+    The application does not vouch for them: they ask as all external tools do.
+    """
     problems = []
     for entry in sorted(importlib.metadata.entry_points(group=PLUGINS), key=lambda each: each.name):
         if entry.name in app.plugins:
             continue
         where = f"plug-in {entry.name!r} ({entry.value})"
+        app.registry.origin = ToolOrigin.EXTERNAL
         try:
             entry.load()(app)
             app.plugins.add(entry.name)
@@ -42,6 +47,8 @@ def add_plugins(app: OwlClaw) -> None:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is told with its place
             what = f"failed with {type(error).__name__}: {error}"
             problems.append(Problem(where, what, "mend it, or remove its package"))
+        finally:
+            app.registry.origin = ToolOrigin.APPLICATION
     if problems:
         raise ConfigurationError(problems)
 

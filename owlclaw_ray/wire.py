@@ -671,12 +671,36 @@ class LedgerBreak(TypedDict):
     problem: str
 
 
+class LedgerHead(TypedDict):
+    """The end of a chain at a time: the hash of the record at this position, the last one."""
+
+    at: str
+    tenant: str
+    writer: str
+    position: int
+    hash: str
+
+
+class LedgerHeads(TypedDict):
+    """The ends of all chains, to be kept elsewhere."""
+
+    heads: list[LedgerHead]
+
+
+class LedgerNotes(TypedDict):
+    """With how many heads, noted outside the store, the chains were compared; and why these are fewer than they should be."""
+
+    heads: int
+    problems: list[str]
+
+
 class LedgerVerification(TypedDict):
     """What came of following all chains. `holds`: nothing was changed, removed, inserted or moved."""
 
     holds: bool
     chains: list[LedgerChain]
     breaks: list[LedgerBreak]
+    noted: LedgerNotes
 
 
 class Liveness(TypedDict):

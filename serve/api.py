@@ -98,7 +98,7 @@ def build_api(
         Memories(runtime),
         Schedules(runtime.timetable, runtime.ring),
         Approvals(runtime),
-        Ledger(runtime),
+        Ledger(runtime, clock),
         Mcp(runtime),
         HealthProbes(runtime),
         Metrics(runtime),

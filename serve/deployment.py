@@ -12,6 +12,7 @@ from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.runtime import ray_runtime
+from actors.secrets import take_over
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.settings import HttpSettings
 from serve.api import build_api
@@ -38,6 +39,7 @@ def ingress(
     streams = -(-connections(http.streams).streams // replicas)
 
     def api() -> FastAPI:
+        take_over()
         configure(plan.worker.log)
         collect_rarely()
         if alone:

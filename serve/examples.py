@@ -243,6 +243,18 @@ LEDGER_VERIFICATION: wire.LedgerVerification = {
             "problem": "record rec_01 was changed",
         }
     ],
+    "noted": {"heads": 12, "problems": []},
+}
+LEDGER_HEADS: wire.LedgerHeads = {
+    "heads": [
+        {
+            "at": "2026-11-03T09:30:01.200417Z",
+            "tenant": "default",
+            "writer": "keeper@host",
+            "position": 1042,
+            "hash": "04ab…",
+        }
+    ]
 }
 WEBHOOK_SOURCES: wire.WebhookSources = {
     "sources": [
@@ -352,6 +364,7 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "McpServers": {"value": MCP_SERVERS},
     "Ledger": {"value": LEDGER},
     "LedgerVerification": {"value": LEDGER_VERIFICATION},
+    "LedgerHeads": {"value": LEDGER_HEADS},
     "WebhookSources": {"value": WEBHOOK_SOURCES},
     "FullDelivery": {"value": DELIVERY},
     "Deliveries": {"value": DELIVERIES},

@@ -162,7 +162,7 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
 def _serve(prepared: Preparation, life: Life) -> int:
     settings, signals = prepared.settings, life.signals
     life.front = front = _front(settings, life) if settings.ray.address is None else None
-    _make_environment(settings.tools.warm, front)
+    secrets = _make_environment(settings.tools.warm, front)
 
     import ray
     from ray import serve as ray_serve
@@ -170,7 +170,7 @@ def _serve(prepared: Preparation, life: Life) -> int:
     watch = RayWatch(life.lose, life.announce)
     last: list[Step] = []
     try:
-        cluster = _start(prepared, life, front, watch)
+        cluster = _start(prepared, life, front, watch, secrets)
         last.append(Step("handing runs over", cluster.stop, DRAIN_SECONDS + _DRAIN_MARGIN))
         signals.asked.wait()
         life.announce(f"stopping: runs may end within {DRAIN_SECONDS:.0f} s, what is left resumes at the next start …")
@@ -190,12 +190,15 @@ def _serve(prepared: Preparation, life: Life) -> int:
     return 0
 
 
-def _start(prepared: Preparation, life: Life, front: Front | None, watch: RayWatch) -> Cluster:
+def _start(
+    prepared: Preparation, life: Life, front: Front | None, watch: RayWatch, secrets: Mapping[str, str]
+) -> Cluster:
     """Return when triggers are accepted; raises KeyboardInterrupt if the stop is asked for before."""
     from ray import serve as ray_serve
 
     from actors.cluster import Cluster, start_ray
     from actors.nodes import check_nodes, is_connected
+    from actors.secrets import hand_over
     from serve.deployment import ingress
     from serve.planning import hatchet_plan, plan_of, slots_of
 
@@ -214,6 +217,7 @@ def _start(prepared: Preparation, life: Life, front: Front | None, watch: RayWat
             slots=slots_of(settings),
         )
     if front is not None:
+        hand_over(secrets)
         watch.own_processes()
     else:
         watch.cluster(is_connected)
@@ -258,15 +262,26 @@ def _front(settings: Settings, life: Life) -> Front:
     return Front(http.host, http.port, life.scratch, most_connections=possible.most, large_at_once=at_once)
 
 
-def _make_environment(warm_workers: int, front: Front | None) -> None:
-    """Set what Ray reads at its start, and leave out what its processes, which inherit the environment, need not know."""
+def _make_environment(warm_workers: int, front: Front | None) -> dict[str, str]:
+    """Set what Ray reads at its start, and leave out what its processes, which inherit the environment, must not show.
+
+    Return what our processes have to be told in another way. A Ray that others started has its own environment.
+    """
     from actors.environment import ray_environment
+    from actors.secrets import erase, kept_back, shut
 
     environment = os.environ  # noqa: TID251 - Ray reads its settings from the environment only
-    environment |= ray_environment(warm_workers, alone=front is not None)
-    if front is not None:
-        environment |= front.environment
+    secrets = kept_back(environment)
+    erase(secrets)
+    shut()
+    secrets.pop(TOKEN_VARIABLE, None)
     environment.pop(TOKEN_VARIABLE, None)
+    if front is not None:
+        for name in secrets:
+            del environment[name]
+        environment |= front.environment
+    environment |= ray_environment(warm_workers, alone=front is not None)
+    return secrets
 
 
 def _warm(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,12 +13,24 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import LedgerFilter
 from serve import openapi
 from serve.parameters import AgentPath, Id, Moment
-from serve.representations import PLACE_PATTERN, json_response, ledger_body, place_of, verification_body
+from serve.representations import (
+    HEAD_PATTERN,
+    PLACE_PATTERN,
+    head_of,
+    heads_body,
+    json_response,
+    ledger_body,
+    place_of,
+    verification_body,
+)
 from serve.tenancy import agent_of, tenant_of
+
+_MOST_HEADS = 100
 
 
 class LedgerQuery(BaseModel):
@@ -47,11 +59,22 @@ class LedgerQuery(BaseModel):
         )
 
 
-class Ledger:
-    """The resource of ledger records."""
+class SinceQuery(BaseModel):
+    """What the chains were."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    since: list[Annotated[str, StringConstraints(max_length=500, pattern=HEAD_PATTERN)]] = Field(
+        [],
+        max_length=_MOST_HEADS,
+        description="Heads that the chains had earlier, and must still have: microseconds, position, hash and writer of each, "
+        "separated by full stops.",
+    )
+
+
+class Ledger:
+    """The resource of ledger records. `clock` says when the heads are what they are."""
+
+    def __init__(self, runtime: Runtime, clock: Clock) -> None:
+        self._runtime, self._clock = runtime, clock
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -71,8 +94,15 @@ class Ledger:
             response_model=None,
             responses={
                 200: openapi.answer("What came of following all chains", wire.LedgerVerification),
-                **openapi.problems(500, 503),
+                **openapi.problems(422, 500, 503),
             },
+        )
+        router.add_api_route(
+            "/ledger/heads",
+            self.heads,
+            summary="The ends of the ledger's chains",
+            response_model=None,
+            responses={200: openapi.answer("The ends", wire.LedgerHeads), **openapi.problems(500, 503)},
         )
         router.add_api_route(
             "/agents/{agent}/ledger",
@@ -93,9 +123,16 @@ class Ledger:
         await self._runtime.agent(ref)
         return await self._records(query.of(ref.tenant, ref))
 
-    async def verification(self, request: Request) -> Response:
+    async def heads(self, request: Request) -> Response:
+        """Return the ends of all chains."""
+        tenant = tenant_of(request)
+        return json_response(heads_body(tenant, await self._runtime.ledger_chains(tenant), self._clock.now()))
+
+    async def verification(self, request: Request, query: Annotated[SinceQuery, Query()]) -> Response:
         """Follow all chains, record by record."""
-        return json_response(verification_body(await self._runtime.verify_ledger(tenant_of(request))))
+        tenant = tenant_of(request)
+        since = [head_of(tenant, each) for each in query.since]
+        return json_response(verification_body(await self._runtime.verify_ledger(tenant, since)))
 
     async def _records(self, where: LedgerFilter) -> Response:
         return json_response(ledger_body(await self._runtime.ledger(where), where.limit))

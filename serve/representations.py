@@ -26,13 +26,16 @@ from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.errors import NotFoundError
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.schedules import Alarm
-from owlclaw_ray.ports.store import DeliveryStored, LedgerPlace, RunAccepted
+from owlclaw_ray.ports.store import DeliveryStored, LedgerChain, LedgerPlace, NotedHead, RunAccepted
 
 PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\.[^\u0000]+$"
 """A place in the ledger, as clients pass it on: time, position and writer, which mean nothing to them."""
+HEAD_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\.[0-9a-f]{64}\.[^\u0000]+$"
+"""The end of a chain: microseconds, position, hash and writer."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -451,6 +454,23 @@ def verification_body(verification: LedgerVerification) -> wire.LedgerVerificati
             }
             for each in verification.breaks
         ],
+        "noted": {"heads": verification.noted, "problems": list(verification.problems)},
+    }
+
+
+def heads_body(tenant: TenantId, chains: Sequence[LedgerChain], at: datetime) -> wire.LedgerHeads:
+    """Return the ends of chains as they are noted."""
+    return {
+        "heads": [
+            {
+                "at": exact_moment(at),
+                "tenant": tenant,
+                "writer": each.writer,
+                "position": each.position,
+                "hash": each.hash,
+            }
+            for each in chains
+        ]
     }
 
 
@@ -458,6 +478,12 @@ def place_of(text: str) -> LedgerPlace:
     """Return the place that a text of PLACE_PATTERN means."""
     micros, position, writer = text.split(".", 2)
     return LedgerPlace(_EPOCH + timedelta(microseconds=int(micros)), writer, int(position))
+
+
+def head_of(tenant: TenantId, text: str) -> NotedHead:
+    """Return the head that a text of HEAD_PATTERN means."""
+    micros, position, digest, writer = text.split(".", 3)
+    return NotedHead(_EPOCH + timedelta(microseconds=int(micros)), tenant, writer, int(position), digest)
 
 
 def _place_text(place: LedgerPlace) -> str:

@@ -4,6 +4,8 @@ import pytest
 
 from owlclaw_ray import ConfigurationError, OwlClaw
 from owlclaw_ray.app_loader import add_plugins, application
+from owlclaw_ray.domain.permission import PermissionPolicy, Verdict
+from owlclaw_ray.engine.permission import judge
 
 WEATHER = """
 def register(app):
@@ -73,3 +75,44 @@ def test_every_plug_in_that_cannot_be_used_is_named(installed):
     assert weather == (
         "plug-in 'weather' (weather_plugin:register): failed with SystemExit: no licence (mend it, or remove its package)"
     )
+
+
+MAIL = """
+def register(app):
+    @app.handler("mailer.send_all", tags=["network"])
+    def send_all(text: str) -> str:
+        return text
+
+    @app.tool("mailer.count", permission="readonly")
+    def count() -> int:
+        return 1
+"""
+
+
+def test_tools_of_installed_packages_ask_as_all_do_that_others_wrote(installed):
+    installed("mailer = weather_plugin:register\n", MAIL)
+    app = OwlClaw("shop")
+    app.handler("before")(lambda: None)
+    add_plugins(app)
+    app.handler("after")(lambda: None)
+
+    verdicts = {each.name: judge(PermissionPolicy(), each)[0] for each in app.registry.definitions()}
+
+    assert verdicts == {
+        "shop.before": Verdict.ALLOW,
+        "mailer.send_all": Verdict.ASK,
+        "mailer.count": Verdict.ALLOW,
+        "shop.after": Verdict.ALLOW,
+    }
+
+
+def test_a_package_that_fails_leaves_no_doubt_about_what_the_application_registers(installed):
+    installed("mailer = weather_plugin:nothing\n", MAIL)
+    app = OwlClaw("shop")
+    with pytest.raises(ConfigurationError):
+        add_plugins(app)
+
+    app.handler("after")(lambda: None)
+
+    [after] = app.registry.definitions()
+    assert judge(PermissionPolicy(), after)[0] is Verdict.ALLOW

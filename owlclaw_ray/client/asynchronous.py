@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 from urllib.parse import quote, urlsplit
@@ -542,9 +542,23 @@ class Client:
         answer: wire.Ledger = await self._call("GET", path, query)
         return answer
 
-    async def verify_ledger(self, timeout: float = 600.0) -> wire.LedgerVerification:  # noqa: ASYNC109 - how long the server may take
-        """Return whether the ledger's chains hold, and where they do not. The server reads every record for it."""
-        answer: wire.LedgerVerification = await self._call("GET", "/v1/ledger/verification", patience=timeout)
+    async def ledger_heads(self) -> list[wire.LedgerHead]:
+        """Return the ends of the ledger's chains; kept elsewhere, they show later whether any of it was cut off."""
+        answer: wire.LedgerHeads = await self._call("GET", "/v1/ledger/heads")
+        return answer["heads"]
+
+    async def verify_ledger(
+        self,
+        timeout: float = 600.0,  # noqa: ASYNC109 - how long the server may take
+        since: Sequence[wire.LedgerHead] = (),
+    ) -> wire.LedgerVerification:
+        """Return whether the ledger's chains hold, and where they do not. The server reads every record for it.
+
+        Each chain must still have the hashes that `ledger_heads` returned earlier, too.
+        """
+        answer: wire.LedgerVerification = await self._call(
+            "GET", "/v1/ledger/verification", {"since": [_head(each) for each in since]}, patience=timeout
+        )
         return answer
 
     async def metrics(self) -> str:
@@ -646,6 +660,11 @@ def _pause(failures: int, retry_after: float | None) -> float:
     if retry_after is not None:
         return min(retry_after, 60.0)
     return min(0.2 * 2.0 ** (failures - 1), 10.0) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
+
+
+def _head(head: wire.LedgerHead) -> str:
+    micros = (datetime.fromisoformat(head["at"]) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return f"{micros}.{head['position']}.{head['hash']}.{head['writer']}"
 
 
 def _part(text: str) -> str:

@@ -125,6 +125,7 @@ class SyncClient:
     mcp_servers = _Blocking(Client.mcp_servers)
     ledger = _Blocking(Client.ledger)
     ledger_page = _Blocking(Client.ledger_page)
+    ledger_heads = _Blocking(Client.ledger_heads)
     verify_ledger = _Blocking(Client.verify_ledger)
     metrics = _Blocking(Client.metrics)
     health = _Blocking(Client.health)

@@ -51,9 +51,12 @@ from owlclaw_ray.ports.store import (
     CancelOutcome,
     CancelRun,
     DecideApproval,
+    LedgerChain,
     LedgerFilter,
     LedgerStore,
     NoSuchApproval,
+    NotedHead,
+    NotedHeads,
     RunAccepted,
     RunFilter,
     Store,
@@ -61,10 +64,12 @@ from owlclaw_ray.ports.store import (
 )
 
 
-async def verified_ledger(store: LedgerStore, tenant: TenantId) -> LedgerVerification:
-    """See Runtime.verify_ledger."""
+async def verified_ledger(store: LedgerStore, tenant: TenantId, noted: NotedHeads) -> LedgerVerification:
+    """Follow all chains of the tenant, and compare them with the heads of it that were noted outside the store."""
+    heads = [head for head in noted.heads if head.tenant == tenant]
     chains = await store.ledger_chains(tenant)
-    return LedgerVerification(tuple(chains), tuple(await store.verify_ledger(tenant)))
+    breaks = await store.verify_ledger(tenant, heads)
+    return LedgerVerification(tuple(chains), tuple(breaks), len(heads), noted.problems)
 
 
 _CHECK_SECONDS = 5.0
@@ -109,7 +114,9 @@ class RuntimeFacade:
         mcp: McpNode | None = None,
         sources: Sequence[WebhookSource] = (),
         callbacks: CallbackRules | None = None,
+        noted_heads: Callable[[], NotedHeads] = NotedHeads,
     ) -> None:
+        self._noted_heads = noted_heads
         self.timetable, self._ring = timetable, ring
         self._store, self._following, self._dispatcher = store, following, dispatcher
         self._definitions, self._health_of = definitions, health_of
@@ -282,9 +289,14 @@ class RuntimeFacade:
         """See Runtime.ledger."""
         return await self._store.ledger(where)
 
-    async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
+    async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
+        """See Runtime.ledger_chains."""
+        return await self._store.ledger_chains(tenant)
+
+    async def verify_ledger(self, tenant: TenantId, since: Sequence[NotedHead] = ()) -> LedgerVerification:
         """See Runtime.verify_ledger."""
-        return await verified_ledger(self._store, tenant)
+        noted = await asyncio.to_thread(self._noted_heads)
+        return await verified_ledger(self._store, tenant, NotedHeads((*noted.heads, *since), noted.problems))
 
     async def ring(self, schedule_id: ScheduleId) -> Alarm:
         """See Runtime.ring."""

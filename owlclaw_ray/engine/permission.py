@@ -44,6 +44,8 @@ from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolOutcome
 
 DENIED = "denied"
 """The error type of calls that were not permitted."""
+_NAMED, _DANGER = 1_000_000, 900_000
+"""How specific a whole name is, and that a tool is dangerous: no pattern is as long as that."""
 CHANGED = "changed"
 """The verdict of a hook that changed arguments or result."""
 
@@ -98,26 +100,25 @@ def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]
 
     A `deny` of either file holds. Else the rules of agent.yaml go first, then those of owlclaw.yaml, then the default: calls ask
     that are dangerous, and of external tools those that write, reach the network or read what is sensitive. Within a file
-    the most specific selector decides, and of equals `ask`.
+    the most specific selector decides, and of equals `ask`. That dangerous tools ask is undone by no pattern, in either file.
     """
     for rules in (policy.own, policy.inherited):
         for selector in rules.deny:
             if _closeness(selector, tool):
                 return Verdict.DENY, f"permissions.deny has {selector!r}"
-    for rules in (policy.own, policy.inherited):
-        found = _closest(rules, tool)
-        if found is not None:
-            return found
-    return _by_default(tool)
+    own, inherited = _closest(policy.own, tool), _closest(policy.inherited, tool)
+    if own is None or (inherited is not None and inherited[:2] == (_DANGER, Verdict.ASK) and own[0] < _DANGER):
+        own = inherited
+    return _by_default(tool) if own is None else own[1:]
 
 
-def _closest(rules: PermissionRules, tool: ToolDefinition) -> tuple[Verdict, str] | None:
+def _closest(rules: PermissionRules, tool: ToolDefinition) -> tuple[int, Verdict, str] | None:
     best, found = 0, None
     for verdict, selectors in ((Verdict.ASK, rules.ask), (Verdict.ALLOW, rules.allow)):
         for selector in selectors:
             closeness = _closeness(selector, tool)
             if closeness > best:
-                best, found = closeness, (verdict, f"permissions.{verdict.value} has {selector!r}")
+                best, found = closeness, (closeness, verdict, f"permissions.{verdict.value} has {selector!r}")
     return found
 
 
@@ -125,11 +126,13 @@ def _closeness(selector: str, tool: ToolDefinition) -> int:
     """Return 0 if the selector does not mean the tool, else the more the more specific it is."""
     kind, colon, value = selector.partition(":")
     if colon and kind == "tag":
-        return 2 if value in tool.tags else 0
+        if value not in tool.tags:
+            return 0
+        return _DANGER if value == DANGEROUS else 2
     if colon and kind == "permission":
         return 1 if value == tool.permission.value else 0
     if selector == tool.name:
-        return 1_000_000
+        return _NAMED
     return 3 + len(selector) if fnmatchcase(tool.name, selector) else 0
 
 

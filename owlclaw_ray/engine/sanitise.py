@@ -172,7 +172,10 @@ def inspect(prose: str) -> tuple[Finding, ...]:
 def is_suspicious(data: str) -> bool:
     """Return whether data, a text or a JSON document, holds hidden characters, framing, or an attempt that is not marked."""
     hidden = not data.isascii() and any(each[1] is None for each in _HIDDEN.finditer(data))
-    return hidden or next(_framing(data), None) is not None or bool(_unmarked(_instructions(data), data))
+    if hidden or next(_framing(data), None) is not None:
+        return True
+    seen = _without_gaps(data)
+    return bool(_unmarked(_instructions(seen), seen))
 
 
 def as_data(value: JsonValue) -> str:
@@ -247,6 +250,11 @@ def _escape_framing(text: str) -> str:
 def _narrow(text: str) -> str:
     """Return the text with letters of full width as plain ones, each in its place."""
     return text.translate(_NARROWED) if not text.isascii() and _WIDE_LETTER.search(text) else text
+
+
+def _without_gaps(text: str) -> str:
+    """Return the text without what people do not see between its letters, zero-width spaces above all."""
+    return text if text.isascii() else _INVISIBLE.sub(_flag_or_nothing, text)
 
 
 def _instructions(text: str) -> Iterator[re.Match[str]]:

@@ -16,8 +16,36 @@ from owlclaw_ray.domain.tool import ToolError
 from owlclaw_ray.ids import ToolCallId
 from owlclaw_ray.ports.visibility import VisibilityFacts
 
-FAILURES = frozenset({"execution_failed", "timeout", "uncertain"})
-"""The errors that are a capability's own. Others say something about the call, or that there was none."""
+NO_FAILURES = frozenset(
+    {
+        *(
+            "invalid_arguments",
+            "not_found",
+            "unknown_agent",
+            "unknown_definition",
+            "unknown_task",
+            "not_your_step",
+            "too_deep",
+        ),
+        *("denied", "not_executed", "cancelled", "tool_not_available", "circuit_open"),
+        *("limit_reached", "rate_limited", "budget_exhausted"),
+        *(
+            "file_not_found",
+            "not_a_file",
+            "not_a_directory",
+            "invalid_path",
+            "too_large",
+            "binary_file",
+            "output_too_large",
+        ),
+        *("patch_apply_failed", "unsupported_patch", "command_not_found"),
+        *("skill_not_found", "reference_not_found", "reference_not_text", "reference_too_large", "binary_artifact"),
+    }
+)
+"""The errors of whoever calls: what he asked for is not there, is no such thing, or is not permitted. All others, whatever a handler
+or a server calls them, are a capability's own."""
+_CHOSEN = "code.run_command"
+"""What ends badly here is a command that the caller chose."""
 
 
 class Breakers:
@@ -52,7 +80,7 @@ class Breakers:
         breaker = self._known.get(outcome.tool, Breaker(outcome.tool, 0))
         if breaker.open_at(outcome.at):
             return
-        if outcome.error in FAILURES:
+        if is_failure(outcome):
             self._known[outcome.tool] = self._failed(breaker, outcome.at)
         elif not outcome.error:
             self._known.pop(outcome.tool, None)
@@ -65,6 +93,13 @@ class Breakers:
         failures = breaker.failures + 1
         opens = failures >= self._rule.failures or breaker.half_open_at(at)
         return replace(breaker, failures=failures, open_until=at + self._rule.open_seconds if opens else 0.0)
+
+
+def is_failure(outcome: CallOutcome) -> bool:
+    """Return whether the call failed by its capability's fault."""
+    if not outcome.error or outcome.error in NO_FAILURES:
+        return False
+    return outcome.tool != _CHOSEN or outcome.error != "command_failed"
 
 
 class BreakerEvaluator:

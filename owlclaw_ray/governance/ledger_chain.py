@@ -8,14 +8,14 @@ not its consequences, each record is looked for at the position where its hash h
 nowhere near, the suspects, were changed if nothing else has their place, and else inserted. What was inserted is compared
 with what is missing in the end: a match was moved. Records with a right hash that nobody follows were replaced, or inserted,
 by somebody who can compute hashes. Who can compute all of them anew, and the head, leaves no trace in the chain itself:
-against that, the heads have to be noted elsewhere.
+against that, heads are noted elsewhere, and compared.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 
 import orjson
@@ -24,7 +24,7 @@ from msgspec import Struct
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerRecord
 from owlclaw_ray.ids import RecordId, TenantId
-from owlclaw_ray.ports.store import BreakKind, ChainBreak
+from owlclaw_ray.ports.store import BreakKind, ChainBreak, NotedHead
 
 GENESIS = hashlib.sha256(b"owlclaw ledger").hexdigest()
 """The hash before the first record of every chain."""
@@ -194,12 +194,32 @@ class ChainVerifier:
         return ChainBreak(self._head.tenant, self._head.writer, position, problem, kind, record_id)
 
 
-def verify(records: Iterable[ChainedRecord], end: ChainHead) -> tuple[ChainBreak, ...]:
-    """Return where one chain does not hold, from its records in the order of their positions and its recorded end."""
+def verify(records: Iterable[ChainedRecord], end: ChainHead, noted: Sequence[NotedHead] = ()) -> tuple[ChainBreak, ...]:
+    """Return where one chain does not hold, from its records in the order of their positions and its recorded end.
+
+    `noted` are ends that the chain had earlier: of those that it does not agree with, the first is told.
+    """
     verifier = ChainVerifier(end.tenant, end.writer)
+    hashes = dict[int, str]()
+    wanted = {head.position for head in noted}
     for record in records:
+        if record.position in wanted:
+            hashes[record.position] = record.hash
         verifier.follow(record)
-    return tuple(verifier.finish(end))
+    breaks = verifier.finish(end)
+    first_break = min((each.position for each in breaks), default=end.position + 1)
+    for head in sorted(noted, key=lambda each: each.position):
+        if head.position > end.position:
+            gap = range(end.position + 1, head.position + 1)
+            said = f"{_gap(gap)}: the chain ended in record {head.position} at {head.at.isoformat()}"
+            return (*breaks, ChainBreak(end.tenant, end.writer, gap.start, said, BreakKind.REMOVED))
+        if head.position < first_break and hashes.get(head.position) != head.hash:
+            said = (
+                f"record {head.position} had another hash at {head.at.isoformat()}: what leads to it was computed anew"
+            )
+            broken = ChainBreak(end.tenant, end.writer, head.position, said, BreakKind.CHANGED)
+            return tuple(sorted((*breaks, broken), key=lambda each: each.position))
+    return tuple(breaks)
 
 
 def _without(gap: range, taken: set[int]) -> Iterator[range]:

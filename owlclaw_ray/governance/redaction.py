@@ -17,9 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 from msgspec import Struct
+from typing_extensions import override
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 
@@ -44,6 +46,13 @@ _KINDS = {
     "accesskeyid": "access_key",
     "secretkey": "secret_key",
     "privatekey": "private_key",
+    "signingkey": "signing_key",
+    "encryptionkey": "encryption_key",
+    "accountkey": "account_key",
+    "masterkey": "master_key",
+    "sharedkey": "shared_key",
+    "webhookurl": "webhook_url",
+    "connectionstring": "connection_string",
     "authorization": "authorization",
     "cookie": "cookie",
     "cookies": "cookie",
@@ -53,10 +62,26 @@ _KINDS = {
 """What a name that ends so holds, once it is in lower case and without separators."""
 _NO_SECRETS = frozenset({"PWD", "OLDPWD"})
 """Variables that are named as secrets are, and hold paths."""
+_SECRET_VARIABLE = re.compile(
+    r"(?:.*_)?(?:KEY|PAT|AUTH|DSN|SALT|CREDS?|WEBHOOK|CONN(?:ECTION)?_STR(?:ING)?)", re.IGNORECASE
+)
+"""Variables that are named so hold secrets; in a document, such a name may mean anything."""
+_KNOWN_KEYS = ("PRIMARY", "FOREIGN", "PUBLIC", "PARTITION", "SORT", "CACHE")
+"""Keys that are none to anything."""
+_CAPITALS = re.compile(rf"(?!(?:\w+_)?(?:{'|'.join(_KNOWN_KEYS)})_KEY)[A-Z][A-Z0-9_]*_(?P<word>KEY|PAT)")
+_AUTH = re.compile(r"(?:.*[._-])?_?auth", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"://[^\s/?#:@]*:(?P<secret>[^\s/?#]+)@")
 _NAME = (
     r"passwords?|passwd|passphrase|(?<![a-z])pass|pwd|secrets?|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key"
-    r"|authorization|credentials?|密码|口令|令牌|密钥|秘钥"
+    r"|(?:signing|encryption|account|master|shared)[_-]?key|webhook[_-]?url|connection[_-]?string"
+    r"|authorization|(?<![a-z])auth|credentials?|密码|口令|令牌|密钥|秘钥"
+    rf"|(?-i:(?<=[A-Z0-9]_){''.join(f'(?<!{each}_)' for each in _KNOWN_KEYS)}KEY|(?<=[A-Z0-9]_)PAT)"
 )
+_NAMED = re.compile(
+    r"pass|pwd|pat(?![a-z])|secret|token|api[_ -]?key|access|private|signing|encryption|account|master|shared|webhook|connection|auth"
+    r"|credential|key|密码|口令|令牌|密钥|秘钥"
+)
+"""Every such name begins with one of these, in lower case."""
 _QUALIFIED = r"(?:[_-]?(?:value|hash|v[0-9]{1,2}))?"
 """What may stand at the end of a name after that which says that it is a secret."""
 _QUALIFIER = re.compile(r"(?<=[A-Za-z0-9])[_.-]?(?:(?<=[_.-])(?:value|hash|v[0-9]{1,2})|Value|Hash|VALUE|HASH)$")
@@ -73,6 +98,10 @@ _QUOTED = r""""(?:[^"\\]|\\.)+"?|'(?:[^'\\]|\\.)+'?|(?P<quote>\\+["'])(?:(?!(?<!
 _WORD = r"""[^\s"'<>,;&(){}\[\]\\]"""
 _BARE = rf"(?!(?:null|none|true|false)\b)(?:(?:bearer|basic|token)\s+{_WORD}+|{_WORD}{{4,}})"
 _MARKER = "[redacted:"
+_MOST_REPEATED = 300
+"""Secrets of arguments, in all spellings, that are looked for in the rest of a record; with more, nothing of the rest is told."""
+_TOLD = frozenset({"arguments", "tool", "call_id", "model", "status", "what", "type"})
+"""What is told even then: the arguments are redacted by themselves, the others are no texts of anybody's."""
 _SEPARATORS = re.compile(r"[^a-z0-9\u0080-\U0010ffff]+")
 _OPENING = frozenset('{["')
 """How a text begins that may be JSON with a text in it."""
@@ -80,8 +109,9 @@ _BRACKET = re.compile(r"[\[\]{}]")
 _DEEPEST = 100
 _QUOTE = re.compile(r"""\\*["']""")
 _HINTS = (
-    r'p(?:ass|wd)|c(?:url|ookie|redential)|m(?:ysql|ariadb)|s(?:ig=|ignature=|ecret|k[-_])|token(?!s")|key|a(?:uthoriz|kia|sia|iza)|bearer|://'
-    r"|rk[-_]|x(?:ox|app-)|g(?:h[pousr]_|ithub_pat_|lpat-)|hf_|eyj|\\u|密|口令|令牌|秘钥"
+    r"p(?:ass|wd|at(?![a-z])|m_|ypi-|odman)|c(?:url|ookie|redential|ker\b|onn(?:ection)?[_-]?str)|m(?:ysql|ariadb)|s(?:ig=|ignature=|ec(?:ret|_)"
+    r'|k[-_]|g\.|hp[acs])|t(?:oken(?!s")|cp\()|key|a(?:uth(?!or(?!i))|kia|sia|iza|29\.)|bearer|://|rk[-_]|x(?:ox|app-)'
+    r"|g(?:h[pousr]_|ithub_pat_|lpat-)|hf_|eyj|\\u|密|口令|令牌|秘钥"
 )
 """Without a match of this in its JSON, in lower case, a record has no secret but named ones. (JSON inside a text may spell
 anything with `\\u`; counts of `tokens` are in too many records.) Each alternative begins with a letter of its own, which is what
@@ -111,7 +141,22 @@ class _Form(Struct, frozen=True):
 
 
 class _Assignment(_Form, frozen=True):
-    """A value after its name, which tells the kind."""
+    """A value after its name, which tells the kind. The hint finds every place where a name may begin."""
+
+    begins_with_name: bool = False
+
+    @override
+    def hide(self, text: str, lowered: str) -> str:
+        present = text.lower()  # what was hidden before has moved the rest
+        if not self.begins_with_name or len(text) != len(present):
+            return super().hide(text, present)
+        parts, done = [], 0
+        for begin in self.hint.finditer(present):
+            found = self.pattern.match(text, begin.start()) if begin.start() >= done else None
+            if found:
+                parts += [text[done : found.start()], self._hidden(found)]
+                done = found.end()
+        return "".join((*parts, text[done:])) if parts else text
 
     def _hidden(self, found: re.Match[str]) -> str:
         name, value = found["name"], found["value"]
@@ -130,7 +175,8 @@ def _assignment(before: str, between: str) -> _Form:
 
 
 def _named(name: str, value: str, after: str = "") -> _Form:
-    return _Assignment("", re.compile(name), re.compile(rf"{name}(?P<value>{value}){after}", re.IGNORECASE))
+    pattern = re.compile(rf"{name}(?P<value>{value}){after}", re.IGNORECASE)
+    return _Assignment("", _NAMED, pattern, begins_with_name=name.startswith("(?P<name>"))
 
 
 def _of_programs(space: str, word: str) -> tuple[_Form, ...]:
@@ -142,7 +188,12 @@ def _of_programs(space: str, word: str) -> tuple[_Form, ...]:
             "curl",
             rf"""\bcurl{space}{some}(?:-[uU]|--user|--proxy-user)(?:{space}|=)?["']?[^\s:"']+:(?P<secret>{word})""",
         ),
-        _form("password", "mysql|mariadb", rf"\b(?:mysql|mariadb)[a-z-]*{space}{some}-p(?P<secret>{word})"),
+        _form("password", "mysql|mariadb", rf"\b(?:mysql|mariadb)[a-z-]{{0,24}}{space}{some}-p(?P<secret>{word})"),
+        _form(
+            "password",
+            "docker|podman",
+            rf"\b(?:docker|podman){space}login{space}{some}-p(?:{space}|=)?(?P<secret>{word})",
+        ),
         _form("password", "sshpass", rf"\bsshpass{space}{some}-p(?:{space})?(?P<secret>{word})"),
     )
 
@@ -179,7 +230,28 @@ _FORMS = (
     _form("token", "github_pat_|glpat-", r"(?:github_pat_|glpat-)[A-Za-z0-9_-]{16,}"),
     _form("token", "xox|xapp-", r"(?:xox[a-z]|xapp)-[A-Za-z0-9-]{10,}"),
     _form("token", "hf_", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
-    _form("token", "eyj", r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
+    _form(
+        "token",
+        "eyj",
+        r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{8,}\.)[A-Za-z0-9_-]*?"
+        r"(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",
+    ),
+    _form("token", "npm_|dckr_pat_", r"(?<![A-Za-z0-9])(?:npm_|dckr_pat_)[A-Za-z0-9_-]{20,}"),
+    _form("token", "pypi-", r"(?<![A-Za-z0-9])pypi-[A-Za-z0-9_-]{32,}"),
+    _form("secret", "whsec_", r"whsec_[A-Za-z0-9+/=_-]{16,}"),
+    _form("token", r"ya29\.", r"ya29\.[A-Za-z0-9_-]{16,}"),
+    _form("api_key", r"sg\.", r"(?<![A-Za-z0-9])SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
+    _form("token", "shp[acs]", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+    _form("password", r"@tcp\(", r"(?<![^\s\"'=])[\w.-]{1,64}:(?P<secret>[^\s@/:\"']{1,256})@tcp\("),
+    _form("token", "://", r"://(?P<secret>[0-9a-f]{32})@", re.IGNORECASE),
+    _form(
+        "webhook_url",
+        "hooks|webhook|telegram|/hook/",
+        r"(?:hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks/|api\.telegram\.org/bot"
+        r"|webhook\.office\.com/webhookb2/|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/"
+        r"|qyapi\.weixin\.qq\.com/cgi-bin/webhook/send\?key=)(?P<secret>[^\s\"'<>\\?&#]+)",
+        re.IGNORECASE,
+    ),
     _form("bearer_token", "bearer", r"(?<![a-z])bearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE),
     _form("cookie", "cookie", r"""cookie\s*:\s*(?P<secret>[^\s"'\\\[][^\r\n"'\\]*)""", re.IGNORECASE),
 )
@@ -211,6 +283,8 @@ class Redactor:
         """Return a copy of the data without secrets."""
         repeated = _argument_secrets(data)
         redacted = self._object(data)
+        if len(repeated) > _MOST_REPEATED:
+            return {key: _silent(key, each) for key, each in redacted.items()}
         return _without(redacted, repeated) if repeated else redacted
 
     def _object(self, data: JsonObject) -> JsonObject:
@@ -273,8 +347,15 @@ class Redactor:
 
 
 def named_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables whose names say that they hold secrets."""
-    return {name: value for name, value in environ.items() if name not in _NO_SECRETS and _kind_of(name) is not None}
+    """Return those variables whose names say that they hold secrets, and the passwords in addresses that others hold."""
+    found = dict[str, str]()
+    for name, value in environ.items():
+        password = _URL_PASSWORD.search(value)
+        if name not in _NO_SECRETS and (_kind_of(name) is not None or _SECRET_VARIABLE.fullmatch(name)):
+            found[name] = value
+        elif password:
+            found[name] = unquote(password["secret"])
+    return found
 
 
 def _argument_secrets(data: JsonValue) -> dict[str, str]:
@@ -322,6 +403,21 @@ def _named_values(value: JsonValue, kind: str | None) -> Iterator[tuple[str, str
             return
 
 
+def _silent(key: str, value: JsonValue) -> JsonValue:
+    """Return what a record tells under a key when its texts may hold too many secrets to look for."""
+    match value:
+        case _ if key in _TOLD:
+            return value
+        case str():
+            return marker("secret")
+        case dict():
+            return {name: _silent(name, each) for name, each in value.items()}
+        case list():
+            return [_silent("", each) for each in value]
+        case _:
+            return value
+
+
 def _without(value: JsonValue, secrets: Mapping[str, str]) -> JsonValue:
     match value:
         case str():
@@ -361,6 +457,11 @@ def _kind_of(name: str) -> str | None:
     name = _QUALIFIER.sub("", name)
     if _LAST_WORD.search(name):
         return "password"
+    if _AUTH.fullmatch(name):
+        return "authorization"
+    capitals = _CAPITALS.fullmatch(name)
+    if capitals:
+        return "token" if capitals["word"] == "PAT" else "key"
     plain = _SEPARATORS.sub("", name.lower())
     ends = [each for each in _KINDS if plain.endswith(each)]
     return _KINDS[max(ends, key=len)] if ends else None

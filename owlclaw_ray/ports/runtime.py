@@ -27,6 +27,7 @@ from owlclaw_ray.ports.store import (
     ChainBreak,
     LedgerChain,
     LedgerFilter,
+    NotedHead,
     RunAccepted,
     RunFilter,
     Watched,
@@ -77,6 +78,10 @@ class LedgerVerification(Struct, frozen=True):
     chains: tuple[LedgerChain, ...]
     """As they were recorded when the following began."""
     breaks: tuple[ChainBreak, ...]
+    noted: int = 0
+    """With how many heads, noted outside the store, the chains were compared."""
+    problems: tuple[str, ...] = ()
+    """Why these are fewer than they should be."""
 
 
 class TriggerRequest(Struct, frozen=True):
@@ -215,8 +220,12 @@ class Runtime(Protocol):
         """Return the ledger records that match, oldest first."""
         ...
 
-    async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
-        """Follow all chains of the tenant, record by record."""
+    async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
+        """Return the recorded ends of the tenant's chains, by writer."""
+        ...
+
+    async def verify_ledger(self, tenant: TenantId, since: Sequence[NotedHead] = ()) -> LedgerVerification:
+        """Follow all chains of the tenant, record by record, and compare them with the heads that the runtime noted, and `since`."""
         ...
 
     async def mcp_servers(self) -> Sequence[McpServerView]:

@@ -828,6 +828,24 @@ class LedgerChain(Struct, frozen=True):
     hash: str
 
 
+class NotedHead(Struct, frozen=True, forbid_unknown_fields=True):
+    """A chain's end as it was noted outside the store: the hash that it had at this position, at this time."""
+
+    at: datetime
+    tenant: TenantId
+    writer: str
+    position: int
+    hash: str
+
+
+class NotedHeads(Struct, frozen=True):
+    """What was noted of the ends of chains."""
+
+    heads: tuple[NotedHead, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Why there is less than there should be, in sentences for people."""
+
+
 class Position(Struct, frozen=True):
     """How far somebody has read the journal of a run."""
 
@@ -1043,8 +1061,11 @@ class LedgerStore(Protocol):
         """Return the records that match, oldest first."""
         ...
 
-    async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
-        """Return every place where a chain of the tenant is broken: none, if no record was changed or removed."""
+    async def verify_ledger(self, tenant: TenantId, noted: Sequence[NotedHead] = ()) -> Sequence[ChainBreak]:
+        """Return every place where a chain of the tenant is broken: none, if no record was changed or removed.
+
+        A chain is broken, too, if it does not have the hash of a noted head of it at the head's position.
+        """
         ...
 
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:

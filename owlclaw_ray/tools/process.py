@@ -85,6 +85,7 @@ class Guard:
     def __init__(self, group: int) -> None:
         self._shell = subprocess.Popen(  # noqa: S603 (a fixed text and a number)
             ["/bin/sh", "-c", _GUARD, "sh", str(group)],
+            env={},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

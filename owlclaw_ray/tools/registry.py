@@ -75,6 +75,8 @@ class ToolRegistry:
         self.state_providers = StateProviders(monotonic)
         self.event_sources = StateProviders(monotonic, "event source")
         self.hooks = Hooks()
+        self.origin = ToolOrigin.APPLICATION
+        """Who vouches for the tools that are being registered."""
         self._tools: dict[str, RegisteredTool] = {}
         self._canonical: dict[str, str] = {}
 
@@ -99,7 +101,7 @@ class ToolRegistry:
                 tags=frozenset(options.tags),
                 timeout=options.timeout,
                 metadata={"raw_name": name, "function": f"{function.__module__}.{function.__qualname__}"},
-                origin=ToolOrigin.APPLICATION,
+                origin=self.origin,
             ),
             function=function,
             arguments=arguments,

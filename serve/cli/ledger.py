@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, get_args
 
+import orjson
 import typer
 
 from owlclaw_ray import wire
@@ -40,6 +41,7 @@ def register(cli: typer.Typer) -> None:
         no_args_is_help=True, help="Read audit records, prove that none was tampered with, export them."
     )
     ledger.command()(query)
+    ledger.command()(heads)
     ledger.command()(verify)
     ledger.command()(export)
     cli.add_typer(ledger, name="ledger")
@@ -82,10 +84,32 @@ def query(
         console().print(f"there may be more: add --after {shlex.quote(page['next_after'])}", soft_wrap=True)
 
 
-def verify(*, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False) -> None:
-    """Follow the hash chains, record by record; exit with 1 if a record was changed, removed, inserted or moved."""
+def heads(*, url: UrlOption = None, folder: FolderOption = HERE) -> None:
+    """Print the ends of the hash chains, a line of JSON for each, to be kept where nobody changes them with the ledger."""
     with ledger_source(url, folder) as source:
-        verification = source.verify()
+        for head in source.heads():
+            typer.echo(orjson.dumps(head).decode())
+
+
+def verify(
+    *,
+    since: Annotated[
+        Path | None,
+        typer.Option(
+            "--since", help="What `ledger heads` printed earlier: the chains must still have it.", dir_okay=False
+        ),
+    ] = None,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow the hash chains, record by record; exit with 1 if a record was changed, removed, inserted or moved.
+
+    The chains are compared with the ends that the runtime noted beside its store, too.
+    """
+    noted = () if since is None else _noted(since)
+    with ledger_source(url, folder) as source:
+        verification = source.verify(noted)
     if as_json:
         print_json(verification)
     else:
@@ -148,6 +172,21 @@ def _place(after: str | None) -> str | None:
     raise typer.BadParameter(f"{after!r} is not where a list ended", param_hint="--after")
 
 
+def _noted(path: Path) -> list[wire.LedgerHead]:
+    """Return the last head of each chain in the file."""
+    from owlclaw_ray.adapters.noted_heads import read_heads, written
+
+    try:
+        noted = read_heads(path)
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}", param_hint="--since") from None
+    if noted.problems or not noted.heads:
+        said = noted.problems[0] if noted.problems else f"{path} has no heads"
+        raise typer.BadParameter(f"{said}; `owlclaw ledger heads` prints them", param_hint="--since")
+    last = {(head.tenant, head.writer): head for head in sorted(noted.heads, key=lambda each: each.position)}
+    return [orjson.loads(line) for line in written(last.values()).splitlines()]
+
+
 def _time(text: str | None, option: str) -> datetime | None:
     if text is None:
         return None
@@ -167,8 +206,14 @@ def _print(verification: wire.LedgerVerification) -> None:
     records = sum(each["records"] for each in chains)
     for text in _chain_lines(verification):
         console().print(text, soft_wrap=True)
+    for problem in verification["noted"]["problems"]:
+        complain(problem)
     if not breaks:
-        console().print(f"the ledger holds: {_count(len(chains), 'chain')}, {_count(records, 'record')}")
+        compared = _count(verification["noted"]["heads"], "noted head")
+        said = (
+            f"the ledger holds: {_count(len(chains), 'chain')}, {_count(records, 'record')}, compared with {compared}"
+        )
+        console().print(said, soft_wrap=True)
         return
     rows = [(each["writer"], str(each["position"]), each["kind"], each["problem"]) for each in breaks]
     table(("CHAIN", "SEQ", "DONE", "WHAT"), rows, empty="")

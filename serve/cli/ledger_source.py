@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from owlclaw_ray import wire
+from owlclaw_ray.adapters.system_clock import SystemClock
 from serve.cli.connection import connect, environment
 
 if TYPE_CHECKING:
@@ -38,8 +39,12 @@ class LedgerSource(Protocol):
         """Return records, oldest first, and where to go on; `after` is where the page before it ended."""
         ...
 
-    def verify(self) -> wire.LedgerVerification:
-        """Follow all chains, record by record."""
+    def heads(self) -> list[wire.LedgerHead]:
+        """Return the ends of all chains."""
+        ...
+
+    def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
+        """Follow all chains, record by record, and compare them with what was noted of them, and with these heads."""
         ...
 
 
@@ -91,16 +96,20 @@ class ServerLedger:
             limit=limit,
         )
 
-    def verify(self) -> wire.LedgerVerification:
+    def heads(self) -> list[wire.LedgerHead]:
+        """See LedgerSource.heads."""
+        return self._client.ledger_heads()
+
+    def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
         """See LedgerSource.verify."""
-        return self._client.verify_ledger()
+        return self._client.verify_ledger(since=since)
 
 
 class StoreLedger:
     """The ledger, in its store."""
 
-    def __init__(self, store: Store, runner: asyncio.Runner) -> None:
-        self._store, self._runner = store, runner
+    def __init__(self, store: Store, runner: asyncio.Runner, data_dir: Path) -> None:
+        self._store, self._runner, self._data_dir = store, runner, data_dir
 
     def page(self, query: LedgerQuery, after: str | None, limit: int) -> wire.Ledger:
         """See LedgerSource.page."""
@@ -123,13 +132,27 @@ class StoreLedger:
         )
         return ledger_body(self._runner.run(self._store.ledger(where)), limit)
 
-    def verify(self) -> wire.LedgerVerification:
+    def heads(self) -> list[wire.LedgerHead]:
+        """See LedgerSource.heads."""
+        from owlclaw_ray.ids import DEFAULT_TENANT
+        from serve.representations import heads_body
+
+        chains = self._runner.run(self._store.ledger_chains(DEFAULT_TENANT))
+        return heads_body(DEFAULT_TENANT, chains, SystemClock().now())["heads"]
+
+    def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
         """See LedgerSource.verify."""
+        import msgspec
+
+        from owlclaw_ray.adapters.noted_heads import HeadsFolder
         from owlclaw_ray.engine.facade import verified_ledger
         from owlclaw_ray.ids import DEFAULT_TENANT
+        from owlclaw_ray.ports.store import NotedHead, NotedHeads
         from serve.representations import verification_body
 
-        return verification_body(self._runner.run(verified_ledger(self._store, DEFAULT_TENANT)))
+        noted = HeadsFolder(self._data_dir).load()
+        heads = NotedHeads((*noted.heads, *msgspec.convert(since, list[NotedHead])), noted.problems)
+        return verification_body(self._runner.run(verified_ledger(self._store, DEFAULT_TENANT, heads)))
 
 
 @contextmanager
@@ -139,6 +162,6 @@ def _store_of(settings: Settings) -> Iterator[LedgerSource]:
     with asyncio.Runner() as runner:
         store = runner.run(open_existing(settings.store_url))
         try:
-            yield StoreLedger(store, runner)
+            yield StoreLedger(store, runner, settings.data_dir)
         finally:
             runner.run(store.close())

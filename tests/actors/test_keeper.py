@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.engine.command_link import encode
 from owlclaw_ray.engine.packing import pack
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ports.store import AppendLedger, LedgerFilter
+from owlclaw_ray.ports.store import AppendLedger, LedgerFilter, NotedHead
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 from tests.actors.plans import plan_in
 
@@ -81,6 +82,50 @@ async def test_it_answers_whether_the_ledger_holds(keeper):
     [chain] = await keeper.query("ledger_chains", [AGENT.tenant])
     assert (chain.writer, chain.position) == ("keeper", 2)
     assert await keeper.query("verify_ledger", [AGENT.tenant]) == []
+
+
+def heads_in(folder):
+    [file] = (folder / "ledger-heads").iterdir()
+    return file, [msgspec.json.decode(line, type=NotedHead) for line in file.read_bytes().splitlines()]
+
+
+async def test_it_notes_how_far_its_ledger_has_come_beside_the_store(keeper, monkeypatch, tmp_path):
+    monkeypatch.setattr("actors.keeper._NOTE_EVERY", 0.01)
+    await keeper.apply(pack(([encode(AppendLedger((record(1), record(2))))],)))
+
+    async with asyncio.timeout(30):
+        while not list((tmp_path / "ledger-heads").glob("*.jsonl")):
+            await asyncio.sleep(0.01)
+
+    [chain] = await keeper.query("ledger_chains", [AGENT.tenant])
+    file, [head] = heads_in(tmp_path)
+    assert (head.tenant, head.writer, head.position, head.hash) == (AGENT.tenant, "keeper", 2, chain.hash)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_stop_notes_what_was_committed_last_and_the_next_life_goes_on(keeper, tmp_path):
+    await keeper.apply(pack(([encode(AppendLedger((record(1),)))],)))
+    await keeper.stop()
+    file, _ = heads_in(tmp_path)
+    with file.open("ab") as torn:
+        torn.write(b'{"at": "20')
+
+    keeper._store = keeper._commits = None
+    await keeper.apply(pack(([encode(AppendLedger((record(2),)))],)))
+    await keeper.stop()
+
+    lines = file.read_bytes().splitlines()
+    assert [msgspec.json.decode(each, type=NotedHead).position for each in (lines[0], lines[2])] == [1, 2]
+    assert lines[1] == b'{"at": "20'
+
+
+async def test_heads_that_cannot_be_noted_hold_nothing_up(keeper, tmp_path, caplog):
+    (tmp_path / "ledger-heads").write_text("in the way")
+    await keeper.apply(pack(([encode(AppendLedger((record(1),)))],)))
+
+    await keeper.stop()
+
+    assert "the ledger's heads were not noted" in caplog.text
 
 
 async def test_in_a_second_life_it_makes_no_new_store_in_the_place_of_one_that_is_gone(keeper, monkeypatch, tmp_path):

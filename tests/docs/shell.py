@@ -28,9 +28,10 @@ _EXTRAS = re.compile(r"\.\[([\w-]+)\]")
 
 
 def commands(text):
-    """Return the words of each command of a shell snippet; lines that end in a backslash go on."""
+    """Return the words of each command of a shell snippet; lines that end in a backslash go on. Where output goes is left out."""
     lines = text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
+    words = [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
+    return [line[: line.index(">")] if ">" in line else line for line in words]
 
 
 def without_assignments(words):

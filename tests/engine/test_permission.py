@@ -69,6 +69,21 @@ def test_the_most_specific_rule_of_a_file_decides_and_of_equals_the_stricter():
     assert verdict(chosen, {"allow": ("mail.send",), "ask": ("mail.send",)}) is Verdict.ASK
 
 
+def test_that_a_tool_is_dangerous_goes_before_patterns_and_behind_its_name():
+    wipe = tool("disk.wipe", "write", "dangerous")
+    ask = ("tag:dangerous",)
+
+    for pattern in ("*", "disk.*", "disk.wip?", "permission:write", "tag:write"):
+        assert verdict(wipe, {"allow": (pattern,), "ask": ask}) is Verdict.ASK
+        assert verdict(wipe, {"allow": (pattern,)}, {"ask": ask}) is Verdict.ASK
+        assert verdict(wipe, {}, {"allow": (pattern,), "ask": ask}) is Verdict.ASK
+    assert verdict(wipe, {"allow": ("disk.wipe",), "ask": ask}) is Verdict.ALLOW
+    assert verdict(wipe, {"allow": ("disk.wipe",)}, {"ask": ask}) is Verdict.ALLOW
+    assert verdict(wipe, {"allow": ("tag:dangerous",)}, {"ask": ask}) is Verdict.ALLOW
+    assert verdict(wipe, {"allow": ("tag:dangerous",), "ask": ask}) is Verdict.ASK
+    assert verdict(tool("disk.list"), {"allow": ("*",), "ask": ask}) is Verdict.ALLOW
+
+
 def test_the_agents_rules_go_before_the_settings_but_no_denial_is_undone():
     chosen = tool()
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import string
+import time
 
 import orjson
 import pytest
@@ -330,3 +331,182 @@ def test_a_record_is_looked_through_for_each_of_the_words_that_secrets_stand_beh
     assert Redactor().suspects(text.encode())
     assert Redactor().suspects(text.upper().encode())
     assert not Redactor().suspects(text.replace(hint, "").encode())
+
+
+SLACK = "https://hooks.slack.com/services/T0OWL/B0OWL/abcdefOWL"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("DefaultEndpointsProtocol=https;AccountName=owl;AccountKey=b3dsb3dsb3dsb3ds==;x", "b3dsb3dsb3dsb3ds=="),
+        ("signing_key: owlowlowl", "owlowlowl"),
+        ("encryptionKey=owlowlowl", "owlowlowl"),
+        ("_auth=b3dsOm93bA==", "b3dsOm93bA=="),
+        ("export STRIPE_KEY=owl-24601", "owl-24601"),
+        ("GITHUB_PAT: owl-24601", "owl-24601"),
+        ('{"SHELF_KEY": "owl-24601"}', "owl-24601"),
+        ('{"auth": "owl-24601"}', "owl-24601"),
+        (SLACK, "T0OWL/B0OWL/abcdefOWL"),
+        ("post to https://discord.com/api/webhooks/123/abcOWL now", "123/abcOWL"),
+        ("https://api.telegram.org/bot123:abcOWL/sendMessage", "123:abcOWL"),
+        ("https://open.feishu.cn/open-apis/bot/v2/hook/0b4f-owl", "0b4f-owl"),
+        ("https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=0b4f-owl", "0b4f-owl"),
+        ("npm_" + "a1B2" * 9, "npm_" + "a1B2" * 9),
+        ("pypi-AgEIcHlwaS5vcmc" + "CJDEyMzQ" * 4, "CJDEyMzQ"),
+        ("whsec_" + "a1B2" * 8, "a1B2"),
+        ("ya29.a0Af_" + "a1B2" * 8, "a1B2"),
+        ("SG." + "a1B2" * 6 + "." + "c3D4" * 8, "c3D4"),
+        ("docker login -u owl -p hush-hush registry.example", "hush-hush"),
+        ("podman login registry.example -p=hush-hush", "hush-hush"),
+        ("owl:hush-hush@tcp(db:3306)/shop", "hush-hush"),
+        ("mongodb+srv://owl:hush-hush@db.example/shop", "hush-hush"),
+        ("Server=db;Database=shop;User Id=owl;Password=hush-hush;", "hush-hush"),
+        ("https://0123456789abcdef0123456789abcdef@o1.ingest.sentry.io/1", "0123456789abcdef0123456789abcdef"),
+        ("tokeneyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl", "eyJzdWIiOiIx"),
+    ],
+)
+@pytest.mark.parametrize("where", [lambda text: {"content": text}, lambda text: {"arguments": json.dumps({"a": text})}])
+def test_secrets_of_services_and_connections_are_never_left(text, secret, where):
+    found = redacted(where(text))
+
+    assert secret not in all_text(found)
+    assert "[redacted:" in all_text(found)
+
+
+def test_a_password_given_to_docker_as_a_word_of_a_command_goes():
+    argv = ["docker", "login", "-u", "owl", "-p", "hush-hush", "registry.example"]
+
+    assert "hush-hush" not in all_text(redacted({"arguments": json.dumps({"argv": argv})}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the author was authenticated; path=/usr/bin, PATH and patterns",
+        '{"PRIMARY_KEY": "identity", "PUBLIC_KEY": "ssh-rsa AAAA", "sort_key": "name", "author": "somebody"}',
+        "npm_config_cache and pypi-mirror; ya29 is no token",
+        "a key idea: hooks.slack.com has webhooks",
+        "a checker logs in with -p 8080:80",
+    ],
+)
+def test_words_of_services_that_are_no_secrets_stay(text):
+    assert redacted({"text": text}) == {"text": text}
+
+
+def test_variables_that_hold_secrets_are_known_by_name_and_by_the_password_in_their_address():
+    environ = {
+        "STRIPE_KEY": "owl-24601",
+        "GITHUB_PAT": "owl-24602",
+        "SHELF_KEY": "owl-24603",
+        "REGISTRY_AUTH": "owl-24604",
+        "DATABASE_URL": "postgresql://shop:owl%3A24605@db/shop",
+        "HOME_URL": "https://shop.example:8080/a@b",
+        "PATH": "/usr/bin",
+        "OLDPWD": "/root",
+    }
+
+    secrets = named_secrets(environ)
+
+    assert secrets == {name: environ[name] for name in environ.keys() & secrets.keys() - {"DATABASE_URL"}} | {
+        "DATABASE_URL": "owl:24605"
+    }
+    assert sorted(secrets) == ["DATABASE_URL", "GITHUB_PAT", "REGISTRY_AUTH", "SHELF_KEY", "STRIPE_KEY"]
+
+
+REPEATED = [
+    *(
+        "mysql-",
+        "eyJ",
+        "curl ",
+        "mysql ",
+        "curl -u a",
+        "sshpass -p",
+        "docker login ",
+        "docker ",
+        "sk-a",
+        "password ",
+        "password:'",
+    ),
+    *(
+        "<password",
+        "<password ",
+        "<a",
+        "://",
+        "://a:",
+        "?sig=",
+        "-----BEGIN PRIVATE KEY",
+        "cookie: ",
+        "bearer ",
+        "--a",
+        "--password",
+    ),
+    *(
+        "password: |\n a\n",
+        'password:\\"',
+        '"password":"a",',
+        "A_KEY",
+        "A_",
+        "KEY_",
+        "ghp_",
+        "xoxb-",
+        "npm_a",
+        "whsec_",
+        "SG.",
+        "SG.a.",
+    ),
+    *(
+        "hooks.slack.com/services/",
+        "a:b@tcp",
+        "a.",
+        "eyJa.eyJb.",
+        "_auth",
+        "0123456789abcdef",
+        '{"password":"a"},',
+        "[",
+        "\\u0061key",
+    ),
+]
+"""What texts are made of that take an expression long that is not written with care."""
+
+
+def cost(data):
+    """Return the processor seconds that the data takes, of several tries the least: what else the machine does adds to some."""
+    tries = []
+    for _ in range(3):
+        begun = time.process_time()
+        redacted(data)
+        tries.append(time.process_time() - begun)
+    return min(tries)
+
+
+@pytest.mark.parametrize("unit", REPEATED)
+def test_the_work_grows_as_the_text_does(unit):
+    """A text four times as long takes about four times as much work; it would be sixteen if the work grew with the square."""
+    short, long = ({"content": unit * (size // len(unit))} for size in (12_000, 48_000))
+
+    assert cost(long) < 9 * max(cost(short), 0.003)
+
+
+def test_the_work_grows_as_the_secrets_of_a_call_do():
+    def calls(number):
+        given = {f"{each}_token": f"value-{each:07}" for each in range(number)}
+        return {"arguments": json.dumps(given), "content": list(given.values())}
+
+    assert cost(calls(4_000)) < 9 * max(cost(calls(1_000)), 0.003)
+
+
+def test_of_a_call_with_very_many_secrets_no_text_of_its_result_is_told():
+    given = {f"{each}_token": f"value-{each:07}" for each in range(1_000)}
+    data = {
+        "tool": "shop.pay",
+        "arguments": json.dumps(given),
+        "content": [{"said": "value-0000999"}],
+        "duration_ms": 3,
+    }
+
+    found = redacted(data)
+
+    assert "value-0000999" not in all_text(found)
+    assert (found["tool"], found["duration_ms"]) == ("shop.pay", 3)
+    assert "999_token" in found["arguments"]

@@ -63,6 +63,7 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
+    NotedHead,
     Position,
     RunAccepted,
     RunFilter,
@@ -455,8 +456,12 @@ class MemoryRuntime:
         ]
         return found[: where.limit]
 
-    async def verify_ledger(self, tenant: TenantId) -> LedgerVerification:
-        return LedgerVerification((LedgerChain("test", len(self._ledger), "1"),), self.breaks)
+    async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
+        return [LedgerChain("test", len(self._ledger), "1" * 64)]
+
+    async def verify_ledger(self, tenant: TenantId, since: Sequence[NotedHead] = ()) -> LedgerVerification:
+        self.since = list(since)
+        return LedgerVerification((LedgerChain("test", len(self._ledger), "1"),), self.breaks, len(since))
 
     def request_approval(self, agent: str = "assistant", **fields: object) -> Approval:
         """Have a call of an agent wait for a decision."""

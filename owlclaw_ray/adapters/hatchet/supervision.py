@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 
@@ -63,10 +63,12 @@ class WorkerSupervisor:
         patience: Patience | None = None,
         command: Sequence[str] = _COMMAND,
         look: Callable[[int], Awaitable[Sign]] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`ring` is what the worker rings. `command` is the worker's, without the port of its health; `look` asks the worker whose health
-        is at a port.
+        is at a port. `environment` is what the worker is started with; None: this process's own.
         """
+        self._environment = environment
         self._options, self._ring = options, ring
         self._clock, self._patience = clock, patience or Patience()
         self._command, self._look = command, look or look_at
@@ -118,7 +120,12 @@ class WorkerSupervisor:
         with theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *self._command, str(self.health_port), stdin=theirs.fileno(), stdout=_STDERR, start_new_session=True
+                    *self._command,
+                    str(self.health_port),
+                    stdin=theirs.fileno(),
+                    stdout=_STDERR,
+                    start_new_session=True,
+                    env=self._environment,
                 )
             except BaseException:
                 ours.close()

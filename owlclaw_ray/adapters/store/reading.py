@@ -79,6 +79,7 @@ from owlclaw_ray.ports.store import (
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
+    NotedHead,
     Position,
     RunEnded,
     RunFilter,
@@ -475,15 +476,28 @@ def read_ledger_chains(connection: Connection, tenant: TenantId) -> Sequence[Led
     return [LedgerChain(row.writer, row.position, row.hash) for row in connection.execute(found)]
 
 
-def read_chain_breaks(connection: Connection, tenant: TenantId) -> Sequence[ChainBreak]:
+def read_own_heads(connection: Connection, writer: str) -> Sequence[ChainHead]:
+    """Return the recorded ends of the writer's chains, of all tenants."""
+    found = select(ledger_heads).where(ledger_heads.c.writer == writer).order_by(ledger_heads.c.tenant)
+    return [ChainHead(row.tenant, row.writer, row.position, row.hash) for row in connection.execute(found)]
+
+
+def read_chain_breaks(
+    connection: Connection, tenant: TenantId, noted: Sequence[NotedHead] = ()
+) -> Sequence[ChainBreak]:
     """As LedgerStore.verify_ledger. The connection must see one moment of the store throughout."""
     heads = {
         row.writer: ChainHead(tenant, row.writer, row.position, row.hash)
         for row in connection.execute(select(ledger_heads).where(ledger_heads.c.tenant == tenant))
     }
-    writers = {*heads, *_writers(connection, tenant)}
+    noted = [head for head in noted if head.tenant == tenant]
+    writers = {*heads, *_writers(connection, tenant), *(head.writer for head in noted)}
     ends = [heads.get(writer, ChainHead(tenant, writer)) for writer in sorted(writers)]
-    return [each for end in ends for each in verify(_chain(connection, end), end)]
+    return [
+        each
+        for end in ends
+        for each in verify(_chain(connection, end), end, [head for head in noted if head.writer == end.writer])
+    ]
 
 
 def _chain(connection: Connection, end: ChainHead) -> Iterator[ChainedRecord]:

@@ -23,6 +23,7 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.governance.ledger_chain import ChainHead
 from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ports.store import (
@@ -34,6 +35,7 @@ from owlclaw_ray.ports.store import (
     DeliveryFilter,
     LedgerChain,
     LedgerFilter,
+    NotedHead,
     Outcome,
     Position,
     RunEnded,
@@ -54,7 +56,7 @@ class SqlStore:
     """A Store on a database whose schema is up to date. Many may use one PostgreSQL database; one writes at a time here."""
 
     def __init__(self, database: Database, writer: str, redactor: Redactor | None = None) -> None:
-        self._database = database
+        self._database, self._writer = database, writer
         self._applier = Applier(database.dialect, database.engine_dialect, writer, redactor or Redactor())
         self._facts = run_ends.FactReader(database.dialect)
         self._journals = reading.JournalReader(database.dialect)
@@ -253,13 +255,17 @@ class SqlStore:
         """As LedgerStore.ledger."""
         return await self._read(reading.read_ledger, where)
 
-    async def verify_ledger(self, tenant: TenantId) -> Sequence[ChainBreak]:
+    async def verify_ledger(self, tenant: TenantId, noted: Sequence[NotedHead] = ()) -> Sequence[ChainBreak]:
         """As LedgerStore.verify_ledger, on one moment of the store; it reads every record of the tenant, in pages."""
-        return await self._read(reading.read_chain_breaks, tenant)
+        return await self._read(reading.read_chain_breaks, tenant, noted)
 
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """As LedgerStore.ledger_chains."""
         return await self._read(reading.read_ledger_chains, tenant)
+
+    async def own_heads(self) -> Sequence[ChainHead]:
+        """Return the ends of the chains that this store writes, of all tenants."""
+        return await self._read(reading.read_own_heads, self._writer)
 
     async def chains(self) -> Mapping[Chain, int]:
         """As RunEnds.chains."""

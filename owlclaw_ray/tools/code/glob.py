@@ -1,4 +1,7 @@
-"""Globs over paths below a folder: `*` and `?` within a name, `**` across folders, `[ab]`, `{one,other}`."""
+"""Globs over paths below a folder: `*` and `?` within a name, `**` across folders, `[ab]`, `{one,other}`.
+
+As in a shell, a class has a member (`]` if it comes first), and a bracket that begins none stands for itself.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 
 from owlclaw_ray.tools.expression import Expression, whole_text
 
-_PART = re.compile(r"\*\*/|\*\*|\*|\?|\[[!^]?[^\]/]+\]|\{[^{}]*\}|.", re.DOTALL)
+_PART = re.compile(r"\*\*/|\*\*|\*|\?|\[(?>[!^]?)[^/][^\]/]*\]|\{[^{}]*\}|.", re.DOTALL)
 
 
 def glob_pattern(glob: str) -> Expression:

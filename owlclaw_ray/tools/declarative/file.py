@@ -24,11 +24,11 @@ class ToolFile(BaseModel):
     input_schema: JsonObject
     permission: Literal["readonly", "write"]
     tags: list[_NonEmpty] = []
-    command_type: Literal["exec", "shell"] = "exec"
+    command_type: Literal["exec"] = "exec"
     command: _NonEmpty
-    """exec: the program; with a slash in it, from the file's folder on. shell: what /bin/sh reads."""
+    """The program; with a slash in it, from the file's folder on. No shell reads it."""
     args: list[str] = []
-    """exec only; may hold `{{field}}`."""
+    """May hold `{{field}}`."""
     working_dir: _NonEmpty | None = None
     env_allowlist: list[str] = []
     timeout_ms: Annotated[int, Field(ge=1)] | None = None

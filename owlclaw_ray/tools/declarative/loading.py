@@ -17,12 +17,14 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.declarative.file import ToolFile
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
-from owlclaw_ray.tools.declarative.template import evaluates_again, field_problem, fields_of, is_within_quotes
+from owlclaw_ray.tools.declarative.template import code_with_field, field_problem, fields_of
 from owlclaw_ray.tools.declarative.tool import DeclarativeTool
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.schema import plain_schema
 
 _MOST_BYTES = 256 * 1024
+_NO_SHELL = 'write a script beside the file, and name it: "command": "./script.sh", "args": ["{{field}}"]'
+_AS_ARGUMENT = 'have the code read it as an argument: "args": ["-c", "wc -w < \\"$1\\"", "count", "{{file}}"]'
 _logger = logging.getLogger(__name__)
 
 
@@ -54,6 +56,8 @@ def load_usable_tools(options: DeclarativeOptions, environ: Mapping[str, str]) -
 def _load(path: Path, options: DeclarativeOptions, environ: Mapping[str, str]) -> DeclarativeTool:
     shown = f"{path.parent.name}/{path.name}"
     data = _read(path, shown)
+    if isinstance(data, dict) and data.get("command_type") == "shell":
+        raise ConfigurationError([Problem(f"{shown}: command_type", "is 'shell': no shell reads commands", _NO_SHELL)])
     try:
         written = ToolFile.model_validate(data)
     except ValidationError as error:
@@ -63,7 +67,7 @@ def _load(path: Path, options: DeclarativeOptions, environ: Mapping[str, str]) -
     folder = _working_folder(written, options)
     problems = [Problem(f"{shown}: {field}", what, fix) for field, what, fix in _problems(written, schema, options)]
     problems += _folder_problems(folder, shown, options)
-    program = path.parent / written.command if written.command_type == "exec" and "/" in written.command else None
+    program = path.parent / written.command if "/" in written.command else None
     if program is not None and not os.access(program, os.X_OK):
         problems.append(Problem(f"{shown}: command", f"{program} is no program", "name a file that may be executed"))
     if problems:
@@ -107,11 +111,11 @@ def _no_key_twice(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
 def _problems(written: ToolFile, schema: JsonObject, options: DeclarativeOptions) -> Iterator[tuple[str, str, str]]:
     """Yield field, problem and correction."""
     texts = {f"args[{index}]": arg for index, arg in enumerate(written.args)}
-    if written.command_type == "shell":
-        texts["command"] = written.command
-        yield from _shell_problems(written)
-    elif fields_of(written.command):
+    if fields_of(written.command):
         yield "command", "holds a field", "the program is fixed: use fields in args"
+    code = code_with_field(written.command, written.args)
+    if code is not None:
+        yield f"args[{code}]", "holds a field where the program before it runs what it reads", _AS_ARGUMENT
     for field, text in texts.items():
         yield from ((field, what, "") for name in fields_of(text) if (what := field_problem(name, schema)))
     for index, name in enumerate(written.env_allowlist):
@@ -120,17 +124,6 @@ def _problems(written: ToolFile, schema: JsonObject, options: DeclarativeOptions
     most = round(options.most_seconds * 1_000)
     if written.timeout_ms is not None and written.timeout_ms > most:
         yield "timeout_ms", f"is {written.timeout_ms}", f"tools.max_command_timeout_seconds allows {most}"
-
-
-def _shell_problems(written: ToolFile) -> Iterator[tuple[str, str, str]]:
-    if fields_of(written.command) and (again := evaluates_again(written.command)):
-        yield "command", f"holds fields and {again}, which evaluates what is in them", "do it in a program instead"
-    if is_within_quotes(written.command):
-        yield "command", "has a field inside quotes", "take the quotes away: values are quoted already"
-    if written.args:
-        yield "args", "are for command_type exec", "write them into command"
-    if written.permission != "write" and "dangerous" not in written.tags:
-        yield "permission", "is readonly for a shell command", "make it write, or tag the tool dangerous"
 
 
 def _working_folder(written: ToolFile, options: DeclarativeOptions) -> Path:

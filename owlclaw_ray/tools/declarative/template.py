@@ -1,8 +1,7 @@
-"""`{{field}}` in the commands of declarative tools.
+"""`{{field}}` in the arguments of declarative tools.
 
-In an argument list every argument is replaced on its own: a value can become no second argument. In a shell's text a value
-never becomes a part of the text: the field stands for a positional parameter in quotes, and the value is passed beside the
-text, so that no quoting can go wrong.
+Every argument is replaced on its own: a value can become no second argument. A program that reads an argument as code, a shell above all,
+gets no value in that argument: see ADR 35.
 """
 
 from __future__ import annotations
@@ -10,15 +9,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ToolArgumentsError
 
 _FIELD = re.compile(r"\{\{([^{}]*)\}\}")
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
-_EVALUATES = re.compile(r"\$\(\(|\[\[|\b(?:eval|let|declare|typeset)\b")
-_SEPARATOR = re.compile(r"[;&|()`\n]")
-_QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|`(?:\\.|[^`\\])*`", re.DOTALL)
+_READS_CODE = re.compile(
+    r"(?:ba|da|a|z|k|mk|pdk|c|tc|fi|ya|o)?sh|busybox|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|nodejs|deno|bun|php[0-9.]*|lua[0-9.]*"
+    r"|tclsh|[gmn]?awk|g?sed|osascript|pwsh|ssh|eval|source|xargs|parallel|su|script|watch|find"
+)
+"""Programs that run what an argument says."""
+_THROUGHOUT = frozenset({"ssh", "eval", "source", "xargs", "parallel", "su", "script", "watch", "find"})
+"""Those of them that run what any of their arguments says."""
 
 
 def fields_of(text: str) -> tuple[str, ...]:
@@ -39,15 +43,23 @@ def field_problem(name: str, schema: JsonObject) -> str:
     return ""
 
 
-def is_within_quotes(text: str) -> bool:
-    """Return whether a shell's text names a field inside quotes, where it would be quoted twice."""
-    return any(_FIELD.search(quoted[0]) for quoted in _QUOTED.finditer(text))
+def code_with_field(command: str, args: Sequence[str]) -> int | None:
+    """Return the place of the argument that a program may run as code and that holds a field; None if there is none.
 
-
-def evaluates_again(text: str) -> str:
-    """Return what in a shell's text would evaluate a parameter's value as code, or nothing."""
-    found = _EVALUATES.search(text)
-    return found[0] if found else ""
+    Of an interpreter it is all up to the first argument that is no option: its code, or the file of it. What comes after are the
+    arguments of that code. A program that another one starts (`env`, `timeout`, `nice`) is found by its name.
+    """
+    words = [command, *args]
+    for place, word in enumerate(words):
+        name = PurePath(word).name
+        if not _READS_CODE.fullmatch(name):
+            continue
+        for after, each in enumerate(words[place + 1 :], place + 1):
+            if fields_of(each):
+                return after - 1
+            if not each.startswith(("-", "+")) and name not in _THROUGHOUT:
+                break
+    return None
 
 
 def filled_arguments(tool: str, args: Iterable[str], arguments: JsonObject) -> list[str]:
@@ -62,26 +74,10 @@ def filled_arguments(tool: str, args: Iterable[str], arguments: JsonObject) -> l
     return filled
 
 
-def shell_command(tool: str, text: str, arguments: JsonObject) -> Sequence[str]:
-    """Return how the shell is started: its text with parameters in the place of fields, then their values."""
-    names = list(dict.fromkeys(fields_of(text)))
-    for found in _FIELD.finditer(text):
-        if not _ends_options(text[: found.start()]):
-            _refuse_option(tool, found[1], _text(tool, found[1], arguments[found[1]]))
-    parametrised = _FIELD.sub(lambda found: f'"${{{names.index(found[1]) + 1}}}"', text)
-    return ["/bin/sh", "-c", parametrised, tool, *(_text(tool, name, arguments[name]) for name in names)]
-
-
 def with_defaults(arguments: JsonObject, schema: JsonObject) -> JsonObject:
     """Return the arguments with the defaults of what is absent."""
     properties = schema.get("properties", {})
     return {name: node["default"] for name, node in properties.items() if "default" in node} | arguments
-
-
-def _ends_options(text: str) -> bool:
-    """Return whether the last command of a shell's text has had its ` -- `."""
-    command = _SEPARATOR.split(_QUOTED.sub("_", text))[-1]
-    return " -- " in command
 
 
 def _refuse_option(tool: str, name: str, text: str) -> None:

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinitio
 from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.declarative.file import ToolFile, WrittenResult
-from owlclaw_ray.tools.declarative.template import filled_arguments, shell_command, with_defaults
+from owlclaw_ray.tools.declarative.template import filled_arguments, with_defaults
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.process import Program, ProgramEnd, ProgramLimits, run_program
 from owlclaw_ray.tools.programs import GRACE_SECONDS, check_end, environment_of, less_grace
@@ -90,8 +90,6 @@ class DeclarativeTool:
 
     def _argv(self, arguments: JsonObject) -> Sequence[str]:
         written = self._written
-        if written.command_type == "shell":
-            return shell_command(written.name, written.command, arguments)
         return [written.command, *filled_arguments(written.name, written.args, arguments)]
 
     def _log(self, end: ProgramEnd, invocation: ToolInvocation) -> None:

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
-from owlclaw_ray.engine.sanitise import neutralise
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.ports.mcp import LeftOut
+from owlclaw_ray.tools.mcp.foreign_schema import check_name, harmless_schema, prose
 from owlclaw_ray.tools.mcp.naming import canonical_mcp_name
 from owlclaw_ray.tools.mcp.options import Address, Annotations, McpServer, ToolRule
 from owlclaw_ray.tools.naming import tool_name_problems
@@ -23,7 +23,6 @@ RAW_NAME, SERVER = "raw_name", "server"
 UNUSABLE = "owlclaw/unusable"
 """The key of a listed tool's `_meta` that says why it cannot be used, whatever else is said of it."""
 _MOST_TOOLS = 500
-_DESCRIPTION_CHARACTERS = 4_096
 _MOST_SCHEMA_PARTS = 10_000
 _ANY = ToolRule("*")
 _logger = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ def _definition(server: McpServer, tool: JsonObject, rule: ToolRule) -> ToolDefi
     if problems:
         raise ConfigurationError(problems)
     hints = _Hints(tool.get("annotations"), server.annotations)
-    description = neutralise(str(tool.get("description") or tool.get("title") or raw))
+    check_name(raw, "name")
     written = _mapping(tool.get("inputSchema"))
     if _size(written, _mapping(written.get("$defs")), {}) > _MOST_SCHEMA_PARTS:
         what = f"has more than {_MOST_SCHEMA_PARTS} parts when its references are followed"
@@ -99,8 +98,8 @@ def _definition(server: McpServer, tool: JsonObject, rule: ToolRule) -> ToolDefi
     network = {"network"} if isinstance(server.endpoint, Address) else set[str]()
     return ToolDefinition(
         name=name,
-        description=description[:_DESCRIPTION_CHARACTERS],
-        input_schema=schema,
+        description=prose(str(tool.get("description") or tool.get("title") or raw)),
+        input_schema=harmless_schema(schema, "inputSchema"),
         permission=permission,
         effect=Effect(rule.effect) if rule.effect else hints.effect,
         tool_class=ToolClass.ALONE,

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psutil
 import pytest
-from hypothesis import settings
 
 from owlclaw_ray.ports.mcp import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.testing.clock import ManualClock
@@ -389,22 +388,28 @@ def test_a_pool_that_is_killed_leaves_no_server_behind():
     wait_for_end(child)
 
 
-@pytest.mark.timeout(300)
-async def test_reconnects_leave_no_process_and_no_descriptor_behind(tmp_path):
-    log, reconnects = tmp_path / "starts", settings().max_examples  # 100, and 2,000 with --hypothesis-profile=long
+@pytest.mark.timeout(600)
+async def test_a_thousand_reconnects_leave_no_process_and_no_descriptor_behind(tmp_path):
+    log, servers, reconnects = tmp_path / "starts", [f"plain{number}" for number in range(8)], 125
     here = psutil.Process()
     before = {child.pid for child in here.children(recursive=True)}
-    async with pool_of(plain(log=log), backoff=0.0, backoff_limit=0.0) as pool:
-        await pool.up("plain")
-        descriptors = here.num_fds()
+
+    async def reconnect(name):
         for _ in range(reconnects):
-            view = await pool.view("plain")
-            os.kill(pool.pid("plain"), 9) if view.starts % 2 else await pool.ask("plain", "die")
-            await pool.up("plain", view.starts + 1)
+            view = await pool.view(name)
+            os.kill(pool.pid(name), 9) if view.starts % 4 else await pool.ask(name, "die", seconds=60.0)
+            await pool.up(name, view.starts + 1)
+
+    several = [plain(name, log, environment=(("NAME", name),)) for name in servers]
+    async with pool_of(*several, backoff=0.0, backoff_limit=0.0, connect=60.0) as pool:
+        for name in servers:
+            await pool.up(name)
+        descriptors = here.num_fds()
+        await asyncio.gather(*map(reconnect, servers))
         grown = here.num_fds() - descriptors
 
     started = [int(pid) for pid in log.read_text().split()]
-    assert len(started) == reconnects + 1
-    assert grown <= 2
+    assert len(started) == len(servers) * (reconnects + 1) > 1_000
+    assert grown <= 2 * len(servers)
     assert {child.pid for child in here.children(recursive=True)} <= before
     assert not any(str(log) in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))

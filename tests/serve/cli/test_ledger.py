@@ -8,16 +8,19 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import orjson
 import pytest
 from pyarrow import parquet
 
-from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.adapters.noted_heads import HeadsFile, HeadsFolder
+from owlclaw_ray.adapters.store.opening import open_existing, open_store
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import AppendLedger, BreakKind, ChainBreak
+from owlclaw_ray.ports.store import AppendLedger, BreakKind, ChainBreak, NotedHead
 from owlclaw_ray.testing.store_ledger_contract import NOW
 from serve.cli import ledger_files
 from serve.cli.ledger_files import LedgerFormat, whole_file, write
+from serve.representations import exact_moment
 from tests.serve.cli.conftest import Run
 from tests.serve.double import MemoryRuntime
 
@@ -158,7 +161,7 @@ def test_a_whole_ledger_is_said_to_hold(filled: Run, owlclaw: Run):
     result = owlclaw("ledger", "verify")
 
     assert result.exit_code == 0
-    assert "the ledger holds: 1 chain, 0 records" in result.output
+    assert "the ledger holds: 1 chain, 0 records, compared with 0 noted heads" in result.output
 
 
 def test_the_store_is_verified_when_no_server_runs(filled: Run):
@@ -166,7 +169,8 @@ def test_the_store_is_verified_when_no_server_runs(filled: Run):
 
     assert result.exit_code == 0
     assert result.output.startswith("keeper@猫 1: 9 records, holds, ends in ")
-    assert result.output.endswith("the ledger holds: 1 chain, 9 records\n")
+    assert result.output.endswith("the ledger holds: 1 chain, 9 records, compared with 0 noted heads\n")
+    assert "no heads are noted in " in result.output
 
 
 def test_every_damage_is_named_by_chain_and_place(filled: Run, tmp_path: Path):
@@ -202,7 +206,115 @@ def test_what_the_server_finds_is_told(owlclaw: Run, runtime: MemoryRuntime):
     assert "record 3 is missing" in result.output
 
 
-@pytest.mark.parametrize("command", ["query", "verify", "export"])
+CUT = (
+    "DELETE FROM ledger WHERE position > 7",
+    "UPDATE ledger_heads SET position = 7, hash = (SELECT hash FROM ledger WHERE position = 7)",
+)
+"""What cuts off the end of the only chain together with its recorded end."""
+
+
+def heads_beside(folder: Path) -> HeadsFile:
+    return HeadsFolder(folder / ".owlclaw").writer("keeper@猫 1")
+
+
+def note(folder: Path) -> None:
+    async def head():
+        store = await open_existing(f"sqlite:///{folder}/.owlclaw/owlclaw.db")
+        [chain] = await store.ledger_chains(DEFAULT_TENANT)
+        await store.close()
+        return NotedHead(NOW, DEFAULT_TENANT, chain.writer, chain.position, chain.hash)
+
+    heads_beside(folder).note([asyncio.run(head())])
+
+
+def test_an_end_cut_off_with_the_recorded_end_is_found_by_earlier_heads(filled: Run, tmp_path: Path):
+    earlier = tmp_path / "heads.jsonl"
+    earlier.write_text(filled("ledger", "heads").output)
+    assert filled("ledger", "verify", "--since", str(earlier)).exit_code == 0
+
+    damage(tmp_path, *CUT)
+
+    assert filled("ledger", "verify").exit_code == 0, "the store alone agrees with itself"
+    result = filled("ledger", "verify", "--since", str(earlier))
+    assert result.exit_code == 1
+    assert "records 8 to 9 are missing: the chain ended in record 9 at " in " ".join(result.output.split())
+
+
+def test_an_end_cut_off_with_the_recorded_end_is_found_by_what_was_noted_beside_the_store(filled: Run, tmp_path: Path):
+    note(tmp_path)
+    assert "compared with 1 noted head\n" in filled("ledger", "verify").output
+
+    damage(tmp_path, *CUT)
+
+    told = json.loads(filled("ledger", "verify", "--json").output)
+    assert (told["holds"], told["noted"]) == (False, {"heads": 1, "problems": []})
+    [only] = told["breaks"]
+    assert (only["kind"], only["position"]) == ("removed", 8)
+
+
+def test_a_chain_that_is_gone_with_its_recorded_end_is_found(filled: Run, tmp_path: Path):
+    note(tmp_path)
+
+    damage(tmp_path, "DELETE FROM ledger", "DELETE FROM ledger_heads")
+
+    [only] = json.loads(filled("ledger", "verify", "--json").output)["breaks"]
+    assert (only["writer"], only["kind"], only["position"]) == ("keeper@猫 1", "removed", 1)
+
+
+def test_a_chain_that_was_computed_anew_is_found(filled: Run, tmp_path: Path):
+    note(tmp_path)
+    (tmp_path / ".owlclaw" / "owlclaw.db").unlink()
+    fill(tmp_path, [record(number, LedgerKind.DECISION) for number in range(12)])
+
+    [only] = json.loads(filled("ledger", "verify", "--json").output)["breaks"]
+
+    assert (only["kind"], only["position"]) == ("changed", 9)
+    assert "had another hash" in only["problem"]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [(b"\xff\x00 no json\n", "is damaged: no head can be read in line 1"), (b"[]\n" * 9, "in line 1, 2, 3, 4, 5, …")],
+)
+def test_a_damaged_file_of_heads_is_said(filled: Run, tmp_path: Path, written: bytes, said: str):
+    note(tmp_path)
+    [file] = (tmp_path / ".owlclaw" / "ledger-heads").iterdir()
+    file.write_bytes(written + file.read_bytes())
+
+    result = filled("ledger", "verify")
+
+    assert result.exit_code == 0
+    assert said in " ".join(result.output.split())
+    assert "compared with 1 noted head\n" in result.output
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "has no heads"), ("{}\n", "is damaged"), (None, "does not exist")])
+def test_heads_that_cannot_be_read_are_wrong_usage(filled: Run, tmp_path: Path, text: str | None, said: str):
+    given = tmp_path / "heads.jsonl"
+    if text is not None:
+        given.write_text(text)
+
+    result = filled("ledger", "verify", "--since", str(given))
+
+    assert result.exit_code == 2
+    assert "--since" in result.output
+    assert said in result.output.replace("\n", " ") or text is None
+
+
+def test_earlier_heads_are_given_to_the_server_that_runs(owlclaw: Run, runtime: MemoryRuntime, tmp_path: Path):
+    owlclaw("trigger", "assistant", "--wait")
+    earlier = tmp_path / "heads.jsonl"
+    earlier.write_text(owlclaw("ledger", "heads").output)
+
+    result = owlclaw("ledger", "verify", "--since", str(earlier))
+
+    assert result.exit_code == 0
+    [head] = runtime.since
+    assert (head.tenant, head.writer, head.position, head.hash) == (DEFAULT_TENANT, "test", 1, "1" * 64)
+    assert orjson.loads(earlier.read_text())["at"] == exact_moment(head.at)
+
+
+@pytest.mark.parametrize("command", ["query", "heads", "verify", "export"])
 def test_where_no_store_is_none_is_made(cli: Run, tmp_path: Path, command: str):
     result = cli("ledger", command)
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,14 @@ def test_a_broken_ripgrep_is_an_error_of_the_tool(project, tmp_path):
         ("[", "[", True),
         ("{", "{", True),
         ("[z-a]", "[z-a]", True),
+        ("[!]", "[!]", True),
+        ("[!]", "a", False),
+        ("[^]", "[^]", True),
+        ("[]", "[]", True),
+        ("[]a]", "]", True),
+        ("[!]]", "a", True),
+        ("[!]]", "]", False),
+        ("[!/]", "[!/]", True),
     ],
 )
 def test_globs(glob, path, matches):
@@ -226,6 +235,11 @@ def test_globs(glob, path, matches):
 @given(st.text("a*?[]{}!/.-,^\\", max_size=12), st.text("a/.[]", max_size=12))
 def test_any_glob_is_a_pattern(glob, path):
     assert not glob_pattern(glob).found_in(path) or path or not glob.strip("*./,{}")
+
+
+@given(st.text("ab[]!?*", max_size=9), st.text("ab[]!", max_size=6))
+def test_a_glob_of_a_name_means_what_python_means(glob, name):
+    assert bool(glob_pattern(glob).found_in(name)) is fnmatchcase(name, glob)
 
 
 @pytest.mark.timeout(20)

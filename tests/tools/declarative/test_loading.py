@@ -103,22 +103,63 @@ def test_other_files_are_no_tools(folder):
         ({"working_dir": "none"}, "none is no folder"),
         ({"env_allowlist": ["OPENAI_API_KEY"]}, "env_allowlist[0]: 'OPENAI_API_KEY' is a secret"),
         ({"env_allowlist": ["A=B"]}, "env_allowlist[0]: 'A=B' is no name of a variable"),
-        ({"command_type": "shell", "args": []}, "permission: is readonly for a shell command"),
-        ({"command_type": "shell", "permission": "write"}, "args: are for command_type exec"),
-        ({"command_type": "shell", "args": [], "tags": ["dangerous"], "command": "ls '{{path}}'"}, "inside quotes"),
-        ({"command_type": "shell", "args": [], "tags": ["dangerous"], "command": 'ls "a {{path}}"'}, "inside quotes"),
         (
-            {"command_type": "shell", "args": [], "tags": ["dangerous"], "command": "eval {{path}}"},
-            "holds fields and eval",
+            {"command_type": "shell"},
+            "command_type: is 'shell': no shell reads commands (write a script beside the file",
         ),
-        ({"command_type": "shell", "args": [], "tags": ["dangerous"], "command": "echo $(({{path}}))"}, "and $(("),
-        ({"command_type": "shell", "args": [], "tags": ["dangerous"], "command": "[[ {{path}} -eq 1 ]]"}, "and [["),
     ],
 )
 def test_a_mistake_is_told_with_file_and_field(folder, changes, told):
-    """tool-registry: an unknown field is an error; a shell command must be marked dangerous or write."""
+    """tool-registry: an unknown field is an error."""
     write(folder, **changes)
     assert told in " ".join(problems_of(folder))
+
+
+X = "{{path}}"
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "place"),
+    [
+        ("sh", ["-c", X], 1),
+        ("/bin/bash", ["-euc", f"ls {X}"], 1),
+        ("sh", ["-c", f"trap {X} EXIT"], 1),
+        ("sh", ["-o", X, "-c", "ls"], 1),
+        ("sh", [f"-c{X}"], 0),
+        ("sh", [X], 0),
+        ("busybox", ["sh", "-c", X], 2),
+        ("env", ["A=b", "bash", "-c", X], 3),
+        ("timeout", ["5", "/usr/bin/zsh", "-c", X], 3),
+        ("python3.11", ["-c", f"print({X})"], 1),
+        ("perl", ["-e", X], 1),
+        ("node", [f"--eval={X}"], 0),
+        ("awk", [f"/{X}/"], 0),
+        ("sed", ["-n", f"s/a/{X}/p"], 1),
+        ("ssh", ["host", "ls", X], 2),
+        ("xargs", ["ls", X], 1),
+        ("find", [".", "-exec", X, ";"], 2),
+    ],
+)
+def test_no_value_stands_where_a_program_would_run_it(folder, command, args, place):
+    write(folder, command=command, args=args)
+    told = [each for each in problems_of(folder) if "runs what it reads" in each]
+    assert [each.partition(" holds")[0] for each in told] == [f"tools/usage.json: args[{place}]:"]
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("sh", ["-c", 'wc -w < "$1"', "count", X]),
+        ("bash", ["-eu", "-c", "ls", "--", X]),
+        ("env", ["-i", "python3", "-c", "import sys; print(sys.argv[1])", X]),
+        ("awk", ["{print $1}", X]),
+        ("git", ["log", "--", X]),
+        ("grep", ["-r", "--", X]),
+    ],
+)
+def test_values_are_arguments_of_code_and_of_programs_that_run_none(folder, command, args):
+    write(folder, command=command, args=args)
+    assert load_tools(options(folder), {})
 
 
 @pytest.mark.parametrize(
