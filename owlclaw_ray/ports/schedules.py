@@ -72,7 +72,7 @@ class Timetable(Protocol):
         """Queue a run for each of its due times from `since` to `until`, both included, that has none.
 
         However often it is asked, no due time has two runs. Raises NotFoundError, ScheduleClosedError if it is cancelled,
-        SettledError if it has one time only, ScheduleError.
+        SettledError if it has one time only or is of heartbeats, ScheduleError.
         """
         ...
 

@@ -82,7 +82,7 @@ class Applier:
         self._ids = dialect.ids
         self._loader = Loader(dialect)
         self._registered: set[str] = set()
-        self._grown: list[list[tuple[str, int, str, int, str]]] = []
+        self._grown: set[str] = set()
         self._writer = Writer(dialect, engine_dialect, writer, redactor)
         self._triggers = select(runs.c.run_id, runs.c.trigger, runs.c.payload).where(
             dialect.among(runs.c.run_id, "ids")
@@ -100,7 +100,7 @@ class Applier:
         return self._apply(connection, commands)
 
     def _begin(self) -> None:
-        self._registered, self._grown = set(), []
+        self._registered, self._grown = set(), set()
 
     def _apply(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
         needs = needs_of(commands)
@@ -108,7 +108,8 @@ class Applier:
         answers = [_apply(store, command) for command in commands]
         self._writer.write(connection, store.changes)
         self._registered |= needs.registered.keys()
-        self._grown.append(store.changes.journal)
+        self._grown.update(row[0] for row in store.changes.journal)
+        self._grown |= store.changes.forgotten_journals
         late = [answer for answer in answers if isinstance(answer, _LATE)]
         texts = self._read_texts(connection, late) if late else Texts()
         return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
@@ -125,10 +126,10 @@ class Applier:
     def committed(self) -> Iterator[RunId]:
         """Note that the transaction of the last call was committed, so that the next batch loads less.
 
-        Returns the runs whose journals grew by it, some of them several times.
+        Returns the runs whose journals grew by it, or were given up with the run's end.
         """
         self._loader.learn(self._registered)
-        return (RunId(row[0]) for rows in self._grown for row in rows)
+        return map(RunId, self._grown)
 
     def _alone(self, connection: Connection, command: Command) -> Outcome:
         savepoint = connection.begin_nested()

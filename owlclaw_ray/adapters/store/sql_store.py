@@ -78,7 +78,7 @@ class SqlStore:
         return outcomes
 
     def tell(self, heard: Heard) -> None:
-        """Call `heard` after every commit with the runs whose journals grew by it, some of them several times."""
+        """Call `heard` after every commit with the runs whose journals grew by it, or were given up with the run's end."""
         self._heard = heard
 
     async def _apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
