@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from actors.agent import RemoteDefinitions
 from actors.keeper_client import KeeperClient
+from actors.keeper_news import Keepers
 from actors.logs import configure
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, Named
@@ -34,6 +35,7 @@ from owlclaw_ray.engine.firing import LATE, Firings
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.periodic import Periodic
+from owlclaw_ray.engine.schedule_news import ScheduleNews
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
 from owlclaw_ray.errors import ConfigurationError
@@ -87,8 +89,10 @@ class SchedulerActor:
         heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
-        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery] = [
+        news = ScheduleNews(Keepers(plan.namespace), alarm_clock[0].changed, ids=RandomIds(), clock=clock)
+        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleNews] = [
             *alarm_clock,
+            news,
             Periodic("making heartbeats", heartbeats.tick, clock, _MINUTE),
             Periodic("ending approvals that are over", expiry.tick, clock, _LOOK_EVERY),
             Periodic("looking at runs that wait for others", family.sweep, clock, _LOOK_EVERY),
@@ -134,16 +138,18 @@ class SchedulerActor:
 
 def _alarm_clock(
     plan: HatchetPlan | None, bell: Bell, store: ScheduleStore, clock: Clock
-) -> tuple[EngineAlarmClock | None, Sequence[AlarmClock | WorkerSupervisor]]:
+) -> tuple[EngineAlarmClock | None, tuple[AlarmClock, *tuple[WorkerSupervisor, ...]]]:
     """Return what an engine rings for schedules at, if there is one, and what has to be started."""
     if plan is None:
-        return None, [Scheduler(bell=bell, store=store, clock=clock)]
+        return None, (Scheduler(bell=bell, store=store, clock=clock),)
     from owlclaw_ray.adapters.hatchet.alarms import HatchetAlarms
     from owlclaw_ray.adapters.hatchet.supervision import WorkerSupervisor
 
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
-    return alarm_clock, [alarm_clock, WorkerSupervisor(plan.options, alarm_clock.ring, clock)]
+    worker = WorkerSupervisor(plan.options, alarm_clock.ring, clock)
+    alarm_clock.replace_worker = worker.replace
+    return alarm_clock, (alarm_clock, worker)
 
 
 def _callbacks(

@@ -940,6 +940,10 @@ class ScheduleStore(Protocol):
         """Return the earliest next_fire_at of all active schedules."""
         ...
 
+    async def upcoming_schedules(self, limit: int) -> Mapping[ScheduleId, datetime]:
+        """Return the next_fire_at of active schedules of all tenants, but those of heartbeats: of the earliest ones."""
+        ...
+
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
         """Return the schedule, or None if the tenant has none of that id."""
         ...

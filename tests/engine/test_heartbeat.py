@@ -193,7 +193,7 @@ async def test_every_due_time_of_heartbeats_is_in_one_tick_whatever_became_of_th
 
 async def test_whoever_follows_an_idle_heartbeat_is_told_of_its_end(world):
     heard = []
-    world.store.tell(heard.extend)
+    world.store.tell(lambda run_ids, _: heard.extend(run_ids))
     await world.begin()
     await world.beat()
 
