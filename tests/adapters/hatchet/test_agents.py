@@ -76,7 +76,7 @@ async def test_neither_agents_nor_people_wait_for_the_engine(alarms, clock, tmp_
         other = await timetable.create(WATCH, ScheduleRequest("look", interval_seconds=60))
         now = clock.now()
         await timetable.backfill(DEFAULT_TENANT, other.schedule_id, now - timedelta(hours=1), now)
-        await runtime.ring(other.schedule_id)
+        await runtime.ring(DEFAULT_TENANT, other.schedule_id)
         await alarm_clock.stop()
 
     assert set(run.result.tools_called) == {"schedule_once", "schedule_cron", "cancel_schedule"}
