@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -19,7 +20,7 @@ from msgspec import Struct
 from actors.agent import RemoteDefinitions
 from actors.keeper_client import KeeperClient
 from actors.keeper_news import Keepers
-from actors.logs import configure
+from actors.logs import LogPlan, configure
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, Named
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
@@ -84,7 +85,7 @@ class SchedulerActor:
             catch_up=timedelta(seconds=plan.catch_up_seconds),
             late=LATE + (timedelta() if hatchet is None else timedelta(seconds=hatchet.pace.grace)),
         )
-        self._engine, alarm_clock = _alarm_clock(hatchet, firings, store, clock)
+        self._engine, alarm_clock = _alarm_clock(hatchet, plan.worker.log, firings, store, clock)
         self._ring = (self._engine or firings).ring
         heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
@@ -137,7 +138,7 @@ class SchedulerActor:
 
 
 def _alarm_clock(
-    plan: HatchetPlan | None, bell: Bell, store: ScheduleStore, clock: Clock
+    plan: HatchetPlan | None, log: LogPlan, bell: Bell, store: ScheduleStore, clock: Clock
 ) -> tuple[EngineAlarmClock | None, tuple[AlarmClock, *tuple[WorkerSupervisor, ...]]]:
     """Return what an engine rings for schedules at, if there is one, and what has to be started."""
     if plan is None:
@@ -147,7 +148,8 @@ def _alarm_clock(
 
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
-    worker = WorkerSupervisor(plan.options, alarm_clock.ring, clock)
+    command = (sys.executable, "-m", "actors.hatchet_worker", log.level, log.format)
+    worker = WorkerSupervisor(plan.options, alarm_clock.ring, clock, command=command)
     alarm_clock.replace_worker = worker.replace
     return alarm_clock, (alarm_clock, worker)
 

@@ -30,7 +30,8 @@ However often it is asked, no due time gets a second run."""
 PAUSE_DESCRIPTION = "Its times pass without runs from now on. They are accounted for as skipped when it goes on."
 RING_DESCRIPTION = """What alarm clocks outside of the runtime call.
 
-Whether it is due is what the store says: to ring too early, too late, twice, or for one that is cancelled, unknown or another tenant's does no harm."""
+Whether it is due is what the store says: to ring too early, too late or twice, for one that is cancelled, unknown or another tenant's,
+does no harm."""
 CANCEL_DESCRIPTION = "It never fires again. Its queued runs are cancelled, and a running one is asked to end."
 
 

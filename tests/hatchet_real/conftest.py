@@ -6,6 +6,7 @@ HATCHET_CLIENT_TLS_STRATEGY and HATCHET_CLIENT_HOST_PORT are as the SDK reads th
 import asyncio
 import os
 import subprocess
+import sys
 import time
 from collections import Counter
 from datetime import timedelta
@@ -21,6 +22,7 @@ from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ports.schedules import Alarm
 
+WORKER = (sys.executable, "-m", "actors.hatchet_worker", "info", "text")
 TOKEN = os.environ.get("HATCHET_CLIENT_TOKEN", "")
 NEEDS_TOKEN = pytest.mark.skipif(
     not TOKEN, reason="HATCHET_CLIENT_TOKEN is not set: there is no engine to test against"
@@ -73,7 +75,7 @@ def options():
 @pytest.fixture
 async def worker(options, rings):
     """A supervised worker that is well. Its workflow is registered then."""
-    supervisor = WorkerSupervisor(options, rings, SystemClock())
+    supervisor = WorkerSupervisor(options, rings, SystemClock(), command=WORKER)
     supervisor.start()
     async with asyncio.timeout(180):
         while supervisor.health_port == 0 or await look_at(supervisor.health_port) is not Sign.WELL:
