@@ -150,7 +150,6 @@ def _alarm_clock(
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
     command = (sys.executable, "-m", "actors.hatchet_worker", log.level, log.format)
     worker = WorkerSupervisor(plan.options, alarm_clock.ring, clock, command=command)
-    alarm_clock.replace_worker = worker.replace
     return alarm_clock, (alarm_clock, worker)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -43,8 +43,6 @@ _GLANCE = 5.0
 """Seconds after which it is looked whether the time of day was set, without asking anybody."""
 _AWAY = 5.0
 """Seconds after which an engine that did not answer is asked again."""
-_WORKER_PAUSE = timedelta(seconds=60)
-"""Between two replacements of a worker that the engine does not ring."""
 _SOONEST = timedelta(seconds=5)
 """What falls due sooner gets no alarm: an engine needs some time to take notice."""
 _EXACTNESS = timedelta(seconds=1)
@@ -128,12 +126,10 @@ class EngineAlarmClock:
     ) -> None:
         self._bell, self._store, self._engine, self._clock = bell, store, engine, clock
         self._pace, self._counts = pace or SyncPace(), AlarmCounts()
-        self.replace_worker: Callable[[], None] = _nothing
-        """Called when the engine answers, and whom it should ring hears nothing."""
         self._armed: dict[ScheduleId, EngineAlarm] = {}
         """The alarms that the engine keeps, as far as is known. Empty while it cannot be reached."""
-        self._trusted = self._silent = False
-        """Whether it was heard at its time since it was last silent; whether it was silent, and nobody looked why."""
+        self._trusted = False
+        """Whether it was heard at its time since it was last silent."""
         self._awaited: dict[ScheduleId, datetime] = {}
         """Due times that were fired from here though the engine should ring for them, until it does."""
         self._agenda: dict[ScheduleId, datetime] = {}
@@ -142,7 +138,7 @@ class EngineAlarmClock:
         self._news: dict[ScheduleId, None] = {}
         self._unset: dict[ScheduleId, datetime | None] = {}
         """Alarms to set, or with None to remove."""
-        self._compare_at, self._worker_replaced = -math.inf, _NEVER
+        self._compare_at = -math.inf
         self._rings = False
         self._firing = Periodic("firing schedules", self._fire, clock, _GLANCE, due_in=self._due_in, retry=RETRY)
         self._setting = Periodic("setting alarms", self._set_alarms, clock, self._pace.reconcile, due_in=self._set_in)
@@ -259,7 +255,7 @@ class EngineAlarmClock:
         del self._armed[schedule_id]
         if self._trusted:
             logger.info("the engine has not rung for %s by %g s after its time", schedule_id, self._pace.grace)
-            self._trusted, self._silent, self._compare_at = False, True, -math.inf
+            self._trusted, self._compare_at = False, -math.inf
             self._setting.soon()
         else:
             self._awaited[schedule_id] = due
@@ -303,11 +299,7 @@ class EngineAlarmClock:
             logger.info("the engine answers: it keeps %d alarms", len(self._armed))
         self._counts = replace(self._counts, reachable=True)
         self._compare_at = self._clock.monotonic() + self._pace.reconcile
-        self._awaited = {each: due for each, due in self._awaited.items() if now - due < _WORKER_PAUSE}
-        if self._silent and now - self._worker_replaced >= _WORKER_PAUSE:
-            self._worker_replaced = now
-            self.replace_worker()
-        self._silent = False
+        self._awaited = {each: due for each, due in self._awaited.items() if now - due < _RINGING}
 
     async def _set_changed(self) -> None:
         """Bring the alarms of what changed up to date, as far as there is room for them."""
@@ -332,10 +324,6 @@ class EngineAlarmClock:
         alarm_id = await self._engine.set(schedule_id, due)
         self._armed[schedule_id] = EngineAlarm(alarm_id, schedule_id, due)
         self._counts = replace(self._counts, alarms_set=self._counts.alarms_set + 1)
-
-
-def _nothing() -> None:
-    """Replace nobody."""
 
 
 async def _all(calls: Iterator[Coroutine[Any, Any, None]]) -> None:

@@ -1,11 +1,12 @@
-"""What the tests against a real engine need: HATCHET_CLIENT_TOKEN, and for some of them commands in HATCHET_RESTART and HATCHET_KILL.
+"""What the tests against a real engine need: HATCHET_CLIENT_TOKEN, and for some of them commands in HATCHET_KILL and HATCHET_START.
+
+The one ends the engine at once, the other begins to start it again; how long it is down is up to the test.
 
 HATCHET_CLIENT_TLS_STRATEGY and HATCHET_CLIENT_HOST_PORT are as the SDK reads them. Nothing here is timed closely.
 """
 
 import asyncio
 import os
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -103,12 +104,13 @@ def soon(seconds):
     return SystemClock().now() + timedelta(seconds=seconds)
 
 
-def run_command(variable):
-    """Run the command of a variable; without one the test is skipped."""
+async def run_command(variable):
+    """Run the command of a variable, while everything else goes on; without one the test is skipped."""
     command = os.environ.get(variable)
     if not command:
         pytest.skip(f"{variable} is not set: a command that does that to the engine")
-    subprocess.run(command, shell=True, check=True)
+    process = await asyncio.create_subprocess_shell(command)
+    assert await process.wait() == 0
 
 
 async def answering(alarms, seconds=180):

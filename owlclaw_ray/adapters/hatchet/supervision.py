@@ -76,11 +76,6 @@ class WorkerSupervisor:
         """Begin."""
         self._task = asyncio.create_task(self._supervise())
 
-    def replace(self) -> None:
-        """Replace the worker: the engine does not ring it any more, though both live."""
-        if self.process is not None and self.process.returncode is None:
-            _kill_group(self.process)
-
     async def stop(self) -> None:
         """End the worker and its children."""
         task, self._task = self._task, None

@@ -1,7 +1,7 @@
-"""Nothing that agents and people ask of schedules waits for the engine, whatever it does: by the clocks on the wall, through tools and over HTTP.
+"""Nothing that agents and people ask of schedules waits for the engine, whatever it does: by the clock in tools and over HTTP.
 
-While the engine is held still in the middle of a call, everything is answered; the call is let go only after that. So no time is measured: what
-waited for the engine would never come back.
+While the engine is held still in the middle of a call, everything is answered; the call is let go only after that. So no time is measured:
+what waited for the engine would never come back.
 """
 
 import asyncio

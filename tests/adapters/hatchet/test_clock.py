@@ -336,19 +336,6 @@ async def test_after_a_quick_restart_schedules_fire_at_their_times_within_ten_se
     assert len(ringing.rung) > rung_before + 40
 
 
-async def test_a_worker_that_is_not_rung_though_the_engine_answers_is_replaced_once_a_minute(ringing):
-    replaced = []
-    ringing.alarm_clock.replace_worker = lambda: replaced.append(ringing.clock.monotonic())
-    await ringing.clock.advance(61)
-    ringing.working = False
-    await ringing.clock.advance(115)
-    once_ = list(replaced)
-    ringing.working = True
-    await ringing.clock.advance(120)
-
-    assert len(once_) == len(replaced) == 1
-
-
 async def test_while_the_engine_is_well_the_store_is_looked_at_every_thirty_seconds(ringing):
     looks, due_schedules = [], ringing.store.due_schedules
 
