@@ -1,4 +1,4 @@
-"""The double as a program, in the time of the day: prints its token, and runs until it is ended; SIGUSR1 has it go down, SIGUSR2 come back."""
+"""The double as a program, in the time of the day: prints its token, runs until it is ended; SIGUSR1 has it go down, SIGUSR2 come back."""
 
 from __future__ import annotations
 
