@@ -52,6 +52,7 @@ QUERIES = frozenset(
         "tasks",
         "due_schedules",
         "next_due",
+        "upcoming_schedules",
         "schedule",
         "schedules",
         "schedules_named",

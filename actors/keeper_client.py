@@ -121,6 +121,10 @@ class KeeperClient:
         """See ScheduleStore.next_due."""
         return cast("datetime | None", await self._query("next_due"))
 
+    async def upcoming_schedules(self, limit: int) -> Mapping[ScheduleId, datetime]:
+        """See ScheduleStore.upcoming_schedules."""
+        return cast("Mapping[ScheduleId, datetime]", await self._query("upcoming_schedules", limit))
+
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
         """See ScheduleStore.schedule."""
         return cast("Schedule | None", await self._query("schedule", tenant, schedule_id))

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +19,8 @@ from msgspec import Struct
 
 from actors.agent import RemoteDefinitions
 from actors.keeper_client import KeeperClient
-from actors.logs import configure
+from actors.keeper_news import Keepers
+from actors.logs import LogPlan, configure
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, Named
 from actors.secrets import shown, take_over
@@ -35,6 +37,7 @@ from owlclaw_ray.engine.firing import LATE, Firings
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
 from owlclaw_ray.engine.periodic import Periodic
+from owlclaw_ray.engine.schedule_news import ScheduleNews
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
 from owlclaw_ray.errors import ConfigurationError
@@ -84,13 +87,15 @@ class SchedulerActor:
             catch_up=timedelta(seconds=plan.catch_up_seconds),
             late=LATE + (timedelta() if hatchet is None else timedelta(seconds=hatchet.pace.grace)),
         )
-        self._engine, alarm_clock = _alarm_clock(hatchet, firings, store, clock)
+        self._engine, alarm_clock = _alarm_clock(hatchet, plan.worker.log, firings, store, clock)
         self._ring = (self._engine or firings).ring
         heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
-        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery] = [
+        news = ScheduleNews(Keepers(plan.namespace), alarm_clock[0].changed, ids=RandomIds(), clock=clock)
+        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleNews] = [
             *alarm_clock,
+            news,
             Periodic("making heartbeats", heartbeats.tick, clock, _MINUTE),
             Periodic("ending approvals that are over", expiry.tick, clock, _LOOK_EVERY),
             Periodic("looking at runs that wait for others", family.sweep, clock, _LOOK_EVERY),
@@ -135,18 +140,19 @@ class SchedulerActor:
 
 
 def _alarm_clock(
-    plan: HatchetPlan | None, bell: Bell, store: ScheduleStore, clock: Clock
-) -> tuple[EngineAlarmClock | None, Sequence[AlarmClock | WorkerSupervisor]]:
+    plan: HatchetPlan | None, log: LogPlan, bell: Bell, store: ScheduleStore, clock: Clock
+) -> tuple[EngineAlarmClock | None, tuple[AlarmClock, *tuple[WorkerSupervisor, ...]]]:
     """Return what an engine rings for schedules at, if there is one, and what has to be started."""
     if plan is None:
-        return None, [Scheduler(bell=bell, store=store, clock=clock)]
+        return None, (Scheduler(bell=bell, store=store, clock=clock),)
     from owlclaw_ray.adapters.hatchet.alarms import HatchetAlarms
     from owlclaw_ray.adapters.hatchet.supervision import WorkerSupervisor
 
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
-    supervisor = WorkerSupervisor(plan.options, alarm_clock.ring, clock, environment=shown())
-    return alarm_clock, [alarm_clock, supervisor]
+    command = (sys.executable, "-m", "actors.hatchet_worker", log.level, log.format)
+    worker = WorkerSupervisor(plan.options, alarm_clock.ring, clock, command=command, environment=shown())
+    return alarm_clock, (alarm_clock, worker)
 
 
 def _callbacks(

@@ -176,6 +176,7 @@ class Telling:
     def __init__(self, store: Store, parent: Connection) -> None:
         self._store, self._parent = store, parent
         self.schedules, self.due_schedules, self.next_due = store.schedules, store.due_schedules, store.next_due
+        self.upcoming_schedules = store.upcoming_schedules
         self.schedule, self.schedules_named, self.ticks = store.schedule, store.schedules_named, store.ticks
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:

@@ -96,5 +96,5 @@ def hatchet_plan(settings: Settings) -> HatchetPlan | None:
         tls=Tls(hatchet.tls, ca, cert, key, hatchet.tls_server_name),
         namespace=hatchet.namespace,
     )
-    pace = SyncPace(hatchet.reconcile_seconds, hatchet.grace_seconds, hatchet.horizon_seconds, hatchet.alarms_max)
+    pace = SyncPace(hatchet.reconcile_seconds, hatchet.grace_seconds, hatchet.alarms_max)
     return HatchetPlan(options, pace)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
-from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.ports.schedules import Alarm, Timetable
 from serve import openapi
 from serve.parameters import AgentPath, AgentQuery, Id, LimitQuery, Moment
@@ -30,14 +30,15 @@ However often it is asked, no due time gets a second run."""
 PAUSE_DESCRIPTION = "Its times pass without runs from now on. They are accounted for as skipped when it goes on."
 RING_DESCRIPTION = """What alarm clocks outside of the runtime call.
 
-Whether it is due is what the store says: to ring too early, too late, twice, or for one that is cancelled or unknown does no harm."""
+Whether it is due is what the store says: to ring too early, too late or twice, for one that is cancelled, unknown or another tenant's,
+does no harm."""
 CANCEL_DESCRIPTION = "It never fires again. Its queued runs are cancelled, and a running one is asked to end."
 
 
 class Schedules:
     """The resource of schedules."""
 
-    def __init__(self, timetable: Timetable, ring: Callable[[ScheduleId], Awaitable[Alarm]]) -> None:
+    def __init__(self, timetable: Timetable, ring: Callable[[TenantId, ScheduleId], Awaitable[Alarm]]) -> None:
         self._timetable, self._ring = timetable, ring
 
     def router(self) -> APIRouter:
@@ -191,9 +192,9 @@ class Schedules:
         done = await self._timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
         return json_response(backfill_body(done))
 
-    async def ring(self, schedule_id: SchedulePath) -> Response:
+    async def ring(self, request: Request, schedule_id: SchedulePath) -> Response:
         """Fire it if it is due."""
-        return json_response(ring_body(await self._ring(ScheduleId(schedule_id))))
+        return json_response(ring_body(await self._ring(tenant_of(request), ScheduleId(schedule_id))))
 
     async def _page(self, where: ScheduleFilter) -> Response:
         return json_response(schedules_body(await self._timetable.schedules(where), where.limit))

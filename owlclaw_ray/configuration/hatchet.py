@@ -45,8 +45,6 @@ class HatchetSettings(BaseModel):
     """How often the engine's alarms are compared with the schedules."""
     grace_seconds: Annotated[float, Field(ge=0, le=60)] = 3.0
     """How late the engine may be before a schedule fires without it."""
-    horizon_seconds: Annotated[float, Field(ge=120, le=2_592_000)] = 3_600.0
-    """Only what falls due within so many seconds has an alarm in the engine."""
     alarms_max: Annotated[int, Field(ge=1, le=50_000)] = 5_000
     """Alarms in the engine at most."""
 

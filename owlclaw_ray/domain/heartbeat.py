@@ -16,9 +16,9 @@ class EventSourceKind(Enum):
     INBOX = "inbox"
     """Webhooks whose source delivers to heartbeats, and that no heartbeat has seen to yet."""
     QUEUE = "queue"
-    """Triggers that wait behind the heartbeat."""
+    """Triggers that wait behind the heartbeat. Their runs come anyway, so a look at them is worth a model call to few."""
     SCHEDULES = "schedules"
-    """Schedules of the agent that are due and have not fired."""
+    """Schedules of the agent that are due and have not fired. They fire anyway."""
     DATABASE = "database"
     """Rows of a SQL query."""
     EVENTS = "events"
@@ -31,8 +31,6 @@ class Heartbeat(Struct, frozen=True):
     every_seconds: int = 300
     sources: tuple[EventSourceKind, ...] = (
         EventSourceKind.INBOX,
-        EventSourceKind.QUEUE,
-        EventSourceKind.SCHEDULES,
         EventSourceKind.EVENTS,
     )
     focus: str = "see to what is pending"
@@ -58,6 +56,10 @@ class Pulse(Struct, frozen=True):
     """How many heartbeats had a model on that day."""
     paused: str = ""
     """The schedule that was paused because nothing happened for long."""
+    idle: str = ""
+    """Why the last look was idle; empty if it was not."""
+    idle_run: str = ""
+    """The last idle look, which the next one replaces."""
 
 
 class BeatSkipped(Enum):

@@ -15,7 +15,8 @@ class LedgerKind(Enum):
     """What a record is about."""
 
     TRIGGER = "trigger"
-    """A trigger did more than queue a run: what (`merged` or `interrupted`) and the other run or trigger concerned."""
+    """A trigger did more than queue a run: what (`merged` or `interrupted`) and the other run or trigger concerned; or less: what
+    (`idle`) and why, of the first of several heartbeats that had nothing to do."""
     RUN = "run"
     """A run ended: status, error, turns, tool_calls, usage, duration_ms."""
     MODEL_CALL = "model_call"

@@ -318,7 +318,7 @@ class Activation:
             case Skipped() as skipped:
                 if skipped.command is not None:
                     await self._store.apply(skipped.command)
-                journal.callback_url = ""
+                journal.callback_url, journal.idle = "", skipped.idle
                 return skipped.result, replace(self.state, pulse=skipped.pulse)
             case RunResult() as cancelled:
                 return cancelled, self.state

@@ -298,8 +298,10 @@ class RuntimeFacade:
         noted = await asyncio.to_thread(self._noted_heads)
         return await verified_ledger(self._store, tenant, NotedHeads((*noted.heads, *since), noted.problems))
 
-    async def ring(self, schedule_id: ScheduleId) -> Alarm:
+    async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
         """See Runtime.ring."""
+        if await self._store.schedule(tenant, schedule_id) is None:
+            return Alarm(schedule_id, None)
         (alarm,) = await self._ring([schedule_id])
         return alarm
 

@@ -31,8 +31,8 @@ from owlclaw_ray.engine.prompt import trigger_text
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunServices
 from owlclaw_ray.engine.tokens import estimate_tokens
-from owlclaw_ray.ids import DeliveryId, ScheduleId, ToolCallId, derived_id
-from owlclaw_ray.ports.store import CancelSchedule, PauseSchedule, ResumeSchedule
+from owlclaw_ray.ids import DeliveryId, RunId, ScheduleId, ToolCallId, derived_id
+from owlclaw_ray.ports.store import CancelSchedule, IdleBeat, PauseSchedule, ResumeSchedule
 from owlclaw_ray.ports.tools import ToolInvocation
 
 _INBOX = EventSourceKind.INBOX.value
@@ -59,10 +59,13 @@ class Woken(Struct, frozen=True):
 
 
 class Skipped(Struct, frozen=True):
-    """There is nothing to think about. `command` is what else should become of the schedule, if anything."""
+    """There is nothing to think about. `command` is what else should become of the schedule, if anything. `idle`: nothing is to be
+    told of it that the look before did not tell.
+    """
 
     result: RunResult
     pulse: Pulse
+    idle: IdleBeat | None = None
     command: PauseSchedule | CancelSchedule | None = None
 
 
@@ -100,18 +103,22 @@ async def look(
     inbox = _fitting(_inbox(events), definition.limits.short_term_tokens // 2)
     others = [each for each in events if each["source"] != _INBOX]
     if not inbox and not others:
-        return _nothing(run, heartbeat, replace(pulse, fingerprint=""), now, problems)
+        skipped = _nothing(heartbeat, replace(pulse, fingerprint=""), problems)
+        return skipped if problems else _idle(run, heartbeat, skipped, now, journal)
     fingerprint = hashlib.sha256(orjson.dumps(others, option=orjson.OPT_SORT_KEYS)).hexdigest() if others else ""
     today = now.date().isoformat()
     woken = pulse.woken if pulse.day == today else 0
     if not inbox and fingerprint == pulse.fingerprint:
-        skipped = _skipped(BeatSkipped.UNCHANGED, "what is pending is what the agent dealt with before", pulse)
-        return _idle(run, heartbeat, skipped, now)
+        message = "what is pending is what the agent dealt with before"
+        skipped = _skipped(BeatSkipped.UNCHANGED, message, pulse)
+        return _idle(run, heartbeat, skipped, now, None if problems else journal)
     if heartbeat.max_per_day is not None and woken >= heartbeat.max_per_day:
         message = f"{woken} heartbeats woke the agent today, and no more may (heartbeat.max_per_day)"
         return _skipped(BeatSkipped.DAILY_LIMIT, message, pulse)
     seen = _beside(inbox, others, run, definition.limits.short_term_tokens) if inbox else others
-    pulse = replace(pulse, fingerprint=fingerprint, active_at=now.timestamp(), day=today, woken=woken + 1, paused="")
+    pulse = replace(
+        pulse, fingerprint=fingerprint, active_at=now.timestamp(), day=today, woken=woken + 1, paused="", idle=""
+    )
     journal.record(EntryKind.HEARTBEAT_WOKEN, {"events": seen, "pulse": asdict(pulse)})
     assert journal.conversation.woken is not None
     return _woken(run, journal.conversation.woken)
@@ -184,22 +191,29 @@ def _question(run: Run, definition: AgentDefinition, heartbeat: Heartbeat) -> To
     )
 
 
-def _nothing(run: Run, heartbeat: Heartbeat, pulse: Pulse, now: datetime, problems: Sequence[JsonObject]) -> Skipped:
+def _nothing(heartbeat: Heartbeat, pulse: Pulse, problems: Sequence[JsonObject]) -> Skipped:
     if problems:
         message = f"these sources could not be asked: {', '.join(each['source'] for each in problems)}"
         return _skipped(BeatSkipped.CHECK_FAILED, message, pulse)
     names = ", ".join(each.value for each in heartbeat.sources)
-    return _idle(run, heartbeat, _skipped(BeatSkipped.NO_EVENTS, f"nothing is pending ({names})", pulse), now)
+    return _skipped(BeatSkipped.NO_EVENTS, f"nothing is pending ({names})", pulse)
 
 
-def _idle(run: Run, heartbeat: Heartbeat, skipped: Skipped, now: datetime) -> Skipped:
-    """Have heartbeats stop if nothing happened for long."""
-    days, pulse = heartbeat.pause_after_idle_days, skipped.pulse
-    if days is None or now.timestamp() - pulse.active_at < timedelta(days=days).total_seconds():
+def _idle(run: Run, heartbeat: Heartbeat, skipped: Skipped, now: datetime, journal: RunJournal | None) -> Skipped:
+    """Have heartbeats stop if nothing happened for long. Else no more than the last idle one is kept, and of several after another
+    the ledger is told of the first; without a `journal` it is kept as any run.
+    """
+    days, pulse, error = heartbeat.pause_after_idle_days, skipped.pulse, skipped.result.error
+    if days is not None and now.timestamp() - pulse.active_at >= timedelta(days=days).total_seconds():
+        source = ScheduleId(run.trigger.source)
+        logger.info("heartbeats of %s stop: nothing happened for %g days", run.agent, days)
+        return replace(skipped, pulse=replace(pulse, paused=source), command=PauseSchedule(run.agent, source, now))
+    if journal is None or error is None:
         return skipped
-    source = ScheduleId(run.trigger.source)
-    logger.info("heartbeats of %s stop: nothing happened for %g days", run.agent, days)
-    return replace(skipped, pulse=replace(pulse, paused=source), command=PauseSchedule(run.agent, source, now))
+    if pulse.idle != error.type:
+        journal.audit(LedgerKind.TRIGGER, "idle", {"what": "idle", "why": error.type, "message": error.message})
+    beat = IdleBeat(RunId(pulse.idle_run) if pulse.idle_run else None, heartbeat.every_seconds)
+    return replace(skipped, idle=beat, pulse=replace(pulse, idle=error.type, idle_run=run.run_id))
 
 
 def _disables(run: Run, heartbeat: Heartbeat) -> bool:

@@ -35,6 +35,7 @@ from owlclaw_ray.ports.store import (
     BudgetSettled,
     BudgetSpent,
     FinishRun,
+    IdleBeat,
     Outcome,
     ReserveBudget,
     RunClaimed,
@@ -65,7 +66,7 @@ class RunJournal:
 
     Whoever executes the run sets `interrupt`: it is called as soon as a write, waited for or not, finds that the run was asked
     to end (`cancel_requested`) or cannot go on here (`failure`). So are `callback_url`, whom the definition wants told of the end,
-    and `deliveries`, those that the run saw and that its end is about.
+    `deliveries`, those that the run saw and that its end is about, and `idle`, if the run was a heartbeat without anything to do.
     """
 
     def __init__(self, run: Run, epoch: int, *, conversation: Conversation, store: DurableStore, clock: Clock) -> None:
@@ -76,6 +77,7 @@ class RunJournal:
         self.interrupt: Callable[[], None] = _nobody
         self.callback_url = ""
         self.deliveries: tuple[DeliveryId, ...] = ()
+        self.idle: IdleBeat | None = None
         self._run, self._epoch, self._store, self._clock = run, epoch, store, clock
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
@@ -188,8 +190,9 @@ class RunJournal:
         data = run_finished(result)
         async with self._writing:
             self._raise_failure()
-            self.record(EntryKind.RUN_FINISHED, data)
-            self.audit(LedgerKind.RUN, "end", data)
+            if self.idle is None:
+                self.record(EntryKind.RUN_FINISHED, data)
+                self.audit(LedgerKind.RUN, "end", data)
             self._stop_flusher()
             settlements, (entries, ledger, blobs) = self._take_settlements(), self._take()
             run = self._run
@@ -206,6 +209,7 @@ class RunJournal:
                 claim_next=claim_next,
                 callback_url=self.callback_url,
                 deliveries=self.deliveries,
+                idle=self.idle,
             )
             *settled, outcome = await self._store.apply_all([*settlements, end])
         self._tell(settled)

@@ -12,12 +12,14 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NewType, Protocol
 
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ports.clock import Clock
 
 LONG_POLL = 10.0
 """Seconds after which somebody who waits for news asks again at the latest."""
 _PATIENCE = 3 * LONG_POLL
+SCHEDULES = RunId("schedules")
+"""Followed like a run: its news are the ids of schedules that were made or changed."""
 
 NewsBoxId = NewType("NewsBoxId", str)
 """Chosen by the one who follows, a new one for every beginning."""
@@ -63,15 +65,20 @@ class RunNews:
         self._boxes: dict[NewsBoxId, _Box] = {}
         self._followers: dict[RunId, set[NewsBoxId]] = {}
 
-    def changed(self, run_ids: Iterable[RunId]) -> None:
-        """Note that the journals of these runs grew."""
+    def changed(self, run_ids: Iterable[RunId], schedule_ids: Iterable[ScheduleId]) -> None:
+        """Note that the journals of these runs grew, and that these schedules were made or changed."""
         if not self._followers:
             return
         for run_id in run_ids:
-            for box_id in self._followers.get(run_id, ()):
-                box = self._boxes[box_id]
-                box.changed[run_id] = None
-                box.news.set()
+            self._tell(run_id, run_id)
+        for schedule_id in schedule_ids:
+            self._tell(SCHEDULES, RunId(schedule_id))
+
+    def _tell(self, followed: RunId, news: RunId) -> None:
+        for box_id in self._followers.get(followed, ()):
+            box = self._boxes[box_id]
+            box.changed[news] = None
+            box.news.set()
 
     async def begin(self, box_id: NewsBoxId) -> None:
         """See NewsFarEnd.begin."""

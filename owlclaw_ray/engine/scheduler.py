@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from owlclaw_ray.engine.periodic import Periodic
+from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.schedules import Bell
 from owlclaw_ray.ports.store import ScheduleStore
 
+RETRY = 1.0
+"""Seconds after which a store that does not answer is asked again."""
+
 
 class Scheduler:
-    """Implements `AlarmClock`: rings for what is due, and sleeps until the next due time or `poll` seconds, whichever is first.
+    """Implements `AlarmClock`: rings for what is due, and sleeps until the next due time, news of schedules, or `poll` seconds.
 
-    It sleeps by the monotonic clock, so that a time of day that is set forwards or backwards is noticed within `poll` seconds.
+    It sleeps by the monotonic clock, so that a time of day that is set forwards or backwards is noticed within `poll` seconds, and so is
+    what was committed by those of whom there is no news.
     """
 
-    def __init__(self, *, bell: Bell, store: ScheduleStore, clock: Clock, poll: float = 1.0) -> None:
+    def __init__(self, *, bell: Bell, store: ScheduleStore, clock: Clock, poll: float = 5.0) -> None:
         self._store, self._clock = store, clock
-        self._firing = Periodic("firing schedules", bell.ring_all, clock, poll, due_in=self._due_in)
+        self._firing = Periodic("firing schedules", bell.ring_all, clock, poll, due_in=self._due_in, retry=RETRY)
 
     def start(self) -> None:
         """See AlarmClock.start."""
@@ -27,6 +33,11 @@ class Scheduler:
     async def stop(self) -> None:
         """See AlarmClock.stop."""
         await self._firing.stop()
+
+    def changed(self, schedule_ids: Collection[ScheduleId] | None) -> None:
+        """See AlarmClock.changed."""
+        del schedule_ids
+        self._firing.soon()
 
     async def _due_in(self) -> float:
         upcoming = await self._store.next_due()

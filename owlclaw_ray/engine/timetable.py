@@ -257,6 +257,9 @@ class StoreTimetable:
         if schedule.kind is ScheduleKind.ONCE:
             why = "it has one time only; make another one instead"
             raise SettledError("schedule", schedule_id, schedule.status.value, why)
+        if schedule.kind is ScheduleKind.HEARTBEAT:
+            why = "a heartbeat sees what is pending now; there is nothing to make up for"
+            raise SettledError("schedule", schedule_id, schedule.status.value, why)
         if schedule.status.final:
             raise ScheduleClosedError(schedule_id, schedule.status.value)
         if not since <= until <= now:

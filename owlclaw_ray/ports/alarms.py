@@ -31,8 +31,8 @@ class AlarmEngine(Protocol):
         """Return the alarms of this installation that are set and have not rung."""
         ...
 
-    async def set(self, schedule_id: ScheduleId, at: datetime) -> None:
-        """Have it ring for the schedule once, at that time or soon after."""
+    async def set(self, schedule_id: ScheduleId, at: datetime) -> str:
+        """Have it ring for the schedule once, at that time or soon after; return the alarm's id."""
         ...
 
     async def remove(self, alarm_id: str) -> None:

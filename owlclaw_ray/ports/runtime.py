@@ -117,8 +117,8 @@ class Runtime(Protocol):
         """The schedules."""
         ...
 
-    async def ring(self, schedule_id: ScheduleId) -> Alarm:
-        """Fire the schedule if it is due, as Bell.ring does; return when to ring for it again.
+    async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
+        """Fire the tenant's schedule if it is due, as Bell.ring does; return when to ring for it again: never, if the tenant has none.
 
         Raises StoreUnavailableError, RuntimeUnavailableError.
         """

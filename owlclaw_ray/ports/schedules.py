@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -72,7 +72,7 @@ class Timetable(Protocol):
         """Queue a run for each of its due times from `since` to `until`, both included, that has none.
 
         However often it is asked, no due time has two runs. Raises NotFoundError, ScheduleClosedError if it is cancelled,
-        SettledError if it has one time only, ScheduleError.
+        SettledError if it has one time only or is of heartbeats, ScheduleError.
         """
         ...
 
@@ -111,4 +111,10 @@ class AlarmClock(Protocol):
 
     async def stop(self) -> None:
         """Ring no more; a firing under way is committed or not, never half."""
+        ...
+
+    def changed(self, schedule_ids: Collection[ScheduleId] | None) -> None:
+        """Take note that these schedules were made or changed; None: any may have been. It is safe to say so of others, and not to
+        say it: then a schedule that falls due soon may be rung for late, once.
+        """
         ...

@@ -120,6 +120,16 @@ class AppendJournal(Struct, frozen=True):
     """Texts by the hash of their content; known ones are ignored."""
 
 
+class IdleBeat(Struct, frozen=True):
+    """What is left of a heartbeat that found nothing to do: its run, in the place of the one before, and a time more in the tick of
+    that one, if no other time lies between them. Its journal is given up.
+    """
+
+    replaces: RunId | None
+    """The agent's last idle heartbeat."""
+    every_seconds: int
+
+
 class FinishRun(Struct, frozen=True):
     """Append the last facts, set the result, save the agent's state, give back what the run reserved of budgets, all in one;
     then claim the next run if asked. What is to be told of the run's end is to be sent from then on.
@@ -143,6 +153,7 @@ class FinishRun(Struct, frozen=True):
     """Deliveries that waited for a heartbeat of the agent, and that the run saw. Those that still wait are handled if it completed;
     else the failure counts, and after MOST_FAILURES they are refused.
     """
+    idle: IdleBeat | None = None
 
 
 class AwaitApprovals(Struct, frozen=True):
@@ -952,6 +963,10 @@ class ScheduleStore(Protocol):
 
     async def next_due(self) -> datetime | None:
         """Return the earliest next_fire_at of all active schedules."""
+        ...
+
+    async def upcoming_schedules(self, limit: int) -> Mapping[ScheduleId, datetime]:
+        """Return the next_fire_at of active schedules of all tenants, but those of heartbeats: of the earliest ones."""
         ...
 
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:

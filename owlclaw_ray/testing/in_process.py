@@ -144,7 +144,7 @@ class GroupedStore:
         )
         self.due_schedules, self.next_due = store.due_schedules, store.next_due
         self.schedule, self.schedules, self.ticks = store.schedule, store.schedules, store.ticks
-        self.schedules_named = store.schedules_named
+        self.schedules_named, self.upcoming_schedules = store.schedules_named, store.upcoming_schedules
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
         self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
         self.delivery, self.deliveries = store.delivery, store.deliveries

@@ -50,7 +50,7 @@ def test_a_schedule_fires_because_hatchet_rings_and_the_token_is_written_nowhere
         (tick,) = client.ticks(schedule["schedule_id"])["ticks"]
         run = client.run(tick["run_id"])
     children = psutil.Process(installation.process.pid).children(recursive=True)
-    (worker,) = [each for each in children if "owlclaw_ray.adapters.hatchet.worker" in each.cmdline()]
+    (worker,) = [each for each in children if "actors.hatchet_worker" in each.cmdline()]
     told = [each.name() for each in children if engine.token in str((each.cmdline(), each.environ()))]
     data = installation.folder / ".owlclaw"
     written = [each for folder in (data, (data / "logs").resolve()) for each in folder.rglob("*") if each.is_file()]

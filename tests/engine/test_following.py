@@ -39,7 +39,7 @@ class Place:
         journal = self.journals[run_id]
         if journal[-1].kind is not EntryKind.RUN_FINISHED:
             journal.append(JournalEntry(len(journal) + 1, kind, NOW))
-            self.news_of.changed([run_id])
+            self.news_of.changed([run_id], ())
 
     def replace(self):
         """A new process takes over: nobody is known to it."""
@@ -372,5 +372,5 @@ async def test_whoever_does_not_ask_for_its_news_any_more_is_forgotten_and_told_
     assert not await news.follow("gone", ["run_1"], ())
     assert await news.news("gone", 5) is None
     assert await news.follow("new", ["run_0"], ())
-    news.changed(["run_0", "run_1", "run_0"])
+    news.changed(["run_0", "run_1", "run_0"], ())
     assert await news.news("new", 5) == ("run_0",)

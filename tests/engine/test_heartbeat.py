@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from owlclaw_ray.adapters.store.schema import metadata
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind, Heartbeat
@@ -20,7 +21,7 @@ from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.engine.heartbeat import deliveries_of
 from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
 from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, TenantId
-from owlclaw_ray.ports.store import CommandFailed, DeliveryFilter, LedgerFilter, ReceiveDelivery, RunFilter
+from owlclaw_ray.ports.store import CommandFailed, DeliveryFilter, LedgerFilter, Position, ReceiveDelivery, RunFilter
 from owlclaw_ray.ports.tools import ToolOutcome
 from tests.engine.world import Definitions, World, new_stores
 
@@ -38,6 +39,7 @@ class Beating(World):
         super().__init__(*stores, definitions=definitions)
         self.events, self.problems, self.failure = [], [], None
         self.requests, self.asked = [], 0
+        self.seen = {}
         self.reply = self.answer_model
 
     @property
@@ -63,6 +65,7 @@ class Beating(World):
             self.pass_time(seconds)
             await self.runtime.bell.ring_all()
             await self.rest()
+            await self.outcomes()
 
     def pass_time(self, seconds):
         """Move the time of day on; what sleeps goes on sleeping, which is nothing but the Directory."""
@@ -83,11 +86,16 @@ class Beating(World):
             await self.clock.settle()
 
     async def outcomes(self):
-        """What became of all runs of heartbeats, oldest first: their status, or why they were skipped."""
-        runs = [run for run in await self.store.runs(RUNS) if run.trigger.kind is TriggerKind.HEARTBEAT]
-        return [
-            run.result.error.type if run.status is RunStatus.SKIPPED else run.status.value for run in reversed(runs)
-        ]
+        """What became of all runs of heartbeats, oldest first: their status, or why they were skipped. Idle ones are noted after
+        each beat, for the next one replaces them.
+        """
+        for run in reversed(await self.beats()):
+            self.seen[run.run_id] = run.result.error.type if run.status is RunStatus.SKIPPED else run.status.value
+        return list(self.seen.values())
+
+    async def beats(self):
+        """The runs of heartbeats that the store has, newest first."""
+        return [run for run in await self.store.runs(RUNS) if run.trigger.kind is TriggerKind.HEARTBEAT]
 
     async def schedules(self):
         return list(await self.store.schedules(ScheduleFilter(DEFAULT_TENANT, SOLO)))
@@ -102,14 +110,97 @@ MAIL = {"source": "events.mail", "pending": [{"id": "m1"}]}
 ORDER = {"source": "events.orders", "pending": 3}
 
 
-async def test_a_heartbeat_without_events_is_skipped_with_its_reason_in_the_ledger_and_no_model(world):
+async def test_a_heartbeat_without_events_is_skipped_without_a_model_and_the_ledger_tells_when_that_began(world):
     await world.begin()
     await world.beat(3)
 
-    records = [each.record for each in await world.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.RUN))]
+    records = [each.record for each in await world.store.ledger(LedgerFilter(DEFAULT_TENANT))]
     assert await world.outcomes() == ["no_events"] * 3
-    assert [(each.data["status"], each.data["error"]["type"]) for each in records] == [("skipped", "no_events")] * 3
+    assert [(each.kind, each.data["what"], each.data["why"]) for each in records] == [
+        (LedgerKind.TRIGGER, "idle", "no_events")
+    ]
     assert (world.requests, world.asked) == ([], 3)
+    await world.end()
+
+
+def rows_of(world):
+    """How many rows each table of the store has, and how many characters all of them together."""
+    with world.store._database._engine.connect() as connection:
+        rows = {table.name: connection.execute(table.select()).all() for table in metadata.sorted_tables}
+    return {name: len(found) for name, found in rows.items() if found}, len(str(rows))
+
+
+async def test_an_idle_heartbeat_takes_the_place_of_the_last_one_and_the_store_does_not_grow(world):
+    await world.begin()
+    await world.beat(2)
+    before, size = rows_of(world)
+    await world.beat(200)
+    after, larger = rows_of(world)
+
+    [run] = await world.beats()
+    [schedule] = await world.schedules()
+    [tick] = await world.store.ticks(schedule.schedule_id)
+    assert before == after
+    assert (after["runs"], after["ticks"], after["ledger"], after.get("journal", 0)) == (1, 1, 1, 0)
+    assert larger - size < 20
+    assert (run.status, run.result.error.type) == (RunStatus.SKIPPED, "no_events")
+    assert (tick.count, tick.run_id, tick.last_due_at - tick.due_at) == (202, run.run_id, 201 * timedelta(seconds=300))
+    await world.end()
+
+
+async def test_an_idle_heartbeat_is_no_run_that_ended_for_those_who_export_traces(world):
+    await world.begin()
+    await world.beat(3)
+    world.events = [MAIL]
+    await world.beat()
+    await world.beat(3)
+
+    [(chain, _)] = (await world.store.chains()).items()
+    ended = await world.store.ended(chain, 0, 100)
+    [woken] = await world.store.facts([run_id for _, run_id in ended.runs])
+    assert woken.run.status is RunStatus.COMPLETED
+    await world.end()
+
+
+async def test_every_due_time_of_heartbeats_is_in_one_tick_whatever_became_of_them(world):
+    """Times that are idle in a row are one tick; a beat that woke its agent, a failing source and an outage lie between others."""
+    await world.begin()
+    [schedule] = await world.schedules()
+    started = schedule.next_due
+
+    async def beat(times=1, events=(), problems=()):
+        world.events, world.problems = list(events), list(problems)
+        await world.beat(times)
+
+    await beat(3)
+    await beat(1, [MAIL])
+    await beat(2, [MAIL])
+    await beat(2)
+    await beat(1, problems=[{"source": "events.orders", "message": "OSError: gone"}])
+    await beat(2)
+    world.pass_time(5 * 300)
+    await beat(2)
+
+    ticks = list(reversed(await world.store.ticks(schedule.schedule_id)))
+    covered = [(tick.due_at - started) // timedelta(seconds=300) for tick in ticks]
+    assert sum(tick.count for tick in ticks) == 18
+    assert covered == [sum(tick.count for tick in ticks[:at]) for at in range(len(ticks))]
+    assert [tick.count for tick in ticks] == [3, 1, 4, 1, 2, 5, 2]
+    runs = {run.run_id for run in await world.store.runs(RUNS)}
+    assert {tick.run_id for tick in ticks} <= {None, *runs}
+    await world.end()
+
+
+async def test_whoever_follows_an_idle_heartbeat_is_told_of_its_end(world):
+    heard = []
+    world.store.tell(lambda run_ids, _: heard.extend(run_ids))
+    await world.begin()
+    await world.beat()
+
+    [run] = await world.beats()
+    [watched] = await world.store.watched([Position(DEFAULT_TENANT, run.run_id, 2)])
+    assert heard[-1] == run.run_id
+    assert (watched.entries, watched.status, watched.over) == ((), RunStatus.SKIPPED, True)
     await world.end()
 
 
@@ -533,19 +624,18 @@ async def test_heartbeats_without_events_leave_no_trace_in_what_the_agent_rememb
     await world.end()
 
 
-async def test_an_idle_agent_for_thirty_days_costs_no_model_call_and_every_look_is_in_the_ledger(stores):
+async def test_an_idle_agent_for_thirty_days_costs_no_model_call_and_every_look_is_counted(stores):
     rarely = Heartbeat(every_seconds=14_400, pause_after_idle_days=None)
     world = await Beating(stores, rarely).begin()
     await world.beat(30 * 6, seconds=14_400)
 
     [schedule] = await world.schedules()
     ticks = await world.store.ticks(schedule.schedule_id)
-    told = await world.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.RUN, limit=10_000))
+    told = await world.store.ledger(LedgerFilter(DEFAULT_TENANT, limit=10_000))
     assert world.requests == []
-    assert [(each.record.data["status"], each.record.data["error"]["type"]) for each in told] == [
-        ("skipped", "no_events")
-    ] * 180
-    assert len(ticks) == len([tick for tick in ticks if tick.outcome is not TickOutcome.SKIPPED]) == 180
+    assert [(each.record.data["what"], each.record.data["why"]) for each in told] == [("idle", "no_events")]
+    assert await world.outcomes() == ["no_events"] * 180
+    assert [(tick.outcome is TickOutcome.SKIPPED, tick.count) for tick in ticks] == [(False, 180)]
     await world.end()
 
 
@@ -579,9 +669,9 @@ async def _one_beat(stores, heartbeat, events, before=()):
     world.events, asked, thought = events, world.asked, len(world.requests)
     await world.beat(seconds=heartbeat.every_seconds)
     outcome = (await world.outcomes())[-1]
-    records = await world.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.RUN, limit=100))
+    [last, *_] = await world.beats()
     await world.end()
-    return outcome, world.asked - asked, world.requests[thought:], records[-1].record.data
+    return outcome, world.asked - asked, world.requests[thought:], last.result
 
 
 heartbeats = st.builds(Heartbeat, every_seconds=st.integers(60, 86_400), sources=sources)
@@ -593,10 +683,10 @@ heartbeats = st.builds(Heartbeat, every_seconds=st.integers(60, 86_400), sources
 def test_property_14_a_heartbeat_without_events_ends_as_skipped_without_a_model_call(
     runner, own_stores, heartbeat, before
 ):
-    outcome, asked, requests, told = runner.run(_one_beat(own_stores, heartbeat, [], before))
+    outcome, asked, requests, result = runner.run(_one_beat(own_stores, heartbeat, [], before))
 
     assert (outcome, asked, requests) == ("no_events", 1, [])
-    assert (told["status"], told["error"]["type"], told["turns"]) == ("skipped", "no_events", 0)
+    assert (result.status, result.error.type, result.turns) == (RunStatus.SKIPPED, "no_events", 0)
 
 
 @pytest.mark.property
@@ -605,13 +695,13 @@ def test_property_14_a_heartbeat_without_events_ends_as_skipped_without_a_model_
 def test_property_15_a_heartbeat_with_new_events_is_a_whole_run_with_a_model_that_sees_them(
     runner, own_stores, heartbeat, before, events
 ):
-    outcome, asked, requests, told = runner.run(_one_beat(own_stores, heartbeat, events, before))
+    outcome, asked, requests, result = runner.run(_one_beat(own_stores, heartbeat, events, before))
 
     dealt_with = [each for each in before if each]
     if before and before[-1] == events and dealt_with:
         assert (outcome, requests) == ("unchanged", [])
         return
-    assert (outcome, asked, told["turns"], len(requests)) == ("completed", 1, 1, 1)
+    assert (outcome, asked, result.turns, len(requests)) == ("completed", 1, 1, 1)
     assert all(each["source"] in requests[0].messages[0].content for each in events)
 
 

@@ -4,12 +4,14 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.sql_store import SqlStore
+from owlclaw_ray.domain.schedule import ScheduleKind
 from owlclaw_ray.engine.firing import Firings
 from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.errors import UnknownAgentError
-from owlclaw_ray.ports.store import CancelSchedule
+from owlclaw_ray.ports.store import CancelSchedule, CreateSchedule
 from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, runs, steady
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.cron import next_fire
@@ -71,14 +73,14 @@ async def accounted(store):
     return sum(tick.count for tick in await store.ticks(STEADY))
 
 
-async def test_a_time_of_day_that_is_set_forward_fires_the_last_time_that_passed_within_a_second(store, clock):
+async def test_a_time_of_day_that_is_set_forward_fires_the_last_time_that_passed_within_five_seconds(store, clock):
     scheduler = scheduler_over(store, clock)
     await store.apply([steady(clock)])
     scheduler.start()
     await clock.advance(1)
 
     clock.set_by(3_600)
-    await clock.advance(1)
+    await clock.advance(5)
     await scheduler.stop()
 
     assert (len(await runs(store)), await accounted(store)) == (1, 60)
@@ -127,3 +129,34 @@ async def test_what_is_cancelled_between_the_look_and_the_firing_does_not_fire(s
     await scheduler.stop()
 
     assert (await runs(store), await accounted(store)) == ([], 0)
+
+
+async def test_a_schedule_that_is_made_while_it_sleeps_fires_at_its_time_for_it_hears_of_it(store, clock):
+    scheduler = scheduler_over(store, clock)
+    store.tell(lambda _, schedule_ids: scheduler.changed(list(schedule_ids)))
+    scheduler.start()
+    await clock.advance(1)
+
+    due = clock.now() + timedelta(seconds=2)
+    once = replace(steady(clock).schedule, kind=ScheduleKind.ONCE, interval_seconds=0, next_fire_at=due)
+    await store.apply([CreateSchedule(once, 9)])
+    await clock.advance(2.1)
+    await scheduler.stop()
+
+    [run] = await runs(store)
+    assert run.created_at == due
+
+
+async def test_while_nothing_happens_it_asks_the_store_every_five_seconds(store, clock):
+    asked = []
+
+    async def next_due():
+        asked.append(clock.monotonic())
+
+    store.next_due = next_due
+    scheduler = scheduler_over(store, clock)
+    scheduler.start()
+    await clock.advance(60)
+    await scheduler.stop()
+
+    assert asked == [5.0 * number for number in range(13)]

@@ -1,4 +1,4 @@
-"""The double as a program, in the time of the day: prints its token, then runs until it is ended; SIGUSR1 makes it restart."""
+"""The double as a program, in the time of the day: prints its token, runs until it is ended; SIGUSR1 has it go down, SIGUSR2 come back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ _RING_SECONDS = 0.2
 
 def main() -> None:
     """Ring for what is due, again and again."""
-    restart = threading.Event()
-    signal.signal(signal.SIGUSR1, lambda *_: restart.set())
+    down, up = threading.Event(), threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: down.set())
+    signal.signal(signal.SIGUSR2, lambda *_: up.set())
     with HatchetEngine(SystemClock().now) as engine:
         print(engine.token, flush=True)  # noqa: T201
         while True:
-            if restart.wait(_RING_SECONDS):
-                restart.clear()
+            if down.wait(_RING_SECONDS):
                 with engine.outage():
-                    threading.Event().wait(3)
+                    up.wait()
+                down.clear()
+                up.clear()
             engine.records.ring()
 
 

@@ -17,7 +17,7 @@ from hatchet_sdk.contracts.v1 import workflows_pb2 as workflow_wire
 
 WAIT_SECONDS = 30.0
 _GONE = timedelta(seconds=30)
-"""So long after a worker hung up its tasks are given out again; that is one of their retries."""
+"""So long after a stream ended the tasks that it took with it are given out again; that is one of their retries."""
 
 
 class UnknownError(Exception):
@@ -57,6 +57,8 @@ class Task:
     run_id: str = field(default_factory=lambda: str(uuid4()))
     retry: int = 0
     not_before: datetime | None = None
+    lost_at: datetime | None = None
+    """When the stream ended in which it was given out."""
 
 
 @dataclass
@@ -68,11 +70,15 @@ class Worker:
     actions: frozenset[str]
     alive: bool = False
     """Whether it ever gave a sign of life; before that it is given nothing."""
-    listening: bool = False
-    left_at: datetime | None = None
-    """Since when it does not listen any more."""
+    streams: int = 0
+    """In how many it listens: a new one may be there before it is known that the old one is gone."""
     paused: bool = False
     given: dict[str, Task] = field(default_factory=dict)
+
+    @property
+    def listening(self) -> bool:
+        """Whether it is there."""
+        return self.streams > 0
 
 
 class Records:
@@ -130,7 +136,7 @@ class Records:
 
     def ring(self) -> int:
         """Do what the time has come for: turn schedules into tasks, which is the end of them; return how many. Give out the tasks of
-        workers that are gone, and those that wait to be tried again.
+        streams that are gone, and those that wait to be tried again.
         """
         with self.changed:
             due = [each for each in self.listed({}) if each.trigger_at <= self.now()]
@@ -138,8 +144,8 @@ class Records:
                 del self.scheduled[run.id]
                 self.start(run)
             for worker in self.workers.values():
-                if worker.left_at is not None and worker.left_at < self.now() - _GONE:
-                    for task in list(worker.given.values()):
+                for task in list(worker.given.values()):
+                    if task.lost_at is not None and task.lost_at < self.now() - _GONE:
                         self._fail(worker, task, "")
             self.changed.notify_all()
             return len(due)
@@ -170,16 +176,19 @@ class Records:
 
     def tasks_for(self, worker_id: str, over: threading.Event) -> Iterator[Task]:
         """Yield tasks as they come, until it is over."""
-        worker = self.worker(worker_id)
+        worker, mine = self.worker(worker_id), list[Task]()
+        with self.changed:
+            worker.streams += 1
+            self.changed.notify_all()
         try:
-            with self.changed:
-                worker.listening, worker.left_at = True, None
-                self.changed.notify_all()
             while (task := self._next(worker, over)) is not None:
+                mine.append(task)
                 yield task
         finally:
             with self.changed:
-                worker.listening, worker.left_at = False, self.now()
+                worker.streams -= 1
+                for task in mine:
+                    task.lost_at = self.now()
                 self.changed.notify_all()
 
     def _next(self, worker: Worker, over: threading.Event) -> Task | None:
@@ -231,7 +240,7 @@ class Records:
             self._finish(worker, task, RunState.FAILED, output)
             return
         del worker.given[task.run_id]
-        task.retry += 1
+        task.retry, task.lost_at = task.retry + 1, None
         pause = min(declared.backoff_factor**task.retry, declared.backoff_max_seconds)
         task.not_before = self.now() + timedelta(seconds=pause)
         self.queue.append(task)

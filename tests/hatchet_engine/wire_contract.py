@@ -118,6 +118,11 @@ class EngineSide(ABC):
         self._alive.add(worker)
         return worker, tasks
 
+    def listen_again(self, worker_id: str) -> Any:
+        """Come back after a stream that broke; return the new one."""
+        self._alive.add(worker_id)
+        return self.listen(worker_id)
+
     def hang_up(self, worker_id: str, tasks: Any) -> None:
         """Die."""
         self._alive.remove(worker_id)
@@ -321,6 +326,19 @@ class EngineWireContract:
         assert pauses[2] - pauses[1] >= timedelta(seconds=4)
         assert (other.retry_count, json.loads(other.additional_metadata)["schedule_id"]) == (0, "sch_2")
         assert json.loads(next(tasks).additional_metadata)["schedule_id"] == "sch_3"
+
+    def test_what_was_given_in_a_stream_that_broke_is_given_again_though_the_worker_listens_again(self, side):
+        worker, tasks = side.work()
+        side.schedule(side.at(-5))
+        side.pass_by(6)
+        lost = next(tasks)
+        side.hang_up(worker, tasks)
+        tasks = side.listen_again(worker)
+        side.pass_by(40)
+
+        again = next(tasks)
+
+        assert again.task_run_external_id == lost.task_run_external_id
 
     def test_what_a_worker_that_hung_up_was_given_is_given_to_another_one_later(self, side):
         worker, tasks = side.work()

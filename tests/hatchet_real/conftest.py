@@ -1,11 +1,13 @@
-"""What the tests against a real engine need: HATCHET_CLIENT_TOKEN, and for some of them commands in HATCHET_RESTART and HATCHET_KILL.
+"""What the tests against a real engine need: HATCHET_CLIENT_TOKEN, and for some of them commands in HATCHET_KILL and HATCHET_START.
+
+The one ends the engine at once, the other begins to start it again; how long it is down is up to the test.
 
 HATCHET_CLIENT_TLS_STRATEGY and HATCHET_CLIENT_HOST_PORT are as the SDK reads them. Nothing here is timed closely.
 """
 
 import asyncio
 import os
-import subprocess
+import sys
 import time
 from collections import Counter
 from datetime import timedelta
@@ -21,6 +23,7 @@ from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ports.schedules import Alarm
 
+WORKER = (sys.executable, "-m", "actors.hatchet_worker", "info", "text")
 TOKEN = os.environ.get("HATCHET_CLIENT_TOKEN", "")
 NEEDS_TOKEN = pytest.mark.skipif(
     not TOKEN, reason="HATCHET_CLIENT_TOKEN is not set: there is no engine to test against"
@@ -73,7 +76,7 @@ def options():
 @pytest.fixture
 async def worker(options, rings):
     """A supervised worker that is well. Its workflow is registered then."""
-    supervisor = WorkerSupervisor(options, rings, SystemClock())
+    supervisor = WorkerSupervisor(options, rings, SystemClock(), command=WORKER)
     supervisor.start()
     async with asyncio.timeout(180):
         while supervisor.health_port == 0 or await look_at(supervisor.health_port) is not Sign.WELL:
@@ -101,12 +104,13 @@ def soon(seconds):
     return SystemClock().now() + timedelta(seconds=seconds)
 
 
-def run_command(variable):
-    """Run the command of a variable; without one the test is skipped."""
+async def run_command(variable):
+    """Run the command of a variable, while everything else goes on; without one the test is skipped."""
     command = os.environ.get(variable)
     if not command:
         pytest.skip(f"{variable} is not set: a command that does that to the engine")
-    subprocess.run(command, shell=True, check=True)
+    process = await asyncio.create_subprocess_shell(command)
+    assert await process.wait() == 0
 
 
 async def answering(alarms, seconds=180):

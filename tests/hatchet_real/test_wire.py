@@ -22,4 +22,6 @@ class TestEngine(EngineWireContract):
         side = Engine(options.api_url, options.grpc_address, options.token, options.tenant_id)
         side.register_workflow()
         yield side
+        for row in side.listed(limit=1_000).json()["rows"]:
+            side.delete(row["metadata"]["id"])
         side.close()

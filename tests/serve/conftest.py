@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.schedules import Alarm
 from serve.api import build_api
@@ -45,8 +45,8 @@ class Stage(Current):
         self.played: Runtime
         self.timetable = Current(lambda: self.played.timetable)
 
-    async def ring(self, schedule_id: ScheduleId) -> Alarm:
-        return await self.played.ring(schedule_id)
+    async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
+        return await self.played.ring(tenant, schedule_id)
 
 
 @cache

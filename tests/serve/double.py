@@ -275,7 +275,9 @@ class MemoryRuntime:
         self.inbox, self.outbox = webhooks(clock, Submitting(self))
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
 
-    async def ring(self, schedule_id: ScheduleId) -> Alarm:
+    async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
+        if await self.schedules.schedule(tenant, schedule_id) is None:
+            return Alarm(schedule_id, None)
         (alarm,) = await self.firings.ring([schedule_id])
         return alarm
 

@@ -242,3 +242,20 @@ async def test_ringing_fires_what_is_due_once_and_says_when_to_ring_again(
     assert answers[0]["at"] > YESTERDAY.isoformat()
     assert [tick.run_id is not None for tick in await runtime.schedules.ticks(due.schedule_id)].count(True) == 1
     assert (unknown.status_code, unknown.json()) == (200, {"schedule_id": "sch_nobody", "at": None})
+
+
+async def test_a_schedule_of_another_tenant_does_not_fire_and_its_time_is_not_told(
+    http: httpx.AsyncClient, runtime: MemoryRuntime
+):
+    agent = AgentRef.parse("assistant", TenantId("acme"))
+    day = timedelta(days=1)
+    theirs = Schedule(
+        ScheduleId("sch_theirs"), agent, ScheduleKind.INTERVAL, "x", YESTERDAY, YESTERDAY + day, interval_seconds=86_400
+    )
+    await runtime.schedules.apply([CreateSchedule(theirs, 9)])
+
+    answer = await http.post("/v1/schedules/sch_theirs/ring")
+
+    assert answer.json() == {"schedule_id": "sch_theirs", "at": None}
+    assert await runtime.schedules.ticks(theirs.schedule_id) == []
+    assert await runtime.schedules.schedule(agent.tenant, theirs.schedule_id) == theirs

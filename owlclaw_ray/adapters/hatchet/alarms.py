@@ -72,11 +72,11 @@ class HatchetAlarms:
             found |= {each.metadata.id: alarm for each in rows if (alarm := _alarm(each)) is not None}
         return list(found.values())
 
-    async def set(self, schedule_id: ScheduleId, at: datetime) -> None:
+    async def set(self, schedule_id: ScheduleId, at: datetime) -> str:
         """See AlarmEngine.set. The engine rounds to milliseconds, so it is asked for the next one, not to ring too early; and it takes
         no notice of a time's zone.
         """
-        await self._call(self._create, schedule_id, _next_millisecond(at.astimezone(UTC)))
+        return await self._call(self._create, schedule_id, _next_millisecond(at.astimezone(UTC)))
 
     async def remove(self, alarm_id: str) -> None:
         """See AlarmEngine.remove."""
@@ -97,9 +97,9 @@ class HatchetAlarms:
         )
         return listed.rows or []
 
-    def _create(self, schedule_id: ScheduleId, at: datetime) -> None:
+    def _create(self, schedule_id: ScheduleId, at: datetime) -> str:
         metadata = {_INSTALLATION: self._options.installation, _SCHEDULE: schedule_id}
-        self._runs.scheduled_workflow_run_create(
+        made = self._runs.scheduled_workflow_run_create(
             tenant=self._options.tenant_id,
             workflow=self._options.workflow,
             schedule_workflow_run_request=ScheduleWorkflowRunRequest(
@@ -107,6 +107,7 @@ class HatchetAlarms:
             ),
             _request_timeout=self._times,
         )
+        return made.metadata.id
 
     def _delete(self, alarm_id: str) -> None:
         try:

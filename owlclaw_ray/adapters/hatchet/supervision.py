@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,6 @@ from owlclaw_ray.adapters.hatchet.line import Ring, answer_rings
 from owlclaw_ray.adapters.hatchet.options import HatchetOptions
 from owlclaw_ray.ports.clock import Clock
 
-_COMMAND = (sys.executable, "-m", "owlclaw_ray.adapters.hatchet.worker")
 _STDERR = 2
 """The SDK logs to standard output."""
 
@@ -60,8 +58,8 @@ class WorkerSupervisor:
         ring: Ring,
         clock: Clock,
         *,
+        command: Sequence[str],
         patience: Patience | None = None,
-        command: Sequence[str] = _COMMAND,
         look: Callable[[int], Awaitable[Sign]] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""The process that Hatchet rings: `python -m owlclaw_ray.adapters.hatchet.worker`.
+"""What the process does that Hatchet rings.
 
 It is a process of its own because the SDK's worker blocks its thread and takes the process's signals. Its standard input is the line
 to whoever started it: its options come there, so that the token is in no argument and no variable, rings go there, and the line's
@@ -59,16 +59,11 @@ def end_with(line: WorkerLine) -> None:
         os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def main() -> None:
+def work(health_port: int) -> None:
     """Work until it is told to end, by a signal or by the end of its line."""
-    health_port = int(sys.argv[1])
     end = socket.socket(fileno=sys.stdin.fileno())
     line = WorkerLine(end, end.makefile("rb"))
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
     threading.Thread(target=end_with, args=(line,), daemon=True).start()
     worker_of(line, health_port).start()
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from sqlalchemy import Connection, select
@@ -39,7 +39,7 @@ from owlclaw_ray.adapters.store.working_set import WorkingSet
 from owlclaw_ray.adapters.store.writing import Writer
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.governance.redaction import Redactor
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ports.store import (
     ActivateAgent,
     AppendJournal,
@@ -82,7 +82,8 @@ class Applier:
         self._ids = dialect.ids
         self._loader = Loader(dialect)
         self._registered: set[str] = set()
-        self._grown: list[list[tuple[str, int, str, int, str]]] = []
+        self._grown: set[str] = set()
+        self._changed_schedules: set[str] = set()
         self._writer = Writer(dialect, engine_dialect, writer, redactor)
         among = dialect.among(runs.c.run_id, "ids")
         self._triggers = select(runs.c.run_id, runs.c.trigger, runs.c.payload).where(among)
@@ -100,7 +101,7 @@ class Applier:
         return self._apply(connection, commands)
 
     def _begin(self) -> None:
-        self._registered, self._grown = set(), []
+        self._registered, self._grown, self._changed_schedules = set(), set(), set()
 
     def _apply(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
         needs = needs_of(commands)
@@ -108,7 +109,9 @@ class Applier:
         answers = [_apply(store, command) for command in commands]
         self._writer.write(connection, store.changes)
         self._registered |= needs.registered.keys()
-        self._grown.append(store.changes.journal)
+        self._grown.update(row[0] for row in store.changes.journal)
+        self._grown |= store.changes.forgotten_journals
+        self._changed_schedules |= store.changes.new_schedules.keys() | store.changes.schedules.keys()
         late = [answer for answer in answers if isinstance(answer, _LATE)]
         texts = self._read_texts(connection, late) if late else Texts()
         return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
@@ -122,13 +125,13 @@ class Applier:
         """Write something that matters to nobody."""
         self._writer.probe(connection)
 
-    def committed(self) -> Iterator[RunId]:
+    def committed(self) -> tuple[Iterable[RunId], Iterable[ScheduleId]]:
         """Note that the transaction of the last call was committed, so that the next batch loads less.
 
-        Returns the runs whose journals grew by it, some of them several times.
+        Returns the runs whose journals grew by it, or were given up with the run's end, and the schedules that it made or changed.
         """
         self._loader.learn(self._registered)
-        return (RunId(row[0]) for rows in self._grown for row in rows)
+        return map(RunId, self._grown), map(ScheduleId, self._changed_schedules)
 
     def _alone(self, connection: Connection, command: Command) -> Outcome:
         savepoint = connection.begin_nested()

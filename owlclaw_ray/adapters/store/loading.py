@@ -16,7 +16,7 @@ from owlclaw_ray.adapters.store.approval_rows import APPROVAL_COLUMNS, approval_
 from owlclaw_ray.adapters.store.codec import agent_key, agent_of, dump, from_micros
 from owlclaw_ray.adapters.store.dialects import Dialect
 from owlclaw_ray.adapters.store.needs import Needs
-from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, schedule_of
+from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
 from owlclaw_ray.adapters.store.schema import (
     active_run,
     agents,
@@ -56,7 +56,9 @@ from owlclaw_ray.domain.run import RunStatus
 
 _KNOWN_AGENTS = 65_536
 _NEW_STATE = dump(AgentState())
-_last_entry = select(func.max(journal.c.seq)).where(journal.c.run_id == runs.c.run_id).scalar_subquery()
+_last_entry = (
+    select(func.coalesce(func.max(journal.c.seq), 0)).where(journal.c.run_id == runs.c.run_id).scalar_subquery()
+)
 _RUN_COLUMNS = (
     runs.c.seq,
     runs.c.run_id,
@@ -123,6 +125,7 @@ class Loader:
         )
         self._schedules = select(*SCHEDULE_COLUMNS).where(among(schedules.c.schedule_id, "ids"))
         self._firings = select(ticks.c.firing_id).where(among(ticks.c.firing_id, "ids"))
+        self._ticks = select(*TICK_COLUMNS).where(among(ticks.c.run_id, "ids"))
         self._open_schedules = (
             select(schedules.c.agent, func.count())
             .where(among(schedules.c.agent, "ids"), open_schedule)
@@ -221,6 +224,10 @@ class Loader:
             store.schedules = {schedule.schedule_id: schedule for schedule in found}
         if needs.firings:
             store.firings.update(row[0] for row in self._many(connection, self._firings, needs.firings))
+        if needs.ticked:
+            store.run_ticks = {
+                tick.run_id: tick for tick in map(tick_of, self._many(connection, self._ticks, needs.ticked))
+            }
         if needs.limited:
             for agent, number in self._many(connection, self._open_schedules, needs.limited):
                 store.agents[agent].open_schedules = number

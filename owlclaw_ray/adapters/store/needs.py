@@ -96,6 +96,8 @@ class Needs(Struct):
     reservations: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     """Runs that end: what they reserved is given back."""
+    ticked: set[str] = field(default_factory=set)
+    """Runs whose ticks are asked for."""
 
     @property
     def removals(self) -> int:
@@ -137,6 +139,8 @@ class Needs(Struct):
     def finish(self, command: FinishRun) -> None:
         """Note what the end of a run needs."""
         self.finished.add(command.run_id)
+        if command.idle is not None:
+            self.ticked.update(filter(None, (command.run_id, command.idle.replaces)))
         if command.claim_next:
             self.claim(command)
 

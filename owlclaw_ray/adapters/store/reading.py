@@ -292,6 +292,17 @@ def read_schedules_named(connection: Connection, schedule_ids: Sequence[Schedule
     return [schedule_of(row) for row in connection.execute(found)]
 
 
+def read_upcoming_schedules(connection: Connection, limit: int) -> Mapping[ScheduleId, datetime]:
+    """As ScheduleStore.upcoming_schedules."""
+    found = (
+        select(schedules.c.schedule_id, schedules.c.next_fire_at)
+        .where(active_schedule, schedules.c.kind != ScheduleKind.HEARTBEAT.value)
+        .order_by(schedules.c.next_fire_at)
+        .limit(limit)
+    )
+    return {ScheduleId(row.schedule_id): from_micros(row.next_fire_at) for row in connection.execute(found)}
+
+
 def read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[Schedule]:
     """As ScheduleStore.schedules."""
     found = select(*SCHEDULE_COLUMNS).order_by(*_SCHEDULE_ORDER).limit(where.limit)

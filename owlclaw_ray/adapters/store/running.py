@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.adapters.store.answers import ActivateAnswer, Answer, ClaimAnswer, FinishAnswer
 from owlclaw_ray.adapters.store.codec import agent_key, dump, load_lineage, load_state, to_micros
+from owlclaw_ray.adapters.store.idle_beats import keep_one_idle
 from owlclaw_ray.adapters.store.working_set import WAITED, AgentRow, RunRow, WorkingSet
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -98,7 +99,11 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
     if not command.result.status.final:
         raise ValueError(f"run {run.run_id} cannot end as {command.result.status.value}")
     check_claimed(run, command.epoch)
-    write_down(store, run, command)
+    if command.idle is None:
+        write_down(store, run, command)
+    else:
+        store.record(command.ledger)
+        keep_one_idle(store, run, command.idle)
     give_back(store, run)
     run.status, run.finished_at, run.result = command.result.status, to_micros(command.at), dump(command.result)
     store.changed_run(run)

@@ -145,9 +145,8 @@ def _own(store: WorkingSet, agent: AgentRef, schedule_id: str) -> Schedule | Non
 
 
 def _account(store: WorkingSet, ticks: tuple[Tick, ...]) -> None:
-    store.changes.ticks += ticks
+    store.add_ticks(ticks)
     for tick in ticks:
-        store.firings.add(tick.firing_id)
         if tick.run_id is not None and tick.run_id in store.runs:
             store.fired_runs.setdefault(tick.schedule_id, []).append(tick.run_id)
 

@@ -47,7 +47,7 @@ from owlclaw_ray.ports.tracing import Chain, EndedRuns, RunFacts
 _RACES = 5
 _WRITABLE_SECONDS = 1.0
 """For how long after a commit the store counts as one that can be written."""
-Heard: TypeAlias = Callable[[Iterable[RunId]], None]
+Heard: TypeAlias = Callable[[Iterable[RunId], Iterable[ScheduleId]], None]
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
 
@@ -73,14 +73,16 @@ class SqlStore:
             return ()
         async with self._turn:
             outcomes = await self._apply(commands)
-            grown = self._applier.committed()
+            news = self._applier.committed()
             self._note_commit()
         if self._heard is not None:
-            self._heard(grown)
+            self._heard(*news)
         return outcomes
 
     def tell(self, heard: Heard) -> None:
-        """Call `heard` after every commit with the runs whose journals grew by it, some of them several times."""
+        """Call `heard` after every commit with the runs whose journals grew by it, or were given up with the run's end, and
+        the schedules that it made or changed.
+        """
         self._heard = heard
 
     async def _apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
@@ -180,6 +182,10 @@ class SqlStore:
     async def next_due(self) -> datetime | None:
         """As ScheduleStore.next_due."""
         return await self._read(reading.read_next_due)
+
+    async def upcoming_schedules(self, limit: int) -> Mapping[ScheduleId, datetime]:
+        """As ScheduleStore.upcoming_schedules."""
+        return await self._read(reading.read_upcoming_schedules, limit)
 
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
         """As ScheduleStore.schedule."""

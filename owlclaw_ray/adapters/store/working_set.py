@@ -193,6 +193,11 @@ class Changes(Struct):
     new_schedules: dict[str, Schedule] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
     ticks: list[Tick] = field(default_factory=list)
+    changed_ticks: dict[str, Tick] = field(default_factory=dict)
+    removed_ticks: set[str] = field(default_factory=set)
+    forgotten_journals: set[str] = field(default_factory=set)
+    """Runs whose journals are given up."""
+    removed_runs: set[str] = field(default_factory=set)
     accounts: dict[str, AccountRow] = field(default_factory=dict)
     new_reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
@@ -229,6 +234,8 @@ class WorkingSet(Struct):
     """Firing ids that are in the store already."""
     fired_runs: dict[str, list[str]] = field(default_factory=dict)
     """Runs, by schedule, that were active when the batch began or were queued in it."""
+    run_ticks: dict[str | None, Tick] = field(default_factory=dict)
+    """Ticks by their runs: of runs whose ticks commands ask for, and those that the batch made."""
     approvals: dict[str, Approval] = field(default_factory=dict)
     """Those that commands name, and all pending ones of runs that wait."""
     tasks: dict[str, PutRow] = field(default_factory=dict)
@@ -354,6 +361,16 @@ class WorkingSet(Struct):
         self.changes.schedules[schedule.schedule_id] = schedule
         if schedule.status.final:
             self._agent_of(schedule).open_schedules -= 1
+
+    def add_ticks(self, ticks: Sequence[Tick]) -> None:
+        """Store new ticks."""
+        self.changes.ticks += ticks
+        self.firings.update(tick.firing_id for tick in ticks)
+        self.run_ticks |= {tick.run_id: tick for tick in ticks}
+
+    def change_tick(self, tick: Tick) -> None:
+        """Put this in the place of a tick."""
+        self.changes.changed_ticks[tick.firing_id] = tick
 
     def put_task(self, row: PutRow) -> None:
         """Store a task, new or changed."""

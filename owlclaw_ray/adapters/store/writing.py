@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, case, delete, literal_column, select, update
+from sqlalchemy import Column, Connection, Text, bindparam, case, delete, literal_column, select, update
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from sqlalchemy.sql.schema import Table
 
@@ -41,6 +41,7 @@ from owlclaw_ray.adapters.store.webhook_rows import CALLBACK_COLUMNS, DELIVERY_C
 from owlclaw_ray.adapters.store.working_set import Changes, RunRow
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.schedule import Tick
 from owlclaw_ray.domain.webhook import MOST_FAILURES
 from owlclaw_ray.governance.ledger_chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.governance.redaction import Redactor
@@ -82,6 +83,7 @@ _CHANGED_RUN = (
     "awaits",
 )
 _MERGED_RUN = ("trigger", "payload", "rank", "deadline")
+_CHANGED_TICK = ("at", "run_id", "last_due_at", "count")
 _CHANGED_AGENT = ("epoch", "activation_id", "state", "lineage")
 _JOURNAL = ("run_id", "seq", "kind", "at", "data")
 _RECORD = (
@@ -122,8 +124,7 @@ class Writer:
     """
 
     def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, name: str, redactor: Redactor) -> None:
-        self._name = name
-        self._redactor = redactor
+        self._name, self._redactor = name, redactor
 
         def inserting(table: Table, columns: Sequence[str]) -> RowsStatement:
             return RowsStatement(table.insert(), columns, engine_dialect)
@@ -155,13 +156,11 @@ class Writer:
         self._new_schedules = inserting(schedules, [column.name for column in SCHEDULE_COLUMNS])
         self._schedules = updating(schedules, ("status", "next_fire_at", "paused_until"), "schedule_id")
         self._ticks = inserting(ticks, [column.name for column in TICK_COLUMNS])
+        self._changed_ticks = updating(ticks, _CHANGED_TICK, "firing_id")
+        self._removed = [_removing(key, engine_dialect) for key in (ticks.c.firing_id, runs.c.run_id, journal.c.run_id)]
         self._accounts = updating(budgets, ("used", "reserved", "alerted"), "account")
         self._new_reservations = inserting(budget_reservations, [column.name for column in budget_reservations.c])
-        self._settled = RowsStatement(
-            delete(budget_reservations).where(budget_reservations.c.reservation_id == bindparam("key", type_=NAME)),
-            ("key",),
-            engine_dialect,
-        )
+        self._settled = _removing(budget_reservations.c.reservation_id, engine_dialect)
         self._reservations_since_sweep = 0
         past = (budgets.c.expires_at < bindparam("past")) & (budgets.c.reserved == 0)
         self._sweep_accounts = delete(budgets).where(
@@ -299,6 +298,11 @@ class Writer:
             ],
         )
         self._ticks.run(connection, [tick_row(tick) for tick in changes.ticks])
+        changed = [_changed_tick(tick) for _, tick in sorted(changes.changed_ticks.items())]
+        self._changed_ticks.run(connection, changed)
+        removed = (changes.removed_ticks, changes.removed_runs, changes.forgotten_journals)
+        for statement, ids in zip(self._removed, removed, strict=True):
+            statement.run(connection, [(each,) for each in sorted(ids)])
 
     def _write_approvals(self, connection: Connection, changes: Changes) -> None:
         self._new_approvals.run(connection, [approval_row(each) for each in changes.new_approvals.values()])
@@ -338,6 +342,11 @@ class Writer:
         return canonical_data(self._redactor.redact(record.data)) if self._redactor.suspects(data) else data
 
 
+def _removing(key: Column[str], dialect: EngineDialect) -> RowsStatement:
+    """Return the DELETE of rows by this column."""
+    return RowsStatement(delete(key.table).where(key == bindparam("key", type_=NAME)), ("key",), dialect)
+
+
 def _new_names(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the parameters' names of an UPDATE's new values."""
     return tuple(f"new_{column}" for column in columns)
@@ -363,6 +372,10 @@ def _changed_run(run: RunRow) -> tuple[Any, ...]:
         run.awaits,
         run.seq,
     )
+
+
+def _changed_tick(tick: Tick) -> tuple[Any, ...]:
+    return to_micros(tick.at), tick.run_id, optional_micros(tick.last_due_at), tick.count, tick.firing_id
 
 
 def _record_row(record: LedgerRecord, before: ChainHead, head: ChainHead, data: bytes) -> tuple[Any, ...]:

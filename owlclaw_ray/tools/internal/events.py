@@ -119,7 +119,10 @@ class EventTools:
 
     def _queued(self, agent: AgentRef) -> JsonValue:
         found = self._query("runs", RunFilter(agent.tenant, agent, RunStatus.QUEUED, limit=_MOST))
-        return sorted(run.run_id for run in found)
+        return [
+            {"run_id": run.run_id, "trigger": run.trigger.kind.value, "focus": run.trigger.focus}
+            for run in sorted(found, key=lambda each: each.run_id)
+        ]
 
     def _due(self, agent: AgentRef) -> JsonValue:
         now = self._clock.now()

@@ -1,16 +1,17 @@
 """The alarm clock with Hatchet's engine, over its double, by the unmodified SDK."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.schedule import ScheduleKind
 from owlclaw_ray.engine.alarm_sync import AlarmCounts, SyncPace
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.ports.store import CancelSchedule, PauseSchedule
+from owlclaw_ray.ports.store import CancelSchedule, CreateSchedule, PauseSchedule
 from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, steady
-from tests.adapters.hatchet.world import World, all_runs
+from tests.adapters.hatchet.world import START, World, all_runs
 from tests.hatchet_engine.rest_side import Raw, Refusal, Silence
 
 
@@ -215,14 +216,138 @@ async def test_an_alarm_that_was_set_though_the_engine_said_otherwise_ends_as_on
 
 
 async def test_only_the_schedules_that_come_first_have_alarms(engine, clock):
-    world = World(engine, clock, SyncPace(horizon=1_000, most=150))
+    world = World(engine, clock, SyncPace(most=150))
     made = [steady(clock, 100 + number, f"sch_{number}") for number in range(0, 1_500, 6)]
     await world.store.apply([replace(each, limit=1_000) for each in made])
     await world.alarm_clock.reconcile()
+    full = list(engine.alarms)
+    world.alarm_clock.start()
+    await world.store.apply([replace(once(clock, 90, "sch_sooner"), limit=1_000)])
+    await clock.advance(1)
+    sooner = {each.input["schedule_id"] for each in engine.alarms}
+    await clock.advance(31)
+    await world.alarm_clock.stop()
     world.alarms.close()
 
-    assert len(engine.alarms) == 150
-    assert engine.alarms[-1].trigger_at == clock.now() + timedelta(seconds=100 + 149 * 6)
+    assert len(full) == len(engine.alarms) == 150
+    assert full[-1].trigger_at == START + timedelta(seconds=100 + 149 * 6)
+    assert "sch_sooner" in sooner
+    assert engine.alarms[-1].trigger_at == START + timedelta(seconds=100 + 148 * 6)
+
+
+def once(clock, seconds, schedule_id):
+    """A schedule that falls due once, in so many seconds."""
+    due = clock.now() + timedelta(seconds=seconds)
+    made = steady(clock, schedule_id=schedule_id).schedule
+    return CreateSchedule(replace(made, kind=ScheduleKind.ONCE, interval_seconds=0, next_fire_at=due), 1_000)
+
+
+@pytest.mark.parametrize("seconds", [10, 3_600, 86_400 * 3, 86_400 * 400])
+async def test_the_next_time_of_a_schedule_is_in_the_engine_as_soon_as_it_is_made_however_far_it_is(ringing, seconds):
+    await ringing.store.apply([once(ringing.clock, seconds, "sch_new")])
+    await ringing.clock.advance(1)
+
+    alarms = {each.input["schedule_id"]: each.trigger_at for each in ringing.engine.alarms}
+    assert alarms["sch_new"] == START + timedelta(seconds=1 + seconds)
+
+
+async def test_what_is_cancelled_or_paused_leaves_the_engine_at_once(ringing):
+    await ringing.store.apply([once(ringing.clock, 600, "sch_new")])
+    await ringing.clock.advance(1)
+    now = ringing.clock.now()
+    await ringing.store.apply([CancelSchedule(AGENT, ScheduleId("sch_new"), now), PauseSchedule(AGENT, STEADY, now)])
+    await ringing.clock.advance(1)
+
+    assert ringing.engine.alarms == []
+
+
+async def test_heartbeats_fire_at_their_times_and_the_engine_is_told_of_none(ringing):
+    beat = steady(ringing.clock, 60, "sch_heartbeat_60_1").schedule
+    await ringing.store.apply([CreateSchedule(replace(beat, kind=ScheduleKind.HEARTBEAT), 9)])
+    await ringing.clock.advance(200)
+
+    found = await ringing.store.ticks(beat.schedule_id)
+    assert [tick.at - tick.due_at for tick in found] == [timedelta(0)] * 3
+    assert set(ringing.rung) == {STEADY}
+    assert [each.input["schedule_id"] for each in ringing.engine.alarms] == [STEADY]
+
+
+async def lateness(world, schedule_ids):
+    """By how many seconds each of these fired after its time, in that order."""
+    runs = {run.trigger.source: run for run in await all_runs(world.store)}
+    due = {each: datetime.fromisoformat(runs[each].trigger.payload["due_at"]) for each in schedule_ids}
+    return [round((runs[each].created_at - due[each]).total_seconds(), 3) for each in schedule_ids]
+
+
+async def a_second_apart(world, number, after):
+    """Make schedules that fall due a second apart, the first in so many seconds; return their ids in that order."""
+    made = [once(world.clock, after + each, f"sch_{each}") for each in range(number)]
+    await world.store.apply(made)
+    return [each.schedule.schedule_id for each in made]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_an_engine_that_falls_silent_delays_what_it_should_ring_for_by_the_grace_and_nothing_after_that(
+    ringing, answers
+):
+    """It hangs, is killed, or lost its worker: whether it still answers over REST makes no difference."""
+    await ringing.clock.advance(61)
+    due = await a_second_apart(ringing, 40, 10)
+    await ringing.clock.advance(5)
+    ringing.working = False
+    if not answers:
+        ringing.engine.rest.fault = Refusal(503)
+    await ringing.clock.advance(60)
+
+    late = await lateness(ringing, due)
+    assert late[0] == 3.0
+    assert max(late) == 3.0
+    assert set(late[4:]) == {0.0}
+
+
+async def test_with_nothing_armed_everything_fires_at_its_time(ringing):
+    """What falls due within five seconds has no alarm, and an engine that is away has none at all."""
+    ringing.engine.rest.fault = Refusal(503)
+    await ringing.clock.advance(40)
+    due = await a_second_apart(ringing, 30, 0.25)
+    await ringing.clock.advance(40)
+
+    assert await lateness(ringing, due) == [0.0] * 30
+
+
+async def test_after_a_quick_restart_schedules_fire_at_their_times_within_ten_seconds_and_the_engine_rings_again(
+    ringing,
+):
+    """For a minute after it the engine gives no rings to a worker that it knew before, though it answers."""
+    await ringing.clock.advance(61)
+    due = await a_second_apart(ringing, 120, 10)
+    await ringing.clock.advance(10)
+    ringing.working = False
+    with ringing.engine.outage():
+        await ringing.clock.advance(2)
+    await ringing.clock.advance(58)
+    rung_before = len(ringing.rung)
+    ringing.working = True
+    await ringing.clock.advance(60)
+
+    late = await lateness(ringing, due)
+    assert max(late) <= 3.0
+    assert max(late[10:]) == 0.0
+    assert len(ringing.rung) > rung_before + 40
+
+
+async def test_while_the_engine_is_well_the_store_is_looked_at_every_thirty_seconds(ringing):
+    looks, due_schedules = [], ringing.store.due_schedules
+
+    async def counted(*arguments):
+        looks.append(ringing.clock.monotonic())
+        return await due_schedules(*arguments)
+
+    ringing.store.due_schedules = counted
+    await ringing.clock.advance(600)
+
+    assert len(looks) <= 21
+    assert {late for _, late in await ticks(ringing)} == {0.0}
 
 
 async def test_two_reconcilers_end_with_one_alarm_for_each_schedule(ringing):

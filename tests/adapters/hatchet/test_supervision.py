@@ -134,7 +134,7 @@ async def test_a_worker_that_is_stopped_is_gone_with_its_children(clock, signs, 
 
 
 def test_a_worker_ends_when_whoever_started_it_is_gone():
-    command = [sys.executable, "-m", "owlclaw_ray.adapters.hatchet.worker", "1"]
+    command = [sys.executable, "-m", "actors.hatchet_worker", "info", "text", "1"]
     token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4Iiwic2VydmVyX3VybCI6Imh0dHA6Ly94IiwiZ3JwY19icm9hZGNhc3RfYWRkcmVzcyI6IngifQ.c2ln"
     options = HatchetOptions(token, "t", "http://127.0.0.1:1", "127.0.0.1:1", Tls("none"), "")
     ours, theirs = socket.socketpair()

@@ -1,7 +1,10 @@
 """The worker process, for real: the SDK's worker against the double, ringing this process."""
 
 import json
+import sys
 import threading
+import time
+from datetime import timedelta
 
 import grpc
 import pytest
@@ -17,6 +20,7 @@ from tests.adapters.hatchet.world import START, options_for
 from tests.hatchet_engine.engine import HatchetEngine
 from tests.hatchet_engine.records import RunState
 
+WORKER = (sys.executable, "-m", "actors.hatchet_worker", "info", "json")
 SECRET_PART = "c2lnbmF0dXJlLW9mLXRoZS1kb3VibGU"
 
 
@@ -42,15 +46,19 @@ def rung():
 
 @pytest.fixture
 def engine():
-    """Its time stands still, but for tasks that wait to be tried again: it is always late enough for them."""
-    time, over = [START], threading.Event()
-    with HatchetEngine(lambda: time[0]) as engine:
+    """Its time goes on, and is always late enough for tasks that wait to be tried again."""
+    ahead, over, began = [timedelta()], threading.Event(), time.monotonic()
+
+    def now():
+        return START + timedelta(seconds=time.monotonic() - began) + ahead[0]
+
+    with HatchetEngine(now) as engine:
 
         def go_on():
             while not over.wait(0.01):
                 with engine.records.changed:
                     waiting = [each.not_before for each in engine.records.queue if each.not_before is not None]
-                    time[0] = max([time[0], *waiting])
+                    ahead[0] += max([timedelta(), *(each - now() for each in waiting)])
                     engine.records.ring()
 
         going_on = threading.Thread(target=go_on)
@@ -62,7 +70,7 @@ def engine():
 
 @pytest.fixture
 async def supervisor(engine, rung):
-    supervisor = WorkerSupervisor(options_for(engine), rung, SystemClock())
+    supervisor = WorkerSupervisor(options_for(engine), rung, SystemClock(), command=WORKER)
     supervisor.start()
     yield supervisor
     await supervisor.stop()
@@ -110,9 +118,13 @@ async def test_a_worker_is_rung_survives_an_outage_and_failures_and_is_replaced_
     assert supervisor.process.pid != old
     assert await look_at(supervisor.health_port) in {Sign.WELL, Sign.TROUBLED}
 
-    written = capfd.readouterr()
-    assert "owlclaw-ring" in written.out + written.err
-    assert SECRET_PART not in written.out + written.err
+    written = "".join(capfd.readouterr())
+    lines = [json.loads(line) for line in written.splitlines()]
+    assert {"heartbeat", "interrupted"} & {word for line in lines for word in line["event"].split()}
+    assert {line["level"] for line in lines} <= {"warning", "error"}
+    assert len({line["event"] for line in lines}) == len(lines)
+    assert "Traceback" not in written
+    assert SECRET_PART not in written
     assert all(SECRET_PART not in text for text in _command_lines(supervisor.process.pid))
 
 

@@ -83,12 +83,13 @@ class World:
     def __init__(self, engine: HatchetEngine, clock: SteppedClock, pace: SyncPace | None = None):
         self.engine, self.clock = engine, clock
         self.store = SqlStore(InlineDatabase(), "one")
-        self.alarms = HatchetAlarms(options_for(engine), times=(1.0, 0.5))
+        self.alarms = HatchetAlarms(options_for(engine), times=(10.0, 60.0))
         self.counting = Counting(self.alarms)
         self.working, self.rung = True, []
         self.alarm_clock = EngineAlarmClock(
             bell=firings_over(self.store, clock), store=self.store, engine=self.counting, clock=clock, pace=pace
         )
+        self.store.tell(lambda _, schedule_ids: self.alarm_clock.changed(list(schedule_ids)))
         clock.between = self.settle
 
     async def settle(self):

@@ -52,7 +52,7 @@ async def lengths(store):
 async def heard_and_grown(store, commands):
     heard = []
     before = await lengths(store)
-    store.tell(heard.extend)
+    store.tell(lambda run_ids, _: heard.extend(run_ids))
     outcomes = await store.apply(commands)
     after = await lengths(store)
     return set(heard), {run_id for run_id, length in after.items() if before.get(run_id) != length}, outcomes

@@ -87,7 +87,8 @@ def test_where_nothing_waits_nothing_is_pending(world):
 def test_each_source_says_what_waits(world):
     world.rows = [{"id": 7}]
     world.store.runs = [
-        Run(f"run_{number}", number, TRADER, Trigger(TriggerKind.API), RunStatus.QUEUED, NOW) for number in (2, 1)
+        Run(f"run_{number}", number, TRADER, Trigger(TriggerKind.API, focus="look"), RunStatus.QUEUED, NOW)
+        for number in (2, 1)
     ]
     late, beat, later = (
         schedule("sch_1", ScheduleKind.INTERVAL, NOW - timedelta(minutes=1)),
@@ -115,7 +116,10 @@ def test_each_source_says_what_waits(world):
     }
     assert found["events"] == [
         {"source": "inbox", "pending": [mail]},
-        {"source": "queue", "pending": ["run_1", "run_2"]},
+        {
+            "source": "queue",
+            "pending": [{"run_id": f"run_{number}", "trigger": "api", "focus": "look"} for number in (1, 2)],
+        },
         {
             "source": "schedules",
             "pending": [{"schedule_id": "sch_1", "focus": "look", "due_at": "2026-03-01T11:59:00+00:00"}],
