@@ -211,7 +211,7 @@ def test_a_definition_that_says_nothing_of_tools_has_them_all(tmp_path):
         ("{alow: []}", "watch/agent.yaml:1: tools.alow: there is no such key (did you mean allow?)"),
         (
             "[shop.order]",
-            "watch/agent.yaml:1: tools: is ['shop.order'] (it must be a mapping with: allow, deny, limits)",
+            "watch/agent.yaml:1: tools: is ['shop.order'] (it must be a mapping with: allow, deny, limits, states)",
         ),
         ("{allow: shop.order}", "watch/agent.yaml:1: tools.allow: is 'shop.order' (it must be a list)"),
         ("{deny: ['shop order']}", "watch/agent.yaml:1: tools.deny[0]: is 'shop order'"),
