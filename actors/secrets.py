@@ -87,9 +87,11 @@ def hand_over(variables: Mapping[str, str]) -> None:
 
 
 def take_over() -> None:
-    """Have the variables that were handed over in `os.environ`, and shut this process; harmless to repeat, and where there are none."""
-    from ray.experimental.internal_kv import _internal_kv_get
+    """Have the variables that were handed over in `os.environ`, and shut this process; harmless to repeat, and where no Ray runs."""
+    from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_initialized
 
+    if not _internal_kv_initialized():  # type: ignore[no-untyped-call]
+        return
     shut()
     kept = _internal_kv_get(_KEY, namespace=_NAMESPACE)
     if kept:
