@@ -90,7 +90,7 @@ class ExporterActor:
         worked, waited = time.process_time(), _waited()
         pause = await export.step()
         worked, waited = time.process_time() - worked, _waited() - waited
-        self._pause = max(pause, self._share.rest_after(worked, waited))
+        self._pause = max(pause, self._share.rest_after(worked, waited, export.fullness))
 
     async def _due(self) -> float:
         return self._pause

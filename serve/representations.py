@@ -155,6 +155,10 @@ def run_body(run: Run, *, payload: bool = True) -> wire.Run:
     }
     if trigger.task_type:
         shown["task_type"] = trigger.task_type
+    if trigger.session:
+        shown["session"] = trigger.session
+    if trigger.user:
+        shown["user"] = trigger.user
     if payload:
         content = trigger.content
         shown["payload"] = orjson.Fragment(content.text) if isinstance(content, JsonText) else content

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver
+from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver, OtlpSpans
 from owlclaw_ray.domain.agent import ToolChoice
 from owlclaw_ray.domain.governance import Governance, ToolLimit
 from owlclaw_ray.domain.hours import Hours
@@ -287,7 +287,7 @@ def exported(runner):
     """Exports a run to a receiver of OTLP, and returns the spans that arrive there."""
     with OtlpServer() as server:
         content = Content(Redactor())
-        receiver = OtlpReceiver(f"{server.url}/v1/traces", {}, content, timeout=10.0)
+        receiver = OtlpReceiver(f"{server.url}/v1/traces", {}, OtlpSpans(content), timeout=10.0)
 
         def exported(played):
             server.batches.clear()

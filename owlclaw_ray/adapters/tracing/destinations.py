@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.configuration.placeholders import filled, names_in
-from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.ports.tracing import TraceReceiver
 
@@ -23,12 +23,16 @@ def check_installed(options: TracingOptions) -> None:
         what = "sends traces to langfuse, and langfuse is not installed"
         fix = "install it with: pip install 'owlclaw-ray[langfuse]', or set tracing.export to otlp or off"
         raise ConfigurationError([Problem("tracing.export", what, fix)])
+    if options.protocol is Protocol.GRPC and find_spec("grpc") is None:
+        what = "sends traces over gRPC (OTEL_EXPORTER_OTLP_PROTOCOL), and grpcio is not installed"
+        fix = "install it with: pip install 'owlclaw-ray[otlp-grpc]', or set the variable to http/protobuf"
+        raise ConfigurationError([Problem("tracing.export", what, fix)])
 
 
 def receiver_of(options: TracingOptions, content: Content, environ: Mapping[str, str]) -> TraceReceiver:
     """Return who takes the spans; `environ` has the keys. Raises ConfigurationError for what is not installed or not set."""
     check_installed(options)
-    from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver
+    from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver, OtlpSpans
 
     to_langfuse = options.destination is Destination.LANGFUSE
     _check_set(_KEYS if to_langfuse else (), "tracing.export", environ)
@@ -38,7 +42,12 @@ def receiver_of(options: TracingOptions, content: Content, environ: Mapping[str,
         headers = {**langfuse_headers(environ[PUBLIC_KEY], environ[SECRET_KEY]), **headers}
     else:
         headers = {**_environment_headers(environ), **headers}
-    return OtlpReceiver(options.url, headers, content, options.timeout)
+    spans = OtlpSpans(content, options.resource)
+    if options.protocol is Protocol.GRPC:
+        from owlclaw_ray.adapters.tracing.otlp_grpc import GrpcReceiver
+
+        return GrpcReceiver(options.url, headers, spans, options.timeout)
+    return OtlpReceiver(options.url, headers, spans, options.timeout)
 
 
 def langfuse_headers(public_key: str, secret_key: str) -> dict[str, str]:
