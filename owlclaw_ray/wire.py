@@ -597,6 +597,25 @@ class Callbacks(TypedDict):
     callbacks: list[Callback]
 
 
+class ScoreRequest(TypedDict):
+    """What somebody thinks of a run: `name`, `value` (how much, whether, or which of several), and a `comment`."""
+
+    name: str
+    value: float | bool | str
+    comment: NotRequired[str]
+
+
+class Score(TypedDict):
+    """A score that is kept beside its run's trace."""
+
+    score_id: str
+    run_id: str
+    trace_id: str
+    name: str
+    value: float | bool | str
+    comment: str
+
+
 class DecisionRequest(TypedDict):
     """What is decided about a call: a `reason` of up to 1,000 characters, `by` whom (up to 200), other `arguments` for the call."""
 

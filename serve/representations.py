@@ -21,12 +21,13 @@ from owlclaw_ray.domain.lineage import Role
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
+from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.errors import NotFoundError
-from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.schedules import Alarm
@@ -131,6 +132,19 @@ def callback_body(callback: Callback) -> wire.Callback:
         "tried_at": moment_or_none(callback.tried_at),
         "next_try_at": moment_or_none(callback.next_try_at),
         "delivered_at": moment_or_none(callback.delivered_at),
+    }
+
+
+def score_body(run_id: RunId, score: Score) -> wire.Score:
+    """Return a score that is kept."""
+    said = score.judgement
+    return {
+        "score_id": score.score_id,
+        "run_id": run_id,
+        "trace_id": score.trace_id,
+        "name": said.name,
+        "value": said.value,
+        "comment": said.comment,
     }
 
 

@@ -180,6 +180,15 @@ class Client:
         answer: wire.Run = await self._call("POST", f"/v1/runs/{_part(run_id)}/cancel")
         return answer
 
+    async def score(self, run_id: str, name: str, value: float | bool | str, comment: str = "") -> wire.Score:  # noqa: FBT001 - a value
+        """Have a score of a run kept in Langfuse, in the place of an earlier one of this name.
+
+        Raises ScoreRefusedError where traces do not go there.
+        """
+        body: JsonObject = {"name": name, "value": value, "comment": comment}
+        answer: wire.Score = await self._call("POST", f"/v1/runs/{_part(run_id)}/scores", body=body)
+        return answer
+
     async def agents(self) -> list[wire.Agent]:
         """Return all agents, by id, page by page."""
         found: list[wire.Agent] = []

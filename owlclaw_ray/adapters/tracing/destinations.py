@@ -11,7 +11,7 @@ from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.ports.tracing import TraceReceiver
+from owlclaw_ray.ports.tracing import ScoreReceiver, TraceReceiver
 
 _KEYS = PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
@@ -34,20 +34,31 @@ def receiver_of(options: TracingOptions, content: Content, environ: Mapping[str,
     check_installed(options)
     from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver, OtlpSpans
 
-    to_langfuse = options.destination is Destination.LANGFUSE
-    _check_set(_KEYS if to_langfuse else (), "tracing.export", environ)
-    _check_set([name for _, value in options.headers for name in names_in(value)], "tracing.headers", environ)
-    headers = {key: filled(value, environ) for key, value in options.headers}
-    if to_langfuse:
-        headers = {**langfuse_headers(environ[PUBLIC_KEY], environ[SECRET_KEY]), **headers}
-    else:
-        headers = {**_environment_headers(environ), **headers}
+    headers = _headers(options, environ)
     spans = OtlpSpans(content, options.resource)
     if options.protocol is Protocol.GRPC:
         from owlclaw_ray.adapters.tracing.otlp_grpc import GrpcReceiver
 
         return GrpcReceiver(options.url, headers, spans, options.timeout)
     return OtlpReceiver(options.url, headers, spans, options.timeout)
+
+
+def scores_of(options: TracingOptions, content: Content, environ: Mapping[str, str]) -> ScoreReceiver:
+    """Return who keeps scores, where traces go to Langfuse; raises ConfigurationError as `receiver_of`."""
+    check_installed(options)
+    from owlclaw_ray.adapters.tracing.langfuse_scores import LangfuseScores
+
+    return LangfuseScores(options.url, _headers(options, environ), content, options.timeout)
+
+
+def _headers(options: TracingOptions, environ: Mapping[str, str]) -> dict[str, str]:
+    to_langfuse = options.destination is Destination.LANGFUSE
+    _check_set(_KEYS if to_langfuse else (), "tracing.export", environ)
+    _check_set([name for _, value in options.headers for name in names_in(value)], "tracing.headers", environ)
+    headers = {key: filled(value, environ) for key, value in options.headers}
+    if to_langfuse:
+        return {**langfuse_headers(environ[PUBLIC_KEY], environ[SECRET_KEY]), **headers}
+    return {**_environment_headers(environ), **headers}
 
 
 def langfuse_headers(public_key: str, secret_key: str) -> dict[str, str]:

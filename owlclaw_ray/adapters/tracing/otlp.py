@@ -19,7 +19,7 @@ from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.adapters.tracing.spans import RunSpans, Span, Value
 from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError, RunFacts
 
-_PASSING = frozenset({401, 403, 404, 408, 429})
+PASSING = frozenset({401, 403, 404, 408, 429})
 """Answers, besides those of a server in trouble, that a person or time may change: keys, addresses and limits are put right."""
 _TOLD = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ class OtlpReceiver:
         if answer.is_success:
             return
         message = f"{where} answered {answer.status_code}: {answer.text[:_TOLD]}"
-        if answer.status_code in _PASSING or not answer.is_client_error:
+        if answer.status_code in PASSING or not answer.is_client_error:
             raise ReceiverError(message)
         raise RefusedTracesError(message)
 
