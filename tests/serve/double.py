@@ -38,6 +38,7 @@ from owlclaw_ray.errors import (
     OwlClawError,
     Problem,
     QueueFullError,
+    ScoreRefusedError,
     ToolArgumentsError,
     UnknownAgentError,
 )
