@@ -85,7 +85,7 @@ def answer(size: Size, say: Say) -> Answer:
         *_pace(continuous, kept_up),
         _delivered(traces[ON]),
     ]
-    details = {name: [asdict(each) for each in found] for name, found in measured.items()}
+    details: dict[str, object] = {name: [asdict(each) for each in found] for name, found in measured.items()}
     return Answer(
         "tracing",
         tuple(figures),

@@ -20,7 +20,8 @@ from tests.mutants.mutants import MUTANTS, Mutant
 ROOT = Path(__file__).resolve().parents[2]
 _SEED = "--hypothesis-seed=15"
 _LEFT_BEHIND = shutil.ignore_patterns(".*", "__pycache__", "results", "node_modules", "dist", "build")
-_FAILED = re.compile(r"\b\d+ failed\b")
+_FAILED = re.compile(r"\b\d+ failed\b|^\++ Timeout \+", re.MULTILINE)
+"""What pytest says in the end, and pytest-timeout before it ends the process."""
 _LIMIT_SECONDS = 900
 """Of the tests of one mutant: one that hangs is killed, too."""
 
