@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13; do \
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-quick test-long lint format clean
+.PHONY: demo test test-quick test-long mutants lint format clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/demo.py
@@ -18,6 +18,9 @@ test-quick: $(VENV)/.dev
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long
+
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -27,11 +27,16 @@ _ALONE = {
 """What a raylet and its GCS tell each other many times a second for the sake of other nodes."""
 
 
-def ray_environment(warm_workers: int, *, alone: bool) -> dict[str, str]:
+_JSON_LOGS = {"RAY_BACKEND_LOG_JSON": "1", "JSON_LOGS": "true"}
+"""Has Ray's own processes and litellm, which makes its loggers after ours, log JSON."""
+
+
+def ray_environment(warm_workers: int, *, alone: bool, json_logs: bool = False) -> dict[str, str]:
     """Return what must be in the environment before Ray starts: measured settings for many short tasks, few wake-ups, and silence.
 
     `warm_workers`: how many idle tool workers are kept.
     `alone`: this node is the whole cluster, and Ray's processes keep to the loopback interface.
+    `json_logs`: whatever is logged is JSON.
     """
     environment = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -45,6 +50,8 @@ def ray_environment(warm_workers: int, *, alone: bool) -> dict[str, str]:
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "MALLOC_ARENA_MAX": "2",
     }
+    if json_logs:
+        environment |= _JSON_LOGS
     if alone:
         environment |= _UNSEEN | _ALONE
         environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's name for it

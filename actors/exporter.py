@@ -18,14 +18,16 @@ from actors.redacting import node_redactor
 from actors.remote import KEEPER, Named
 from actors.secrets import take_over
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.score import Score
 from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.spare_share import SpareShare
 from owlclaw_ray.engine.trace_export import ExportCounts, TraceExport
 from owlclaw_ray.errors import ConfigurationError, RetryableError, RuntimeUnavailableError
-from owlclaw_ray.ports.tracing import TraceReceiver
+from owlclaw_ray.ports.tracing import ScoreReceiver, TraceReceiver
 
 if TYPE_CHECKING:
     from owlclaw_ray.adapters.store.sql_store import SqlStore
+    from owlclaw_ray.adapters.tracing.content import Content
 
 _LONGEST_PAUSE = 30.0
 _LOOK_SECONDS = 0.5
@@ -51,6 +53,7 @@ class ExporterActor:
         self._export: TraceExport | None = None
         self._store: SqlStore | None = None
         self._receiver: TraceReceiver | None = None
+        self._scores: ScoreReceiver | None = None
         self._working = Periodic("exporting traces", self._work, SystemClock(), _LONGEST_PAUSE, due_in=self._due)
         self._working.start()
 
@@ -67,6 +70,12 @@ class ExporterActor:
         if self._problem:
             raise RuntimeUnavailableError(self._problem)
         return ExportCounts() if self._export is None else self._export.counts
+
+    async def keep_score(self, score: Score) -> None:
+        """See ScoreReceiver.keep."""
+        if self._scores is None:
+            self._scores = await asyncio.to_thread(_scores, self._plan)
+        await self._scores.keep(score)
 
     async def stop(self) -> None:
         """Deliver what ended just before, if the receiver takes it at once."""
@@ -90,7 +99,7 @@ class ExporterActor:
         worked, waited = time.process_time(), _waited()
         pause = await export.step()
         worked, waited = time.process_time() - worked, _waited() - waited
-        self._pause = max(pause, self._share.rest_after(worked, waited))
+        self._pause = max(pause, self._share.rest_after(worked, waited, export.fullness))
 
     async def _due(self) -> float:
         return self._pause
@@ -163,12 +172,23 @@ def _step_back() -> None:
 
 
 def _receiver(plan: RuntimePlan) -> TraceReceiver:
-    from owlclaw_ray.adapters.tracing.content import Content
     from owlclaw_ray.adapters.tracing.destinations import receiver_of
+
+    assert plan.tracing is not None
+    return receiver_of(plan.tracing, _content(plan), dict(os.environ))  # noqa: TID251 - headers and keys are in it, and nowhere else
+
+
+def _scores(plan: RuntimePlan) -> ScoreReceiver:
+    from owlclaw_ray.adapters.tracing.destinations import scores_of
+
+    assert plan.tracing is not None
+    return scores_of(plan.tracing, _content(plan), dict(os.environ))  # noqa: TID251 - as above
+
+
+def _content(plan: RuntimePlan) -> Content:
+    from owlclaw_ray.adapters.tracing.content import Content
     from owlclaw_ray.app_loader import application
 
-    options = plan.tracing
-    assert options is not None
+    assert plan.tracing is not None
     app = application(plan.worker.app_path, Path(plan.worker.app_folder))
-    content = Content(node_redactor(plan), app.trace_mask, shown=options.content)
-    return receiver_of(options, content, dict(os.environ))  # noqa: TID251 - headers and keys are in it, and nowhere else
+    return Content(node_redactor(plan), app.trace_mask, shown=plan.tracing.content)

@@ -51,9 +51,9 @@ class TextFormatter(logging.Formatter):
 
 
 def configure(plan: LogPlan) -> None:
-    """Have our loggers of this process write at this level in this form; other libraries' loggers are left alone.
+    """Have our loggers of this process write at this level in this form, and all others as JSON too if that is the form.
 
-    structlog, whose import costs each process 3 MB, writes JSON only.
+    Other libraries keep their levels; as text, they keep their forms. structlog, whose import costs each process 3 MB, writes JSON only.
     """
     handler = Utf8Handler()
     handler.setFormatter(_json_formatter() if plan.format == "json" else TextFormatter())
@@ -62,6 +62,17 @@ def configure(plan: LogPlan) -> None:
         logger.handlers[:] = [handler]
         logger.setLevel(plan.level.upper())
         logger.propagate = False
+    if plan.format == "json":
+        _take_over(handler)
+
+
+def _take_over(handler: logging.Handler) -> None:
+    """Have the loggers of libraries, and Python's warnings, write as this handler does, wherever they write to."""
+    logging.captureWarnings(capture=True)
+    logging.getLogger().handlers[:] = [handler]
+    for logger in tuple(logging.Logger.manager.loggerDict.values()):
+        for each in getattr(logger, "handlers", ()):  # what is only a part of names has none
+            each.setFormatter(handler.formatter)
 
 
 def _json_formatter() -> logging.Formatter:

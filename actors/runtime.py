@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,18 @@ from actors.keeper_news import Keepers
 from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
 from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.adapters.noted_heads import HeadsFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.score import Score
+from owlclaw_ray.domain.tracing import Destination
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.engine.batching import Batcher
 from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.engine.facade import RuntimeFacade
+from owlclaw_ray.engine.facade import RuntimeFacade, nobody_keeps
 from owlclaw_ray.engine.following import Following
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
@@ -264,7 +266,15 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         sources=_sources(plan),
         callbacks=plan.defaults.callbacks,
         noted_heads=HeadsFolder(plan.data_dir).load,
+        keep_score=_keep_score(plan),
     )
+
+
+def _keep_score(plan: RuntimePlan) -> Callable[[Score], Awaitable[None]]:
+    """Return what keeps scores: who exports the traces has what it takes."""
+    if plan.tracing is None or plan.tracing.destination is not Destination.LANGFUSE:
+        return nobody_keeps
+    return partial(Named(EXPORTER, plan.namespace).ask, "keep_score")
 
 
 def _sources(plan: RuntimePlan) -> Sequence[WebhookSource]:

@@ -3,6 +3,9 @@
 Three systems with the same agents run at once and are loaded in turn, round after round, so that all see the same machine; before
 each turn everything has come to rest, the export of the turn before included. The receiver (`benchmarks/otlp_stub.py`)
 takes every batch at once, or never answers. Its CPU, and the load generator's, come on top.
+
+Then the system that exports is loaded without a pause, for ten minutes in full size, as in a day's worst hour: whether its exporter keeps
+pace is what waits at the end, and what was given up.
 """
 
 from __future__ import annotations
@@ -39,11 +42,12 @@ class Plan:
     seconds: float
     rounds: int
     exported_runs: int
+    continuous_seconds: float
 
 
 PLANS = {
-    Size.SMOKE: Plan(seconds=3.0, rounds=1, exported_runs=256),
-    Size.FULL: Plan(seconds=6.0, rounds=4, exported_runs=1_024),
+    Size.SMOKE: Plan(seconds=3.0, rounds=1, exported_runs=256, continuous_seconds=20.0),
+    Size.FULL: Plan(seconds=6.0, rounds=4, exported_runs=1_024, continuous_seconds=600.0),
 }
 
 
@@ -68,15 +72,26 @@ def answer(size: Size, say: Say) -> Answer:
                 say(f"tracing {name}: {said(measured[name][-1])}")
         for each in systems.values():
             each.settle()
+        say(f"loading the system that exports for {plan.continuous_seconds:g} s without a pause")
+        continuous = measure_definition(systems[ON], "bench", AGENTS, plan.continuous_seconds)
+        kept_up = _traces(systems[ON].url)
+        for each in systems.values():
+            each.settle()
         traces = {name: _traces(system.url) for name, system in systems.items() if name != OFF}
     figures = [
         *_rates(measured),
         *_costs(measured),
         Figure("export_cpu_ms_per_run", export_cpu, "ms", note="the exporter's share alone, without Ray"),
+        *_pace(continuous, kept_up),
         _delivered(traces[ON]),
     ]
-    details = {name: [asdict(each) for each in found] for name, found in measured.items()}
-    return Answer("tracing", tuple(figures), (_plot(measured),), {**details, "traces": traces})
+    details: dict[str, object] = {name: [asdict(each) for each in found] for name, found in measured.items()}
+    return Answer(
+        "tracing",
+        tuple(figures),
+        (_plot(measured),),
+        {**details, "continuous": asdict(continuous), "kept_up": kept_up, "traces": traces},
+    )
 
 
 def _system(endpoint: str | None) -> AbstractContextManager[RunningSystem]:
@@ -115,6 +130,16 @@ def _costs(measured: Mapping[str, Sequence[Measured]]) -> list[Figure]:
     return [
         Figure(f"cpu_ms_per_run, tracing: {name}", _cpu(measured[name]), "ms", base, "tracing off, in turn with it")
         for name in (ON, HANGS)
+    ]
+
+
+def _pace(measured: Measured, traces: Mapping[str, float]) -> list[Figure]:
+    """Return what continuous load came to, and what its export had not delivered when it ended."""
+    behind = traces["ended"] - traces["exported"] - traces["dropped"]
+    return [
+        Figure("continuous_runs_per_second, tracing: on", measured.runs_per_second, "runs/s", note=remarks([measured])),
+        Figure("continuous_traces_behind", behind, "traces", note="when the load ended; none of them is lost"),
+        Figure("continuous_traces_dropped", traces["dropped"], "traces", goal="none", met=not traces["dropped"]),
     ]
 
 

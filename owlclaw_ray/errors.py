@@ -14,6 +14,7 @@ OwlClawError
 │   ├── ScheduleClosedError   the schedule is done or cancelled
 │   ├── TooManySchedulesError the agent has as many schedules as it may
 │   ├── CallbackRefusedError  nobody can be told of a run's end at this address
+│   ├── ScoreRefusedError     nobody keeps scores of runs, or not this one
 │   ├── WebhookRefusedError   a webhook is not signed as its source signs
 │   ├── WebhookUnmappedError  a webhook is signed rightly, and no trigger can be made of it
 │   └── SettledError          a delivery or callback cannot be repeated, as it stands
@@ -197,6 +198,10 @@ class CallbackRefusedError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.url, self.why))
+
+
+class ScoreRefusedError(UserError):
+    """Nobody keeps scores of runs, or not this one: the message says why."""
 
 
 class WebhookRefusedError(UserError):

@@ -54,6 +54,8 @@ class TriggerRequest(TypedDict):
     """Why a run should start: any JSON as `payload`, a `focus` of up to 500 characters, and `kind`; and how it comes to its agent.
 
     `task_type`: what kind of work it is, for which the settings may name a model.
+    `session` and `user`: what its trace is grouped with, and for whom it is, up to 128 visible ASCII characters and blanks each.
+
     `busy`: what becomes of it if the agent has runs already. `priority`: higher goes first. `deadline_seconds`, from acceptance:
     a run that has not begun by then is skipped, one that has is ended. `callback_url`: who is told of the run's end.
     """
@@ -62,6 +64,8 @@ class TriggerRequest(TypedDict):
     focus: NotRequired[str]
     kind: NotRequired[Literal["api", "event"]]
     task_type: NotRequired[str]
+    session: NotRequired[str]
+    user: NotRequired[str]
     busy: NotRequired[BusyPolicy]
     priority: NotRequired[int]
     deadline_seconds: NotRequired[float]
@@ -101,6 +105,7 @@ class Trigger(TypedDict):
 
     `merged`: how many triggers it stands for, of which the payload is the newest one's. `payload`: in a listing only if asked for.
     `task_type`: only if the trigger named one.
+    `session` and `user`: of its trace, as far as the caller said.
     """
 
     kind: TriggerKind
@@ -109,6 +114,8 @@ class Trigger(TypedDict):
     source: str
     merged: int
     task_type: NotRequired[str]
+    session: NotRequired[str]
+    user: NotRequired[str]
 
 
 class Tokens(TypedDict):
@@ -588,6 +595,25 @@ class Callbacks(TypedDict):
     """Callbacks, newest first."""
 
     callbacks: list[Callback]
+
+
+class ScoreRequest(TypedDict):
+    """What somebody thinks of a run: `name`, `value` (how much, whether, or which of several), and a `comment`."""
+
+    name: str
+    value: float | bool | str
+    comment: NotRequired[str]
+
+
+class Score(TypedDict):
+    """A score that is kept beside its run's trace."""
+
+    score_id: str
+    run_id: str
+    trace_id: str
+    name: str
+    value: float | bool | str
+    comment: str
 
 
 class DecisionRequest(TypedDict):

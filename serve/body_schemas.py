@@ -21,8 +21,10 @@ from serve.approval_request import BY, REASON
 from serve.memory_request import CONTENT, MAX_ARCHIVED, MAX_TAGS, TAG
 from serve.parameters import AGENT_PATTERN
 from serve.schedule_request import CRON, FOCUS
+from serve.score_request import COMMENT as SCORE_COMMENT
+from serve.score_request import NAME, VALUE
 from serve.shapes import ID
-from serve.trigger_request import CALLBACK_URL, KEY, MAX_BATCH, TASK_TYPE
+from serve.trigger_request import CALLBACK_URL, KEY, LABEL, MAX_BATCH, TASK_TYPE
 from serve.trigger_request import FOCUS as TRIGGER_FOCUS
 
 
@@ -44,6 +46,8 @@ _TRIGGER_LIMITS: Mapping[str, Mapping[str, Any]] = {
     "focus": TRIGGER_FOCUS.schema,
     "kind": {"default": "api"},
     "task_type": TASK_TYPE.schema,
+    "session": LABEL.schema,
+    "user": LABEL.schema,
     "busy": {"default": "enqueue"},
     "priority": {"minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY, "default": 0},
     "deadline_seconds": {"exclusiveMinimum": 0, "maximum": LONGEST_DEADLINE},
@@ -66,6 +70,8 @@ BATCH: JsonObject = {
         }
     },
 }
+
+SCORE = _schema(wire.ScoreRequest, {"name": NAME.schema, "value": VALUE, "comment": SCORE_COMMENT.schema})
 
 _DECISION = _schema(wire.DecisionRequest, {"reason": REASON.schema, "by": BY.schema})
 _ALLOWING = [each.value for each in Decision if each is not Decision.DENY]

@@ -333,6 +333,15 @@ BATCH_RESULTS: wire.BatchResults = {
         },
     ]
 }
+SCORE_REQUEST: wire.ScoreRequest = {"name": "helpful", "value": 0.9, "comment": "answered at once"}
+SCORE: wire.Score = {
+    "score_id": "score_0123456789abcdef0123456789",
+    "run_id": "run_01kaexample",
+    "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+    "name": "helpful",
+    "value": 0.9,
+    "comment": "answered at once",
+}
 ALIVE: wire.Liveness = {"status": "ok"}
 READY: wire.Health = {"ready": True, "parts": {"store": "ok", "directory": "ok"}}
 NOT_READY: wire.Health = {"ready": False, "parts": {"store": "ok", "directory": "starting"}}
@@ -372,6 +381,8 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "Callback": {"value": CALLBACK},
     "Callbacks": {"value": CALLBACKS},
     "BatchResults": {"value": BATCH_RESULTS},
+    "ScoreRequest": {"value": SCORE_REQUEST},
+    "Score": {"value": SCORE},
     "Liveness": {"value": ALIVE},
     "Health": {"value": READY},
     "NotReady": {"value": NOT_READY},

@@ -162,11 +162,16 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
 def _serve(prepared: Preparation, life: Life) -> int:
     settings, signals = prepared.settings, life.signals
     life.front = front = _front(settings, life) if settings.ray.address is None else None
-    secrets = _make_environment(settings.tools.warm, front)
+    json_logs = settings.log.format == "json"
+    secrets = _make_environment(settings.tools.warm, front, json_logs=json_logs)
 
     import ray
     from ray import serve as ray_serve
 
+    from actors.logs import LogPlan, configure
+
+    if json_logs:
+        configure(LogPlan(settings.log.level, settings.log.format))
     watch = RayWatch(life.lose, life.announce)
     last: list[Step] = []
     try:
@@ -228,7 +233,7 @@ def _start(
     [port] = [http.port] if front is None else free_ports(1)
     ray_serve.start(
         http_options={"host": http.host, "port": port, "access_log": False, "location": "HeadOnly"},
-        logging_config=_quiet(),
+        logging_config=_quiet(settings.log.format),
     )
     cluster.wait_for_store()
     announce(f"store open: {_shown(settings.store_url)}")
@@ -262,7 +267,7 @@ def _front(settings: Settings, life: Life) -> Front:
     return Front(http.host, http.port, life.scratch, most_connections=possible.most, large_at_once=at_once)
 
 
-def _make_environment(warm_workers: int, front: Front | None) -> dict[str, str]:
+def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool) -> dict[str, str]:
     """Set what Ray reads at its start, and leave out what its processes, which inherit the environment, must not show.
 
     Return what our processes have to be told in another way. A Ray that others started has its own environment.
@@ -280,7 +285,7 @@ def _make_environment(warm_workers: int, front: Front | None) -> dict[str, str]:
         for name in secrets:
             del environment[name]
         environment |= front.environment
-    environment |= ray_environment(warm_workers, alone=front is not None)
+    environment |= ray_environment(warm_workers, alone=front is not None, json_logs=json_logs)
     return secrets
 
 
@@ -309,8 +314,9 @@ def _aloud(stdout: TextIO, announce: Announce, line: str) -> None:
         announce(line)
 
 
-def _quiet() -> dict[str, object]:
-    return {"log_level": "WARNING", "enable_access_log": False}
+def _quiet(form: str) -> dict[str, object]:
+    encoding = "JSON" if form == "json" else "TEXT"
+    return {"encoding": encoding, "log_level": "WARNING", "enable_access_log": False}
 
 
 def _shown(url: str) -> str:

@@ -37,6 +37,7 @@ from owlclaw_ray.errors import (
     RuntimeUnavailableError,
     ScheduleClosedError,
     ScheduleError,
+    ScoreRefusedError,
     SettledError,
     StoreOverloadedError,
     StoreUnavailableError,
@@ -150,6 +151,7 @@ _RULES: Mapping[type[Exception], _Rule] = {
         "No trigger can be made of the webhook",
         lambda e: {"source": e.source, "delivery_id": e.delivery_id},
     ),
+    ScoreRefusedError: _Rule(409, "score-refused", "Nobody keeps the score"),
     CallbackRefusedError: _Rule(
         422, "callback-refused", "Nobody can be told at this address", lambda e: {"url": e.url}
     ),

@@ -21,12 +21,13 @@ from owlclaw_ray.domain.lineage import Role
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
+from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.errors import NotFoundError
-from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.schedules import Alarm
@@ -134,6 +135,19 @@ def callback_body(callback: Callback) -> wire.Callback:
     }
 
 
+def score_body(run_id: RunId, score: Score) -> wire.Score:
+    """Return a score that is kept."""
+    said = score.judgement
+    return {
+        "score_id": score.score_id,
+        "run_id": run_id,
+        "trace_id": score.trace_id,
+        "name": said.name,
+        "value": said.value,
+        "comment": said.comment,
+    }
+
+
 def event_body(entry: JournalEntry) -> wire.Event:
     """Return a journal entry as an event."""
     return {
@@ -155,6 +169,10 @@ def run_body(run: Run, *, payload: bool = True) -> wire.Run:
     }
     if trigger.task_type:
         shown["task_type"] = trigger.task_type
+    if trigger.session:
+        shown["session"] = trigger.session
+    if trigger.user:
+        shown["user"] = trigger.user
     if payload:
         content = trigger.content
         shown["payload"] = orjson.Fragment(content.text) if isinstance(content, JsonText) else content

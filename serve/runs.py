@@ -13,10 +13,11 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import RunFilter
-from serve import openapi
+from serve import body_schemas, openapi
 from serve.events import EventStream, last_event_id
 from serve.parameters import AgentQuery, Id
-from serve.representations import event_body, json_response, run_body
+from serve.representations import event_body, json_response, run_body, score_body
+from serve.score_request import parse_score
 from serve.streams import Places, Pulse
 from serve.tenancy import agent_of, tenant_of
 
@@ -26,6 +27,11 @@ EVENTS_DESCRIPTION = """Server-sent events: the run's journal as it is committed
 
 `id` is the entry's seq, `event` its kind, `data` the entry as JSON. Reconnect with the header `Last-Event-ID` and nothing
 is missed or repeated. A comment line keeps idle connections open."""
+
+SCORES_DESCRIPTION = """A score of the same name for the same run takes the place of the earlier one, so that the request is safe to repeat.
+
+It goes to Langfuse, beside the run's trace. Where traces do not go there it is refused with 409 `score-refused`, and so is what Langfuse
+refuses; while Langfuse does not answer, with 503."""
 
 
 class Runs:
@@ -72,6 +78,19 @@ class Runs:
                 200: openapi.answer("The run is over, now or before", wire.Run),
                 202: openapi.answer("The run is going to be cancelled", wire.Run),
                 **openapi.problems(404, 422, 500, 503),
+            },
+        )
+        router.add_api_route(
+            "/{run_id}/scores",
+            self.score,
+            methods=["POST"],
+            summary="Score a run, in Langfuse",
+            description=SCORES_DESCRIPTION,
+            response_model=None,
+            openapi_extra=openapi.body(body_schemas.SCORE, "ScoreRequest"),
+            responses={
+                200: openapi.answer("The score is kept", wire.Score),
+                **openapi.problems(400, 404, 408, 409, 413, 422, 500, 503),
             },
         )
         return router
@@ -122,3 +141,9 @@ class Runs:
         """Ask for the end of the run. Doing it again changes nothing."""
         run = await self._runtime.cancel(tenant_of(request), RunId(run_id))
         return json_response(run_body(run), 200 if run.status.final else 202)
+
+    async def score(self, request: Request, run_id: RunIdPath) -> Response:
+        """Have the score kept."""
+        judgement = parse_score(await request.body())
+        score = await self._runtime.score(tenant_of(request), RunId(run_id), judgement)
+        return json_response(score_body(RunId(run_id), score))

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -20,6 +21,7 @@ from owlclaw_ray.domain.trigger import (
     ENQUEUED,
     HIGHEST_PRIORITY,
     LONGEST_DEADLINE,
+    LONGEST_LABEL,
     LOWEST_PRIORITY,
     MAX_TASK_TYPE,
     Admission,
@@ -34,6 +36,7 @@ from serve.shapes import Text, whole
 
 FOCUS = Text(MAX_FOCUS)
 TASK_TYPE = Text(MAX_TASK_TYPE)
+LABEL = Text(LONGEST_LABEL, 1, r"^[ -~]+$")
 KEY = Text(255, 1, r"^[!-~]+$")
 CALLBACK_URL = Text(MAX_URL, 1, r"^https?://[!-~]+$")
 MAX_WAIT_SECONDS = 300
@@ -41,7 +44,8 @@ MAX_BATCH = 500
 _SHOWN = 80
 """Longest JSON that is repeated to whom sent it."""
 _ADMISSION_FIELDS = ("busy", "priority", "deadline_seconds", "callback_url")
-_FIELDS = ("payload", "focus", "kind", "task_type", *_ADMISSION_FIELDS)
+_LABELS = ("session", "user")
+_FIELDS = ("payload", "focus", "kind", "task_type", *_LABELS, *_ADMISSION_FIELDS)
 _KINDS = {"api": TriggerKind.API, "event": TriggerKind.EVENT}
 _POLICIES = {policy.value: policy for policy in BusyPolicy}
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
@@ -69,7 +73,8 @@ def trigger_of(parsed: dict[str, Any]) -> tuple[Trigger, Admission]:
     if not known or not FOCUS.fits(focus) or not TASK_TYPE.fits(task_type):
         raise InvalidRequestError(_problems(parsed))
     admission = ENQUEUED if parsed.keys().isdisjoint(_ADMISSION_FIELDS) else _admission(parsed)
-    return Trigger(_KINDS[kind], parsed.get("payload"), focus, task_type=task_type), admission
+    trigger = Trigger(_KINDS[kind], parsed.get("payload"), focus, task_type=task_type)
+    return trigger if parsed.keys().isdisjoint(_LABELS) else _labelled(trigger, parsed), admission
 
 
 def caused_by(request: Request, trigger: Trigger) -> Trigger:
@@ -112,7 +117,25 @@ def body_hash(agent: AgentRef, trigger: Trigger, admission: Admission) -> str:
         meaning.append(admission.callback_url)
     if trigger.task_type:
         meaning.append({"task_type": trigger.task_type})
+    if trigger.session or trigger.user:
+        meaning.append({"session": trigger.session, "user": trigger.user})
     return hashlib.sha256(orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _labelled(trigger: Trigger, parsed: dict[str, Any]) -> Trigger:
+    problems = _label_problems(parsed)
+    if problems:
+        raise InvalidRequestError(problems)
+    return replace(trigger, session=parsed.get("session", ""), user=parsed.get("user", ""))
+
+
+def _label_problems(parsed: dict[str, Any]) -> list[Problem]:
+    fix = f"a text of 1 to {LONGEST_LABEL} visible ASCII characters and blanks"
+    return [
+        Problem(f"body.{name}", f"is {_shown(parsed[name])}", fix)
+        for name in _LABELS
+        if name in parsed and not LABEL.fits(parsed[name])
+    ]
 
 
 def _admission(parsed: dict[str, Any]) -> Admission:
@@ -138,7 +161,7 @@ def _problems(parsed: dict[str, Any]) -> list[Problem]:
     if not TASK_TYPE.fits(parsed.get("task_type", "")):
         what = f"is {_shown(parsed['task_type'])}"
         problems.append(Problem("body.task_type", what, f"a text of up to {MAX_TASK_TYPE} characters"))
-    return problems + _admission_problems(parsed)
+    return problems + _label_problems(parsed) + _admission_problems(parsed)
 
 
 def _admission_problems(parsed: dict[str, Any]) -> list[Problem]:

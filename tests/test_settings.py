@@ -1,6 +1,7 @@
 import json
 import pickle
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,15 @@ from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, B
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionRules
 from owlclaw_ray.domain.provider import ProviderLimits
-from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.errors import ConfigurationError, DefinitionError, ScheduleError
+from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.identity.loading import load_definition
 from owlclaw_ray.settings import FileSettings, load_settings
 from owlclaw_ray.tools.agents.options import AgentOptions
+from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
 from tests.hatchet_engine.engine import token_for
+from tests.identity.writing import write_definition
 
 
 def load(folder, text="", **environ):
@@ -274,6 +279,76 @@ def test_property_22_invalid_numbers_are_refused_at_start_each_naming_its_key(
     assert len(problems) == len(keys)
     for place in environ if in_environment else (f": {key}: is {number}" for key in keys):
         assert any(place in problem for problem in problems)
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(
+    key=st.sampled_from(sorted(_NUMBERS)),
+    number=st.sampled_from([".nan", ".inf", "-.inf", "nan", "inf", "1e999", "ten", "[1]", "{}", "2026-01-01"]),
+    in_environment=st.booleans(),
+)
+def test_property_22_what_is_no_finite_number_is_refused_at_start_and_its_key_named(
+    tmp_path_factory, key, number, in_environment
+):
+    folder = tmp_path_factory.getbasetemp()
+    variable = "OWLCLAW_" + key.replace(".", "__").upper()
+    section, _, name = key.partition(".")
+    text = "" if in_environment else f"{section}:\n  {name}: {number}"
+    [problem] = problems_of(folder, text, **({variable: number} if in_environment else {}))
+    assert (variable if in_environment else f"owlclaw.yaml:2: {key}: ") in problem
+
+
+_OF_AGENTS = {
+    "limits.turns": st.integers(max_value=0).map(str),
+    "limits.run_timeout": st.sampled_from(["0", "-1", ".nan", ".inf", "soon"]),
+    "heartbeat.every_seconds": st.integers(-(10**6), 0).map(str),
+    "heartbeat.pause_after_idle_days": st.sampled_from(["-1", ".nan", ".inf"]),
+    "preload_memories": st.integers(min_value=21, max_value=10**6).map(str),
+    "temperature": st.sampled_from(["-0.1", "2.1", ".nan", "hot"]),
+    "timezone": st.sampled_from(["Mars/Base", "CEST+99", "''"]),
+}
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(
+    wrong=st.sampled_from(sorted(_OF_AGENTS)).flatmap(
+        lambda key: st.tuples(st.just(key), _OF_AGENTS[key]),
+    )
+)
+def test_property_22_an_agent_file_with_an_invalid_value_is_refused_with_its_line_and_key(tmp_path_factory, wrong):
+    key, value = wrong
+    section, _, name = key.rpartition(".")
+    lines = [f"{section}:", f"  {name}: {value}"] if section else [f"{name}: {value}"]
+    folder = write_definition(tmp_path_factory.getbasetemp() / "wrong", agent="\n".join(lines))
+    with pytest.raises(DefinitionError) as caught:
+        load_definition(folder, Defaults())
+    [problem] = map(str, caught.value.problems)
+    assert problem.startswith(f"wrong/agent.yaml:{len(lines)}: {key}")
+
+
+_WRONG_FIELDS = (
+    st.integers(60, 10**6),
+    st.integers(24, 10**6),
+    st.integers(32, 10**6) | st.just(0),
+    st.integers(13, 10**6) | st.just(0),
+    st.integers(8, 10**6),
+)
+"""Of minutes, hours, days of the month, months, days of the week."""
+
+
+@pytest.mark.property
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 4).flatmap(lambda at: st.tuples(st.just(at), _WRONG_FIELDS[at] | st.text("xyz%", min_size=1))))
+def test_property_22_an_invalid_cron_expression_is_refused_and_shown(wrong):
+    at, value = wrong
+    fields = ["*"] * 5
+    fields[at] = str(value)
+    expression = " ".join(fields)
+    with pytest.raises(ScheduleError, match="cron_expression") as caught:
+        next_fire(expression, "UTC", datetime(2026, 1, 1, tzinfo=UTC))
+    assert repr(expression) in str(caught.value) or str(value) in str(caught.value)
 
 
 @pytest.mark.property

@@ -27,7 +27,15 @@ EVENT_SILENCE_SECONDS = 60.0
 """An event stream that says nothing for so long, not even a keep-alive comment, is taken for dead."""
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
-_UNSAID: JsonObject = {"busy": "enqueue", "priority": 0, "deadline_seconds": None, "callback_url": "", "task_type": ""}
+_UNSAID: JsonObject = {
+    "busy": "enqueue",
+    "priority": 0,
+    "deadline_seconds": None,
+    "callback_url": "",
+    "task_type": "",
+    "session": "",
+    "user": "",
+}
 """What a trigger means that does not say it."""
 
 Query: TypeAlias = Mapping[str, str | int | bool | list[str] | None]
@@ -91,17 +99,20 @@ class Client:
         deadline: float | None = None,
         callback_url: str = "",
         task_type: str = "",
+        session: str = "",
+        user: str = "",
     ) -> wire.Accepted | wire.Run:
         """Trigger an agent. When this returns, the trigger cannot be lost.
 
         `busy`: what becomes of it if the agent has runs already; with `reject` AgentBusyError is raised, and QueueFullError
         when its queue is full even after the retries. `priority` (-10 to 10): higher goes first. `deadline`: how long from
         now the run may begin and last. `callback_url` is told of the run's end; `verify_callback` reads what it gets. `task_type`
-        is what kind of work it is, for which the settings may name a model. With
+        is what kind of work it is, for which the settings may name a model. `session` and `user`: what the run's trace is grouped with, and
+        for whom it is. With
         `wait` (at most 300) the answer is the whole run if it ended in that time.
         """
         admission: JsonObject = {"busy": busy, "priority": priority, "deadline_seconds": deadline}
-        admission |= {"callback_url": callback_url, "task_type": task_type}
+        admission |= {"callback_url": callback_url, "task_type": task_type, "session": session, "user": user}
         said = {name: value for name, value in admission.items() if value != _UNSAID[name]}
         answer: wire.Accepted | wire.Run = await self._call(
             "POST",
@@ -167,6 +178,15 @@ class Client:
     async def cancel(self, run_id: str) -> wire.Run:
         """Ask for the end of a run and return it as it stands."""
         answer: wire.Run = await self._call("POST", f"/v1/runs/{_part(run_id)}/cancel")
+        return answer
+
+    async def score(self, run_id: str, name: str, value: float | bool | str, comment: str = "") -> wire.Score:  # noqa: FBT001 - a value
+        """Have a score of a run kept in Langfuse, in the place of an earlier one of this name.
+
+        Raises ScoreRefusedError where traces do not go there.
+        """
+        body: JsonObject = {"name": name, "value": value, "comment": comment}
+        answer: wire.Score = await self._call("POST", f"/v1/runs/{_part(run_id)}/scores", body=body)
         return answer
 
     async def agents(self) -> list[wire.Agent]:

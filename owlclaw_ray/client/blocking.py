@@ -85,6 +85,7 @@ class SyncClient:
     runs = _Blocking(Client.runs)
     events = _BlockingIterator(Client.events)
     cancel = _Blocking(Client.cancel)
+    score = _Blocking(Client.score)
     agents = _Blocking(Client.agents)
     agents_page = _Blocking(Client.agents_page)
     agent = _Blocking(Client.agent)

@@ -26,6 +26,7 @@ class LimitOverrides(BaseModel):
     short_term_tokens: Count | None = None
     memory_tokens: Annotated[int, Field(ge=0)] | None = None
     skill_tokens: Annotated[int, Field(ge=0)] | None = None
+    skill_list_tokens: Annotated[int, Field(ge=0)] | None = None
     schedules_per_run: Annotated[int, Field(ge=0)] | None = None
     active_schedules: Annotated[int, Field(ge=0)] | None = None
     queued_runs: Count | None = None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.configuration.placeholders import names_in, stray_in
-from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import Problem
 
 _LANGFUSE_KEYS = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
@@ -19,6 +19,8 @@ _LANGFUSE_CLOUD = "https://cloud.langfuse.com"
 _LANGFUSE_PATH = "/api/public/otel/v1/traces"
 _OTLP_URL, _OTLP_BASE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 _OTLP_PATH = "/v1/traces"
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_SERVICE, _RESOURCE = "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"
 _KEY = "tracing.export"
 
 
@@ -59,12 +61,19 @@ class TracingSettings(BaseModel):
 
     def options(self, environ: Mapping[str, str]) -> TracingOptions | None:
         """Return what is exported and where to, None for nothing. `problems` has found nothing wrong."""
-        url = self._langfuse(environ) if self._to_langfuse(environ) else self._otlp(environ)
+        to_langfuse = self._to_langfuse(environ)
+        url = self._langfuse(environ) if to_langfuse else self._otlp(environ)
         if self.export == "off" or url is None:
             return None
-        destination = Destination.LANGFUSE if self._to_langfuse(environ) else Destination.OTLP
         return TracingOptions(
-            destination, url, tuple(self.headers.items()), self.content, self.buffer_runs, self.timeout_seconds
+            Destination.LANGFUSE if to_langfuse else Destination.OTLP,
+            url,
+            tuple(self.headers.items()),
+            self.content,
+            self.buffer_runs,
+            self.timeout_seconds,
+            Protocol.HTTP if to_langfuse else _protocol(environ),
+            _resource(environ),
         )
 
     def problems(self, environ: Mapping[str, str]) -> list[Problem]:
@@ -79,15 +88,30 @@ class TracingSettings(BaseModel):
         if self.export == "otlp" and self._otlp(environ) is None:
             fix = f"set tracing.endpoint, or the variable {_OTLP_BASE}"
             return [Problem(_KEY, "is otlp, and there is no endpoint", fix)]
-        options = self.options(environ)
+        wrong = self._wrong_variables(environ)
+        options = None if wrong else self.options(environ)
         if options is None:
-            return []
+            return wrong
         if not _is_address(options.url):
             return [
                 Problem(_KEY, f"leads to {options.url!r}, which is no address", "use http://host:port or https://…")
             ]
         unset = [name for _, value in options.headers for name in names_in(value) if name not in environ]
         return [Problem("tracing.headers", f"needs the variable {name}, which is not set", "set it") for name in unset]
+
+    def _wrong_variables(self, environ: Mapping[str, str]) -> list[Problem]:
+        """Return what is wrong with the standard variables that are used."""
+        if self.export == "off":
+            return []
+        name, written = _first_set(_PROTOCOLS, environ)
+        if written and not self._to_langfuse(environ) and written not in {each.value for each in Protocol}:
+            known = " or ".join(each.value for each in Protocol)
+            return [Problem(name, f"is {written!r}, which is not spoken here", f"set it to {known}")]
+        try:
+            _resource(environ)
+        except ValueError as error:
+            return [Problem(_RESOURCE, str(error), "write name=value pairs with commas between them")]
+        return []
 
     def _to_langfuse(self, environ: Mapping[str, str]) -> bool:
         has_keys = all(environ.get(each) for each in _LANGFUSE_KEYS)
@@ -101,7 +125,31 @@ class TracingSettings(BaseModel):
         if self.endpoint is None and environ.get(_OTLP_URL):
             return environ[_OTLP_URL]
         base = self.endpoint or environ.get(_OTLP_BASE)
-        return f"{base.rstrip('/')}{_OTLP_PATH}" if base else None
+        if not base or _protocol(environ) is Protocol.GRPC:
+            return base
+        return f"{base.rstrip('/')}{_OTLP_PATH}"
+
+
+def _first_set(names: Iterable[str], environ: Mapping[str, str]) -> tuple[str, str]:
+    return next(((name, environ[name].strip()) for name in names if environ.get(name)), ("", ""))
+
+
+def _protocol(environ: Mapping[str, str]) -> Protocol:
+    _, written = _first_set(_PROTOCOLS, environ)
+    return Protocol.GRPC if written == Protocol.GRPC.value else Protocol.HTTP
+
+
+def _resource(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what the standard variables say of this process, the name of the service last; raises ValueError."""
+    found: dict[str, str] = {}
+    for pair in filter(str.strip, environ.get(_RESOURCE, "").split(",")):
+        name, sign, value = pair.partition("=")
+        if not sign or not name.strip():
+            raise ValueError(f"has {pair.strip()!r}, which is no name=value")
+        found[unquote(name.strip())] = unquote(value.strip())
+    if service := environ.get(_SERVICE, "").strip():
+        found["service.name"] = service
+    return tuple(found.items())
 
 
 def _is_address(text: str) -> bool:

@@ -115,6 +115,8 @@ class SourceFile(_Section):
     deliver: DeliverTo = DeliverTo.RUN
     payload: JsonValue = "{body}"
     focus: str = ""
+    session: str = ""
+    user: str = ""
     when: dict[_NonEmpty, tuple[str, ...]] = Field(default_factory=dict)
     dedupe: str = ""
     busy: BusyPolicy = BusyPolicy.ENQUEUE
@@ -122,7 +124,7 @@ class SourceFile(_Section):
     deadline_seconds: Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)] | None = None
     callback_url: str = ""
 
-    @field_validator("agent", "focus", "dedupe")
+    @field_validator("agent", "focus", "session", "user", "dedupe")
     @classmethod
     def _is_template(cls, text: str) -> str:
         return _template(text)
@@ -162,6 +164,8 @@ class SourceFile(_Section):
             agent=self.agent,
             payload=self.payload,
             focus=self.focus,
+            session=self.session,
+            user=self.user,
             when=tuple(self.when.items()),
             dedupe=self.dedupe,
             admission=Admission(self.busy, self.priority, self.deadline_seconds, self.callback_url),

@@ -112,6 +112,9 @@ class Limits(Struct, frozen=True):
     memory_tokens: int = 2_000
     """Of memories in the prompt."""
     skill_tokens: int = 4_000
+    """Of the texts of skills in the prompt."""
+    skill_list_tokens: int = 2_000
+    """Of names and descriptions of the others."""
     schedules_per_run: int = 20
     active_schedules: int = 100
     queued_runs: int = 1_000

@@ -68,6 +68,11 @@ def span_of_run(run: Run) -> TraceParent:
     return run_span(run.run_id, run.trigger.traceparent)
 
 
+def session_of(run: Run) -> str:
+    """Return what the run's trace is grouped with, within its tenant: what its trigger says, or the agent."""
+    return run.trigger.session or run.agent.agent_id
+
+
 def call_span(run: Run, call_id: ToolCallId) -> TraceParent:
     """Return the span of one of a run's tool calls: what the tool tells the services that it asks."""
     return replace(span_of_run(run), span_id=span_of(run.run_id, "tool", call_id))
@@ -87,7 +92,14 @@ class Destination(Enum):
 
     LANGFUSE = "langfuse"
     OTLP = "otlp"
-    """Anything that takes OTLP over HTTP: a collector, Jaeger, Tempo."""
+    """Anything that takes OTLP: a collector, Jaeger, Tempo."""
+
+
+class Protocol(Enum):
+    """How spans travel to a receiver of OTLP; the names are those of OTEL_EXPORTER_OTLP_PROTOCOL."""
+
+    HTTP = "http/protobuf"
+    GRPC = "grpc"
 
 
 class TracingOptions(Struct, frozen=True):
@@ -104,3 +116,6 @@ class TracingOptions(Struct, frozen=True):
     """How many ended runs may wait for a receiver that does not take them; the oldest are given up for more."""
     timeout: float = 10.0
     """Seconds that the receiver may take for a batch."""
+    protocol: Protocol = Protocol.HTTP
+    resource: tuple[tuple[str, str], ...] = ()
+    """What is said of the process that the spans come from, beside its name and version or instead of them."""

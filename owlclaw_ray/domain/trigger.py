@@ -42,6 +42,9 @@ class Trigger(Struct, frozen=True):
     """The span that caused it (W3C Trace Context), if the caller named one."""
     task_type: str = ""
     """What kind of work it asks for, if it says so: models may be chosen by it."""
+    session: str = ""
+    """What its run's trace is grouped with, and for whom it is: as the caller says, empty if he says nothing."""
+    user: str = ""
 
     @property
     def payload(self) -> JsonValue:
@@ -63,6 +66,10 @@ class Trigger(Struct, frozen=True):
             return self
         text = orjson.dumps(self.content)
         return replace(self, content=JsonText(text.decode())) if len(text) > LARGE else self
+
+
+LONGEST_LABEL = 128
+"""Characters of a session and of a user, which are visible ASCII and blanks: receivers of traces drop others."""
 
 
 class BusyPolicy(Enum):

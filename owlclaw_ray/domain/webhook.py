@@ -82,6 +82,9 @@ class Mapping(Struct, frozen=True):
     agent: str
     payload: JsonValue = "{body}"
     focus: str = ""
+    session: str = ""
+    """Of the trace; as `user`, without what no such label may have in it."""
+    user: str = ""
     when: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """What must hold for a delivery to matter: a template, and the texts that it may be."""
     dedupe: str = ""

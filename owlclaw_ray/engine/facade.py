@@ -14,6 +14,7 @@ from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.domain.webhook import WebhookSource
@@ -29,6 +30,7 @@ from owlclaw_ray.errors import (
     DefinitionError,
     NotFoundError,
     OwlClawError,
+    ScoreRefusedError,
     StoreUnavailableError,
     ToolArgumentsError,
     UnknownAgentError,
@@ -62,6 +64,14 @@ from owlclaw_ray.ports.store import (
     Store,
     Watched,
 )
+
+
+async def nobody_keeps(score: Score) -> None:
+    """Refuse a score where traces go to nobody who keeps any."""
+    raise ScoreRefusedError(
+        f"the score {score.judgement.name!r} is kept by nobody: only Langfuse keeps scores, and traces do not go there; set "
+        "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"
+    )
 
 
 async def verified_ledger(store: LedgerStore, tenant: TenantId, noted: NotedHeads) -> LedgerVerification:
@@ -115,9 +125,11 @@ class RuntimeFacade:
         sources: Sequence[WebhookSource] = (),
         callbacks: CallbackRules | None = None,
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
+        keep_score: Callable[[Score], Awaitable[None]] = nobody_keeps,
     ) -> None:
         self._noted_heads = noted_heads
         self.timetable, self._ring = timetable, ring
+        self._keep_score = keep_score
         self._store, self._following, self._dispatcher = store, following, dispatcher
         self._definitions, self._health_of = definitions, health_of
         self._artifacts, self._argument_problems = artifacts, argument_problems
@@ -210,6 +222,12 @@ class RuntimeFacade:
         elif not outcome.run.status.final:
             await self._dispatcher.cancel(outcome.run.agent, run_id)
         return outcome.run
+
+    async def score(self, tenant: TenantId, run_id: RunId, judgement: Judgement) -> Score:
+        """See Runtime.score."""
+        score = score_of(await self.run(tenant, run_id), judgement)
+        await self._keep_score(score)
+        return score
 
     async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
         """See Runtime.agents."""

@@ -434,7 +434,7 @@ class RunLoop:
         self._model = self._routed(chosen)
         chain = self._model.chain
         skills = await self._read(selected)
-        others = [each.name for each in definition.skills if each.name not in skills and each.name not in withheld]
+        others = [each for each in definition.skills if each.name not in skills and each.name not in withheld]
         system = system_prompt(definition, tuple(skills.items()), others if LOAD_SKILL in decided.visible else ())
         shown = await fit(
             lambda tokens: trigger_text(run.trigger, tokens), self._limits.short_term_tokens, self._count_tokens

@@ -35,7 +35,7 @@ from owlclaw_ray.domain.tool import (
     ToolError,
     ToolResult,
 )
-from owlclaw_ray.domain.tracing import call_span
+from owlclaw_ray.domain.tracing import call_span, session_of
 from owlclaw_ray.engine.catalog import VisibleTools, shortened
 from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.conversation import NOT_EXECUTED
@@ -348,6 +348,8 @@ class ToolDispatch(Struct, frozen=True):
             lineage=self.run.trigger.lineage,
             deadline=self.run.deadline,
             traceparent=str(call_span(self.run, call.call_id)),
+            session=session_of(self.run),
+            user=self.run.trigger.user,
             environment=conversation.environment,
             withheld_skills=conversation.withheld_skills if tool.name == LOAD_SKILL else (),
             states=self.states if tool.name == QUERY_STATE else EVERY_STATE,

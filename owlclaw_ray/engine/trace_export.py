@@ -60,6 +60,10 @@ class TraceExport:
         """Records behind at which it is looked whether too many runs wait: they have several records each."""
         self._failed = 0
         """Deliveries in a row."""
+        self._records_per_run = 1.0
+        """As the last batch had them."""
+        self.fullness = 0.0
+        """How full the buffer is, from 0 to 1, by the last look at the chains."""
 
     async def begin(self) -> None:
         """Take up the export where it was left. What ends from now on is exported.
@@ -82,6 +86,7 @@ class TraceExport:
         try:
             heads = await self._ends.chains()
             await self._keep_to_the_buffer(heads)
+            self.fullness = min(1.0, self._behind(heads) / self._records_per_run / self._buffer_runs)
             for chain, head in heads.items():
                 if head > self._reached(chain):
                     more |= await self._advance(chain)
@@ -97,8 +102,10 @@ class TraceExport:
 
     async def _advance(self, chain: Chain) -> bool:
         """Deliver the next batch of a chain; return whether there may be more."""
-        ended = await self._ends.ended(chain, self._reached(chain), BATCH)
+        reached = self._reached(chain)
+        ended = await self._ends.ended(chain, reached, BATCH)
         if ended.runs:
+            self._records_per_run = max(1.0, (ended.runs[-1][0] - reached) / len(ended.runs))
             await self._deliver(chain, ended.runs)
         self._positions[chain] = ended.until
         return len(ended.runs) == BATCH

@@ -16,12 +16,13 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject, JsonValue, texts_in
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import LONGEST_LABEL, Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import PLACE, BodyForm, WebhookSource
 from owlclaw_ray.engine.json_limits import JsonLimitError, read_json
 from owlclaw_ray.ids import TenantId
 
 LONGEST_FOCUS = 500
+_UNLABELLED = re.compile(r"[^ -~]")
 
 
 class UnmappableError(ValueError):
@@ -87,7 +88,14 @@ def map_delivery(source: WebhookSource, tenant: TenantId, content: Content, fire
     except InvalidAgentNameError as error:
         raise UnmappableError(str(error)) from None
     focus = text_of(mapping.focus, content).replace("\0", " ")[:LONGEST_FOCUS]
-    return Mapped(agent, Trigger(TriggerKind.WEBHOOK, rendered(mapping.payload, content), focus, fired))
+    session, user = (_label(text_of(each, content)) for each in (mapping.session, mapping.user))
+    payload = rendered(mapping.payload, content)
+    return Mapped(agent, Trigger(TriggerKind.WEBHOOK, payload, focus, fired, session=session, user=user))
+
+
+def _label(text: str) -> str:
+    """Return what of a text may name a session or a user."""
+    return _UNLABELLED.sub("?", text)[:LONGEST_LABEL]
 
 
 def rendered(template: JsonValue, content: Content) -> JsonValue:
@@ -112,7 +120,14 @@ def text_of(template: str, content: Content) -> str:
 def header_names(source: WebhookSource) -> frozenset[str]:
     """Return which headers the mapping reads, in small letters."""
     mapping = source.mapping
-    texts = [mapping.agent, mapping.focus, mapping.dedupe, *(template for template, _ in mapping.when)]
+    texts = [
+        mapping.agent,
+        mapping.focus,
+        mapping.session,
+        mapping.user,
+        mapping.dedupe,
+        *(template for template, _ in mapping.when),
+    ]
     texts += texts_in(mapping.payload)
     places = (place for text in texts for place in PLACE.finditer(text))
     return frozenset(place[2].removeprefix(".").lower() for place in places if place[1] == "header")

@@ -13,6 +13,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.ledger import ChainedRecord
 from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.score import Judgement, Score
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.errors import OwlClawError
@@ -169,6 +170,13 @@ class Runtime(Protocol):
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""
+        ...
+
+    async def score(self, tenant: TenantId, run_id: RunId, judgement: Judgement) -> Score:
+        """Have the judgement kept beside the run's trace, in the place of an earlier one of its name, and return it.
+
+        Raises NotFoundError, ScoreRefusedError, ReceiverError.
+        """
         ...
 
     async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:

@@ -66,6 +66,9 @@ class ToolInvocation(Struct, frozen=True):
     """Of the calling run, if it has one."""
     approved_target: str = ""
     """What the approved call acts on. Acting on anything else is not approved; the empty text stands for what a person wrote."""
+    session: str = ""
+    """What the run's trace is grouped with, and for whom it is: the runs that the call starts are of the same."""
+    user: str = ""
     traceparent: str = ""
     """The call's span (W3C Trace Context), for the services that the tool asks."""
     environment: tuple[tuple[str, str], ...] = ()

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.score import Score
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId, TenantId
 
@@ -81,6 +82,14 @@ class Cursor(Protocol):
 
     def save(self, positions: Mapping[Chain, int]) -> None:
         """Remember these durably."""
+        ...
+
+
+class ScoreReceiver(Protocol):
+    """Who keeps scores of runs."""
+
+    async def keep(self, score: Score) -> None:
+        """Have the score kept, in the place of an earlier one with its id. Raises ReceiverError, ScoreRefusedError."""
         ...
 
 

@@ -46,7 +46,7 @@ from owlclaw_ray.engine.compaction import ContextWindows
 from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
-from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade
+from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade, nobody_keeps
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.engine.firing import Firings
@@ -97,6 +97,7 @@ from owlclaw_ray.ports.store import (
     TooManySchedules,
 )
 from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.ports.tracing import ScoreReceiver
 from owlclaw_ray.skills.machine import Machine
 from owlclaw_ray.testing.store_file import put_new_store
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
@@ -531,6 +532,7 @@ def assemble(
     mcp: McpNode | None = None,
     webhook_sources: Sequence[WebhookSource] = (),
     callbacks: CallbackRules | None = None,
+    scores: ScoreReceiver | None = None,
     slots: Callable[[], Sequence[SlotCounts]] = tuple,
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on.
@@ -589,6 +591,7 @@ def assemble(
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory, slots),
         sources=webhook_sources,
         callbacks=callbacks,
+        keep_score=nobody_keeps if scores is None else scores.keep,
         clock=clock,
         ids=ids,
         timetable=StoreTimetable(
@@ -660,6 +663,7 @@ async def in_process_runtime(
     embedding: EmbeddingClient | None = None,
     webhook_sources: Sequence[WebhookSource] = (),
     callbacks: CallbackOptions | None = None,
+    scores: ScoreReceiver | None = None,
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
@@ -674,6 +678,7 @@ async def in_process_runtime(
     provider is asked by `embedding`.
     `webhook_sources` may send webhooks. With `callbacks`, those whom triggers and definitions name are told of runs' ends when
     `runtime.callbacks.tick()` is called, where `defaults` allows it.
+    `scores` keeps scores of runs, as Langfuse does where traces go there.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
@@ -743,6 +748,7 @@ async def in_process_runtime(
         counted=counted,
         webhook_sources=webhook_sources,
         callbacks=defaults.callbacks,
+        scores=scores,
         slots=lambda: gateway.slots,
     )
     if callbacks is not None:

@@ -49,6 +49,7 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
     yield from _unpriced(settings, definitions)
     yield _embedder(settings)
     yield from _traces(settings, environ)
+    yield from _webhooks(settings)
     yield _data_dir(settings.data_dir)
     yield from _others(settings)
     yield from _store(settings)
@@ -229,6 +230,20 @@ def _traces(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
         yield from failures("traces", error)
     else:
         yield ok("traces", f"go to {options.destination.value}: {urlsplit(options.url).netloc}")
+
+
+def _webhooks(settings: Settings) -> Iterator[Finding]:
+    """Yield who may send webhooks, with a warning for each source whose deliveries can be sent again by whoever saw one."""
+    for source in settings.webhook_sources:
+        if source.signature.timed or source.mapping.dedupe:
+            yield ok("webhooks", source.name)
+            continue
+        yield warn(
+            "webhooks",
+            f"{source.name}: whoever sees a delivery can send it again at any time, and each time counts",
+            "have the source sign the time (signature.timestamp_header or timestamp_key, and {timestamp} in signed), or say in dedupe "
+            "what is the same for repetitions, such as {body.id}",
+        )
 
 
 def _data_dir(data_dir: Path) -> Finding:

@@ -37,6 +37,8 @@ def trigger(
     deadline: Annotated[
         float | None, typer.Option("--deadline", help="Seconds: begin it within them, and end it by then.")
     ] = None,
+    session: Annotated[str, typer.Option("--session", help="What the run's trace is grouped with.")] = "",
+    user: Annotated[str, typer.Option("--user", help="For whom the run is, in its trace.")] = "",
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end and print the result.")] = False,
     following: Annotated[bool, typer.Option("--follow", "-f", help="Print what happens, until the end.")] = False,
     url: UrlOption = None,
@@ -56,6 +58,8 @@ def trigger(
             busy=_policy(busy),
             priority=priority,
             deadline=deadline,
+            session=session,
+            user=user,
         )
         run_id = accepted["run_id"]
         scripted = bool(accepted.get("scripted"))

@@ -9,6 +9,7 @@ import pytest
 
 from actors.exporter import ExporterActor
 from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.domain.score import Judgement, Score
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
@@ -82,3 +83,25 @@ async def test_a_node_that_has_the_keys_exports_what_ends(exporter, store):
 
         await asyncio.to_thread(receiver.wait_for, lambda spans: len(spans) == 1)
     assert receiver.batches[0].headers["authorization"] == "Bearer k-1"
+
+
+async def test_a_node_that_has_the_keys_of_langfuse_keeps_scores_there(exporter, store):
+    posted = []
+
+    async def take(reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        posted.append(head.split(b" ")[1].decode())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    options = TracingOptions(Destination.LANGFUSE, f"http://127.0.0.1:{port}/api/public/otel/v1/traces")
+    actor = exporter(options, {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk"})
+
+    await actor.keep_score(Score("score_1", "4bf92f3577b34da6a3ce929d0e0e4736", "", NOW, Judgement("good", value=True)))
+
+    assert posted == ["/api/public/scores"]
+    await actor.stop()
+    server.close()

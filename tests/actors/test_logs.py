@@ -1,5 +1,10 @@
 import json
 import logging
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +19,11 @@ from owlclaw_ray.testing.in_process import in_process_runtime
 def restored():
     loggers = [logging.getLogger(name) for name in ("owlclaw_ray", "actors", "serve")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    root = logging.getLogger()
+    of_root = root.handlers[:]
     yield
+    root.handlers[:] = of_root
+    logging.captureWarnings(capture=False)
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)
@@ -90,3 +99,101 @@ async def test_what_a_run_its_models_and_its_tools_log_is_about_the_run(tmp_path
     told = {line["logger"]: (line.get("run_id"), line.get("agent")) for line in lines}
     assert told["owlclaw_ray.tools.executor"] == (run.run_id, "watch")
     assert told["owlclaw_ray.engine.run_loop"] == (run.run_id, "watch")
+
+
+class Stderr(logging.StreamHandler):
+    """Writes to what is the standard error now."""
+
+    @property
+    def stream(self):
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _):
+        pass
+
+
+@pytest.fixture
+def library():
+    """A library's logger, with a handler of its own."""
+    logger = logging.getLogger("some.library")
+    logger.handlers[:], logger.propagate = [Stderr()], False
+    yield logger
+    logger.handlers[:], logger.propagate = [], True
+
+
+def test_as_json_the_loggers_of_libraries_and_warnings_are_objects_too(capsys, library):
+    configure(LogPlan("info", "json"))
+
+    library.warning("from %s", "a library")
+    logging.getLogger("another.library").error("through the root")
+    logging.getLogger("another.library").info("below its level")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(each["logger"], each["level"]) for each in lines] == [
+        ("some.library", "warning"),
+        ("another.library", "error"),
+        ("py.warnings", "warning"),
+    ]
+    assert lines[0]["event"] == "from a library"
+
+
+def test_as_text_the_loggers_of_libraries_are_left_alone(capsys, library):
+    configure(LogPlan("info", "text"))
+
+    library.warning("from a library")
+
+    assert capsys.readouterr().err == "from a library\n"
+
+
+@pytest.mark.ray
+def test_as_json_what_ray_and_its_workers_log_is_objects():
+    """A Ray of its own, with the environment that `owlclaw up` makes: what its processes and an actor write."""
+    with tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp") as folder:
+        ended = subprocess.run(
+            [sys.executable, "-c", _RAY_IN_JSON, folder], capture_output=True, text=True, check=False, timeout=300
+        )
+        assert ended.returncode == 0, ended.stderr[-4_000:]
+        logs = next(Path(folder).glob("session_2*")) / "logs"
+        told = [path for name in ("worker-*.err", "raylet.out", "gcs_server.out") for path in logs.glob(name)]
+        lines = [(path, line) for path in told for line in path.read_text().splitlines() if line.strip()]
+    entries = [(path.name, _entry(line)) for path, line in lines if not line.startswith(_WHOSE)]
+    assert {"from the actor", "from a library", "from ray"} <= {entry.get("event") for _, entry in entries}
+    assert [(name, entry) for name, entry in entries if "not JSON" in entry] == []
+
+
+_WHOSE = (":job_id:", ":actor_name:", ":task_name:")
+"""How Ray marks whose lines follow."""
+
+
+def _entry(line):
+    try:
+        return json.loads(line)
+    except ValueError:
+        return {"not JSON": line[:300]}
+
+
+_RAY_IN_JSON = """
+import logging, os, sys
+from actors.environment import ray_environment
+os.environ.update(ray_environment(1, alone=True, json_logs=True))
+import ray
+from actors.logs import LogPlan, configure
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, _temp_dir=sys.argv[1])
+
+@ray.remote
+class Actor:
+    def __init__(self):
+        configure(LogPlan("info", "json"))
+
+    def say(self):
+        logging.getLogger("actors.keeper").info("from the actor")
+        logging.getLogger("a.library").warning("from a library")
+        logging.getLogger("ray").warning("from ray")
+
+ray.get(Actor.remote().say.remote())
+ray.shutdown()
+"""

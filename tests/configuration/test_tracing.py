@@ -40,6 +40,12 @@ def led(tmp_path, environ, **tracing):
         (KEYS | COLLECTOR, {"export": "otlp"}, ("otlp", "http://127.0.0.1:4318/v1/traces")),
         (KEYS | COLLECTOR, {"endpoint": "http://c:1"}, ("otlp", "http://c:1/v1/traces")),
         (KEYS | COLLECTOR, {"export": "off"}, None),
+        (COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, {}, ("otlp", "http://127.0.0.1:4318/")),
+        (
+            KEYS | {"OTEL_EXPORTER_OTLP_PROTOCOL": "thrift"},
+            {},
+            ("langfuse", "https://cloud.langfuse.com/api/public/otel/v1/traces"),
+        ),
     ],
 )
 def test_traces_go_where_the_settings_say_and_else_where_the_environment_says(tmp_path, environ, tracing, there):
@@ -59,6 +65,12 @@ def test_traces_go_where_the_settings_say_and_else_where_the_environment_says(tm
         (
             {"OWLCLAW_TRACING__EXPORT": "off", "OWLCLAW_TRACING__ENDPOINT": "http://c"},
             "has an endpoint, which export off does not use",
+        ),
+        (COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "is 'http/json', which is not spoken here"),
+        (COLLECTOR | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "thrift"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
+        (
+            COLLECTOR | {"OTEL_RESOURCE_ATTRIBUTES": "a=b,c"},
+            "OTEL_RESOURCE_ATTRIBUTES.* has 'c', which is no name=value",
         ),
         ({"OWLCLAW_TRACING__BUFFER_RUNS": "0"}, "tracing.buffer_runs|OWLCLAW_TRACING__BUFFER_RUNS"),
     ],

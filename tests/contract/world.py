@@ -12,6 +12,7 @@ import uvicorn
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.webhook import Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.testing.in_process import in_process_runtime
@@ -49,6 +50,13 @@ def _define(folder: Path) -> Path:
     return folder
 
 
+class Scores:
+    """Keeps what it is given."""
+
+    async def keep(self, score: Score) -> None:
+        assert score.trace_id
+
+
 async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.Server]) -> None:
     async with in_process_runtime(
         agents_dir=_define(folder / "agents"),
@@ -56,6 +64,7 @@ async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.S
         app=app,
         webhook_sources=[GITHUB],
         defaults=Defaults(callbacks=CallbackRules()),
+        scores=Scores(),
     ) as runtime:
         api = build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.1)
         config = uvicorn.Config(api, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)

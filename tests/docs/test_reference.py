@@ -51,6 +51,7 @@ from serve.pid_file import NAME as PID_FILE
 from serve.problems import _RULES, unexpected
 from tests.docs.settings_rows import setting_rows, shown
 from tests.docs.snippets import DOCUMENTS, ROOT, code, table
+from tests.docs.tool_registry import LEFT_OUT, sentences, written
 
 _PATH = re.compile(r"`((?:actors|benchmarks|docs|examples|owlclaw_ray|serve|tests)/[\w./-]*)`")
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
@@ -230,12 +231,34 @@ def test_every_agent_tool_is_documented_with_its_arguments():
         assert set(properties) <= set(re.findall(r"`(\w+)`", rows[name]))
 
 
-def test_every_sentence_of_the_tool_registry_names_a_test_that_cites_it():
-    for sentence, cell in table("docs/tools.md", "sentence"):
-        path, _, name = code(cell).partition("::")
-        functions = [each for each in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(each, _FUNCTION)]
-        (cited,) = [ast.get_docstring(each) or "" for each in functions if each.name == name]
-        assert f"tool-registry: {sentence}" in " ".join(cited.split())
+def test_the_table_of_the_tool_registry_is_made_of_the_list_of_its_sentences():
+    assert len(sentences()) == len(set(sentences()))
+    assert (ROOT / "docs/tools.md").read_text(encoding="utf-8") == written(), "run python -m tests.docs.tool_registry"
+
+
+def test_every_sentence_of_the_tool_registry_names_a_test_that_cites_it_or_is_left_out_with_a_reason():
+    left_out = prose("docs/tools.md").partition("Left out here, and why:")[2]
+    for sentence, test in sentences():
+        if test == LEFT_OUT:
+            assert f"- {sentence[0].upper()}{sentence[1:]}: " in left_out
+            continue
+        path, _, name = test.partition("::")
+        assert f"tool-registry: {sentence}" in _citations(ROOT / path).get(name, ""), sentence
+
+
+def test_every_sentence_of_the_tool_registry_that_a_test_cites_is_in_the_list():
+    listed = {f"tool-registry: {sentence}" for sentence, _ in sentences()}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for name, text in _citations(path).items():
+            found = sum(text.count(f"{each}.") for each in listed)
+            assert found == text.count("tool-registry: "), f"{path}::{name}: {text}"
+
+
+def _citations(path):
+    """Return what the tests of a file say in their docstrings, by their names."""
+    functions = [each for each in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(each, _FUNCTION)]
+    said = {each.name: " ".join((ast.get_docstring(each) or "").split()) for each in functions}
+    return {name: text for name, text in said.items() if name.startswith("test_") and "tool-registry: " in text}
 
 
 def test_every_field_of_a_declarative_tool_and_every_code_tool_is_documented():

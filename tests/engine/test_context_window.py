@@ -418,7 +418,10 @@ async def test_a_table_that_cannot_be_asked_now_is_asked_again():
     assert (await windows.room(ModelChoice(("known",)))).is_known
 
 
-TEXTS = st.text(alphabet=st.sampled_from('a Z7{"\\\n市场⟦</data>é'), max_size=3_000)
+TEXTS = st.builds(
+    str.__mul__, st.text(alphabet=st.sampled_from('a Z7{"\\\n市场⟦</data>é'), max_size=30), st.integers(0, 200)
+)
+"""Long ones too: of a text of any length most are short."""
 TURNS = st.lists(st.tuples(st.text(max_size=100), st.lists(TEXTS, min_size=1, max_size=3)), min_size=1, max_size=12)
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 BLOBS = {"system": "You are calm. " * 20, "tools": "[]"}

@@ -40,6 +40,19 @@ def test_by_default_a_tool_is_judged_by_where_it_comes_from_and_what_it_does(per
     assert verdict(tool("x.y", permission, *tags, origin=origin)) is expected
 
 
+@pytest.mark.parametrize("origin", [each.value for each in ToolOrigin if each is not ToolOrigin.BUILT_IN])
+@pytest.mark.parametrize("permission", ["readonly", "write"])
+def test_a_dangerous_tool_asks_wherever_it_comes_from_and_no_rule_by_another_tag_spares_the_question(
+    origin, permission
+):
+    """tool-registry: dangerous tools must be confirmed explicitly."""
+    dangerous = tool("x.y", permission, "dangerous", "network", origin=origin)
+
+    assert verdict(dangerous) is Verdict.ASK
+    assert verdict(dangerous, {"ask": ("tag:dangerous",), "allow": ("tag:network",)}) is Verdict.ASK
+    assert verdict(dangerous, {"allow": ("x.y",)}) is Verdict.ALLOW
+
+
 def test_the_built_in_tools_never_ask_by_default():
     assert {verdict(each) for each in BuiltInTools.definitions()} == {Verdict.ALLOW}
 

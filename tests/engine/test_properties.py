@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver
+from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver, OtlpSpans
+from owlclaw_ray.domain.agent import ToolChoice
+from owlclaw_ray.domain.governance import Governance, ToolLimit
+from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest, Role
 from owlclaw_ray.domain.run import Run, RunStatus, Usage
@@ -71,18 +74,18 @@ def runner():
 
 @pytest.fixture(scope="module")
 def play(runner, stores):
-    """Plays a run of an agent with these limits whose model replies so, and in the end with a text."""
+    """Plays a run of an agent with these limits and rules whose model replies so, and in the end with a text."""
 
-    def played(said, **limits):
-        return runner.run(_played(stores, said, limits))
+    def played(said, rules=None, **limits):
+        return runner.run(_played(stores, said, rules or {}, limits))
 
     return played
 
 
-async def _played(stores, turns, limits):
+async def _played(stores, turns, rules, limits):
     definitions = Definitions()
     solo = definitions.load("solo")
-    definitions._all["solo"] = replace(solo, limits=replace(solo.limits, **limits))
+    definitions._all["solo"] = replace(solo, limits=replace(solo.limits, **limits), **rules)
     world = World(*stores, definitions=definitions)
     await world.nodes[0].start()
     world.nodes[0].submit(SOLO, "x")
@@ -149,25 +152,88 @@ def test_property_11_no_run_makes_more_calls_than_its_limit_and_one_that_wants_t
     assert [each["what"] for each in played.of(LedgerKind.WARNING)] == ["run terminated"] * over
 
 
+RETRIED_AFTER = 0.25
+"""Seconds from an attempt that failed to the next one."""
+
+
+@pytest.mark.property
+@examples
+@given(quick=st.lists(st.booleans(), max_size=6), limit=st.integers(1, 5))
+def test_property_12_a_model_call_over_its_limit_is_stopped_and_told_and_one_that_is_never_answered_ends_the_run(
+    play, quick, limit
+):
+    slow = Turn(seconds=limit + RETRIED_AFTER)
+    attempts = [Turn((Call(),), seconds=limit - 0.5) if each else slow for each in quick]
+    in_a_row, seen = 0, []
+    for each in [*quick, True]:
+        in_a_row = 0 if each else in_a_row + 1
+        seen.append(each)
+        if in_a_row == 2:
+            break
+
+    played = play(attempts, model_timeout=float(limit), run_timeout=1_000.0, tool_calls=50, turns=50)
+
+    late, answered = f"did not answer within {limit} s", sum(seen)
+    told = [each["error"] for record in played.of(LedgerKind.MODEL_CALL) for each in record.get("failed_attempts", [])]
+    assert len(played.requests) == answered
+    if in_a_row == 2:
+        assert (played.run.status, played.run.result.error.type) == (RunStatus.FAILED, "model_failed")
+        assert late in played.run.result.error.message
+        assert late in played.of(LedgerKind.MODEL_CALL)[-1]["error"]
+        assert told == [late] * (len(seen) - answered - 2)
+    else:
+        assert played.run.status is RunStatus.COMPLETED
+        assert told == [late] * (len(seen) - answered)
+
+
+NEVER = Hours(("*",), 720, 721)
+"""The clock of the world does not show this minute of the day."""
+chosen_tools = st.sets(st.sampled_from(AVAILABLE))
+
+
 @pytest.mark.property
 @examples
 @given(
-    turns=st.lists(
-        st.builds(Turn, st.lists(st.builds(Call, names | st.text(max_size=9)), max_size=3).map(tuple)), max_size=3
-    )
+    turns=st.lists(st.builds(Turn, st.tuples(st.builds(Call, names | st.text(max_size=9)))), max_size=4),
+    denied=chosen_tools,
+    off=chosen_tools,
+    closed=chosen_tools,
 )
-def test_property_13_the_ledger_says_which_tools_a_run_may_use_and_they_are_all_it_can_use(play, turns):
-    played = play(turns, tool_calls=50)
+def test_property_13_the_ledger_says_which_tools_a_run_may_use_and_why_not_the_others_and_they_are_all_it_can_use(
+    play, turns, denied, off, closed
+):
+    rules = Governance(
+        tool_limits=tuple(ToolLimit(each, enabled=False) for each in sorted(off)),
+        hours=(replace(NEVER, tools=tuple(sorted(closed))),) if closed else (),
+    )
+    reasons = (
+        dict.fromkeys(closed, ("hours", "outside 12:00-12:01 UTC"))
+        | dict.fromkeys(denied, ("choice", "the definition denies"))
+        | dict.fromkeys(off, ("choice", "it is turned off in agent.yaml"))
+    )
+    visible = [each for each in AVAILABLE if each not in reasons]
+    version = f"{sorted(denied)} {sorted(off)} {sorted(closed)}"
+
+    played = play(
+        turns,
+        {"governance": rules, "tools": ToolChoice(deny=tuple(denied)), "version": version},
+        tool_calls=50,
+    )
 
     (decided,) = played.of(LedgerKind.VISIBILITY)
-    assert (decided["visible"], decided["hidden"]) == (len(AVAILABLE), [])
+    told = {tool: (each["by"], each["reason"]) for each in decided["hidden"] for tool in each["tools"]}
+    assert decided["visible"] == len(visible)
+    assert told.keys() == reasons.keys()
+    for tool, (by, reason) in told.items():
+        assert by == reasons[tool][0]
+        assert reasons[tool][1] in reason
     for request in played.requests:
         offered = [each["function"]["name"] for each in orjson.loads(request.tools)]
-        assert offered == AVAILABLE
-    for told in played.of(LedgerKind.TOOL_CALL):
-        outside = told["tool"] not in AVAILABLE
-        assert (told.get("error", {}).get("type") == "tool_not_available") is outside
-        assert (told["call_id"] in played.executed) is not outside
+        assert offered == visible
+    for call in played.of(LedgerKind.TOOL_CALL):
+        outside = call["tool"] not in visible
+        assert (call.get("error", {}).get("type") == "tool_not_available") is outside
+        assert (call["call_id"] in played.executed) is not outside
 
 
 whole_seconds = st.integers(0, 4).map(float)
@@ -221,7 +287,7 @@ def exported(runner):
     """Exports a run to a receiver of OTLP, and returns the spans that arrive there."""
     with OtlpServer() as server:
         content = Content(Redactor())
-        receiver = OtlpReceiver(f"{server.url}/v1/traces", {}, content, timeout=10.0)
+        receiver = OtlpReceiver(f"{server.url}/v1/traces", {}, OtlpSpans(content), timeout=10.0)
 
         def exported(played):
             server.batches.clear()

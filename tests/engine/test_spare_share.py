@@ -42,6 +42,29 @@ def test_a_glance_at_the_store_says_nothing_about_the_machine():
     assert after(share, 1, waited=0.0) == pytest.approx(MOST)
 
 
+def test_the_fuller_the_room_for_what_waits_the_more_it_takes_of_cores_that_others_want():
+    rests = [SpareShare(2).rest_after(WORK, WORK, fullness) for fullness in (0.0, 0.1, 0.3, 0.5, 1.0)]
+
+    shares = [share_of(rest) for rest in rests]
+    assert shares == sorted(shares)
+    assert shares[0] == pytest.approx(LEAST)
+    assert shares[-2:] == pytest.approx([MOST, MOST])
+
+
+@pytest.mark.parametrize("runs_per_second", [100, 244, 600, 1_000])
+def test_ten_minutes_at_full_load_fill_half_of_the_room_at_most(runs_per_second):
+    """On two cores that everybody wants, with 0.47 ms of work for a trace, and room for 100,000."""
+    share, room, waiting, longest, now = SpareShare(2), 100_000, 0.0, 0.0, 0.0
+    while now < 600.0:
+        taken = min(waiting, 128.0)
+        worked = 0.00047 * taken
+        lasted = max(worked + share.rest_after(worked, worked, waiting / room), 0.05)
+        waiting += runs_per_second * lasted - taken
+        longest, now = max(longest, waiting), now + lasted
+
+    assert longest <= room / 2
+
+
 @pytest.mark.parametrize("cores", [1, 64])
 def test_its_share_is_of_all_cores(cores):
     rest = SpareShare(cores).rest_after(WORK, WORK)

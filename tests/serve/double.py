@@ -20,6 +20,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall, ScoredMemory, ScoreParts
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
+from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
 from owlclaw_ray.engine.firing import Firings
@@ -37,6 +38,7 @@ from owlclaw_ray.errors import (
     OwlClawError,
     Problem,
     QueueFullError,
+    ScoreRefusedError,
     ToolArgumentsError,
     UnknownAgentError,
 )
@@ -392,6 +394,11 @@ class MemoryRuntime:
         await self._append(run_id, EntryKind.CANCEL_REQUESTED, {})
         await self._finish(run_id, RunResult(RunStatus.CANCELLED))
         return requested
+
+    async def score(self, tenant: TenantId, run_id: RunId, judgement: Judgement) -> Score:
+        if judgement.name == "refused":
+            raise ScoreRefusedError("nobody keeps it")
+        return score_of(await self.run(tenant, run_id), judgement)
 
     async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
         refs = {AgentRef.parse(name) for name in DEFINITIONS} | {run.agent for run in self._runs.values()}

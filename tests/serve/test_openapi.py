@@ -134,6 +134,11 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     again = "/v1/deliveries/{delivery_id}/redelivery"
     check(document, again, "post", await http.post("/v1/deliveries/whd_1/redelivery"))
     check(document, again, "post", await http.post("/v1/deliveries/whd_2/redelivery"))
+    scores = "/v1/runs/{run_id}/scores"
+    said = {"name": "helpful", "value": 0.9}
+    check(document, scores, "post", await http.post(f"/v1/runs/{run_id}/scores", json=said))
+    check(document, scores, "post", await http.post(f"/v1/runs/{run_id}/scores", json={**said, "name": "refused"}))
+    check(document, scores, "post", await http.post(f"/v1/runs/{run_id}/scores", json={**said, "value": []}))
     check(document, "/v1/callbacks", "get", await http.get("/v1/callbacks"))
     check(document, "/v1/callbacks/{callback_id}", "get", await http.get("/v1/callbacks/cb_1"))
     again = "/v1/callbacks/{callback_id}/redelivery"

@@ -139,7 +139,7 @@ async def test_every_wrong_field_is_named_with_what_is_right(http: httpx.AsyncCl
         "body.fokus": ("unknown field", "did you mean focus?"),
         "body.colour": (
             "unknown field",
-            "known fields: payload, focus, kind, task_type, busy, priority, deadline_seconds, callback_url",
+            "known fields: payload, focus, kind, task_type, session, user, busy, priority, deadline_seconds, callback_url",
         ),
         "body.focus": ("is a number", "a text of up to 500 characters"),
         "body.kind": ('is "heartbeat"', '"api" (default) or "event"'),

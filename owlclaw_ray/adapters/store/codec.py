@@ -93,7 +93,10 @@ def load_trigger(text: str, payload: str | None) -> Trigger:
     merged, cause = data.get("merged", 1), data.get("traceparent", "")
     lineage = None if data.get("lineage") is None else _lineage(data["lineage"])
     kind, task_type = TriggerKind(data["kind"]), data.get("task_type", "")
-    return Trigger(kind, content, data["focus"], data["source"], merged, lineage, cause, task_type)
+    session, user = data.get("session", ""), data.get("user", "")
+    return Trigger(
+        kind, content, data["focus"], data["source"], merged, lineage, cause, task_type, session=session, user=user
+    )
 
 
 def load_lineage(text: str | None) -> Lineage | None:

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.configuration.placeholders import filled, names_in
-from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.ports.tracing import TraceReceiver
+from owlclaw_ray.ports.tracing import ScoreReceiver, TraceReceiver
 
 _KEYS = PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
@@ -23,22 +23,42 @@ def check_installed(options: TracingOptions) -> None:
         what = "sends traces to langfuse, and langfuse is not installed"
         fix = "install it with: pip install 'owlclaw-ray[langfuse]', or set tracing.export to otlp or off"
         raise ConfigurationError([Problem("tracing.export", what, fix)])
+    if options.protocol is Protocol.GRPC and find_spec("grpc") is None:
+        what = "sends traces over gRPC (OTEL_EXPORTER_OTLP_PROTOCOL), and grpcio is not installed"
+        fix = "install it with: pip install 'owlclaw-ray[otlp-grpc]', or set the variable to http/protobuf"
+        raise ConfigurationError([Problem("tracing.export", what, fix)])
 
 
 def receiver_of(options: TracingOptions, content: Content, environ: Mapping[str, str]) -> TraceReceiver:
     """Return who takes the spans; `environ` has the keys. Raises ConfigurationError for what is not installed or not set."""
     check_installed(options)
-    from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver
+    from owlclaw_ray.adapters.tracing.otlp import OtlpReceiver, OtlpSpans
 
+    headers = _headers(options, environ)
+    spans = OtlpSpans(content, options.resource)
+    if options.protocol is Protocol.GRPC:
+        from owlclaw_ray.adapters.tracing.otlp_grpc import GrpcReceiver
+
+        return GrpcReceiver(options.url, headers, spans, options.timeout)
+    return OtlpReceiver(options.url, headers, spans, options.timeout)
+
+
+def scores_of(options: TracingOptions, content: Content, environ: Mapping[str, str]) -> ScoreReceiver:
+    """Return who keeps scores, where traces go to Langfuse; raises ConfigurationError as `receiver_of`."""
+    check_installed(options)
+    from owlclaw_ray.adapters.tracing.langfuse_scores import LangfuseScores
+
+    return LangfuseScores(options.url, _headers(options, environ), content, options.timeout)
+
+
+def _headers(options: TracingOptions, environ: Mapping[str, str]) -> dict[str, str]:
     to_langfuse = options.destination is Destination.LANGFUSE
     _check_set(_KEYS if to_langfuse else (), "tracing.export", environ)
     _check_set([name for _, value in options.headers for name in names_in(value)], "tracing.headers", environ)
     headers = {key: filled(value, environ) for key, value in options.headers}
     if to_langfuse:
-        headers = {**langfuse_headers(environ[PUBLIC_KEY], environ[SECRET_KEY]), **headers}
-    else:
-        headers = {**_environment_headers(environ), **headers}
-    return OtlpReceiver(options.url, headers, content, options.timeout)
+        return {**langfuse_headers(environ[PUBLIC_KEY], environ[SECRET_KEY]), **headers}
+    return {**_environment_headers(environ), **headers}
 
 
 def langfuse_headers(public_key: str, secret_key: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Spans as OTLP, posted over HTTP."""
+"""Spans as OTLP, and how they are posted over HTTP."""
 
 from __future__ import annotations
 
@@ -19,18 +19,44 @@ from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.adapters.tracing.spans import RunSpans, Span, Value
 from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError, RunFacts
 
-_PASSING = frozenset({401, 403, 404, 408, 429})
+PASSING = frozenset({401, 403, 404, 408, 429})
 """Answers, besides those of a server in trouble, that a person or time may change: keys, addresses and limits are put right."""
 _TOLD = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class OtlpReceiver:
-    """Implements TraceReceiver: one request a batch, answered within `timeout` seconds as a whole or given up."""
+class OtlpSpans:
+    """Makes the messages of OTLP. `resource`: what is said of the process, beside its name and version or instead of them."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], content: Content, timeout: float) -> None:
-        self._url, self._content, self._timeout = url, content, timeout
+    def __init__(self, content: Content, resource: Iterable[tuple[str, str]] = ()) -> None:
+        self._content, self._version = content, version("owlclaw-ray")
+        self._resource: dict[str, Value] = {SERVICE_NAME: "owlclaw", SERVICE_VERSION: self._version, **dict(resource)}
+
+    def of(self, runs: Iterable[RunFacts]) -> ExportTraceServiceRequest:
+        """Return the spans of these runs as one message; raises RefusedTracesError if none can be made of them."""
+        try:
+            return self._message(runs)
+        except Exception as error:
+            raise RefusedTracesError(f"no spans can be made of it: {type(error).__name__}: {error}") from error
+
+    def _message(self, runs: Iterable[RunFacts]) -> ExportTraceServiceRequest:
+        request = ExportTraceServiceRequest()
+        ours = request.resource_spans.add()
+        _put(ours.resource.attributes, self._resource)
+        scoped = ours.scope_spans.add()
+        scoped.scope.name, scoped.scope.version = "owlclaw_ray", self._version
+        for facts in runs:
+            for span in RunSpans(facts, self._content).all():
+                _write(scoped.spans.add(), span)
+        return request
+
+
+class OtlpReceiver:
+    """Implements TraceReceiver over HTTP: one request a batch, answered within `timeout` seconds as a whole or given up."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], spans: OtlpSpans, timeout: float) -> None:
+        self._url, self._spans, self._timeout = url, spans, timeout
         self._client = httpx.AsyncClient(
             headers={
                 **headers,
@@ -39,14 +65,10 @@ class OtlpReceiver:
             },
             timeout=timeout,
         )
-        self._version = version("owlclaw-ray")
 
     async def send(self, runs: Sequence[RunFacts]) -> None:
         """See TraceReceiver.send."""
-        try:
-            body = await asyncio.to_thread(self._encoded, runs)
-        except Exception as error:
-            raise RefusedTracesError(f"no spans can be made of it: {type(error).__name__}: {error}") from error
+        body = await asyncio.to_thread(self._encoded, runs)
         where = urlsplit(self._url).netloc
         try:
             async with asyncio.timeout(self._timeout):
@@ -58,7 +80,7 @@ class OtlpReceiver:
         if answer.is_success:
             return
         message = f"{where} answered {answer.status_code}: {answer.text[:_TOLD]}"
-        if answer.status_code in _PASSING or not answer.is_client_error:
+        if answer.status_code in PASSING or not answer.is_client_error:
             raise ReceiverError(message)
         raise RefusedTracesError(message)
 
@@ -67,15 +89,7 @@ class OtlpReceiver:
         await self._client.aclose()
 
     def _encoded(self, runs: Iterable[RunFacts]) -> bytes:
-        request = ExportTraceServiceRequest()
-        ours = request.resource_spans.add()
-        _put(ours.resource.attributes, {SERVICE_NAME: "owlclaw", SERVICE_VERSION: self._version})
-        scoped = ours.scope_spans.add()
-        scoped.scope.name, scoped.scope.version = "owlclaw_ray", self._version
-        for facts in runs:
-            for span in RunSpans(facts, self._content).all():
-                _write(scoped.spans.add(), span)
-        return gzip.compress(request.SerializeToString(), compresslevel=1)
+        return gzip.compress(self._spans.of(runs).SerializeToString(), compresslevel=1)
 
 
 def _write(message: trace_pb2.Span, span: Span) -> None:

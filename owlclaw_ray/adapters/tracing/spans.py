@@ -21,7 +21,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
-from owlclaw_ray.domain.tracing import TraceParent, call_span, span_of, span_of_run
+from owlclaw_ray.domain.tracing import TraceParent, call_span, session_of, span_of, span_of_run
 from owlclaw_ray.ids import ToolCallId, derived_id
 from owlclaw_ray.ports.tracing import RunFacts
 
@@ -64,9 +64,10 @@ class RunSpans:
         self._run = facts.run
         self._here = span_of_run(facts.run)
         self._began = facts.run.started_at or facts.run.created_at
+        tenant = facts.run.agent.tenant
         self._everywhere: dict[str, Value] = {
-            name.SESSION: self._run.agent.agent_id,
-            name.USER: self._run.agent.tenant,
+            name.SESSION: f"{tenant}/{session_of(facts.run)}",
+            name.USER: f"{tenant}/{facts.run.trigger.user}" if facts.run.trigger.user else tenant,
             name.RUN_ID: self._run.run_id,
         }
         self._cause = TraceParent.parse(self._run.trigger.traceparent)
@@ -101,7 +102,7 @@ class RunSpans:
             name.LANGFUSE_TYPE: "agent",
             name.AGENT_ID: run.agent.agent_id,
             name.AGENT_NAME: run.agent.definition,
-            name.CONVERSATION: run.agent.agent_id,
+            name.CONVERSATION: session_of(run),
             name.TENANT: run.agent.tenant,
             name.TRIGGER_KIND: trigger.kind.value,
             name.SCRIPTED: result.scripted,

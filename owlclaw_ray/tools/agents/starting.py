@@ -116,7 +116,14 @@ class StartingTools:
         payload = {"assignment": arguments.assignment, "from": caller.agent.agent_id, **assignment.payload}
         focus = arguments.assignment.strip().splitlines()[0][:_FOCUS]
         trigger = Trigger(
-            TriggerKind.AGENT, payload, focus, caller.run_id, lineage=lineage, traceparent=caller.traceparent
+            TriggerKind.AGENT,
+            payload,
+            focus,
+            caller.run_id,
+            lineage=lineage,
+            traceparent=caller.traceparent,
+            session=caller.session,
+            user=caller.user,
         )
         outcome = self._agents.submit(
             SubmitRun(

@@ -138,6 +138,7 @@ async def test_property_17_a_ring_that_fails_is_tried_again_as_often_as_declared
     records = engine.records
     await _until(records, lambda: any(each.listening for each in records.workers.values()))
     (declared,) = records.workflows[RING].tasks
+    assert declared.retries == 3
     before = len(records.finished)
     rung.schedules, rung.refuse = [], failures
     alarm(engine, name)

@@ -165,6 +165,20 @@ async def test_beyond_the_buffer_the_oldest_are_given_up_and_counted(store, end,
     assert "2 traces are given up: more than 3 wait for their receiver" in caplog.text
 
 
+async def test_the_export_says_how_full_its_buffer_is(store, end, exporting):
+    async with exporting(store, buffer_runs=2 * BATCH) as export:
+        await export.step()
+        assert export.fullness == 0.0
+        await end(BATCH)
+        await export.step()
+        await end(BATCH)
+        await export.step()
+        assert export.fullness == pytest.approx(0.5, abs=0.1)
+        await export.step()
+
+        assert export.fullness == 0.0
+
+
 async def test_what_ends_faster_than_it_is_exported_is_given_up_beyond_the_buffer_too(store, end, exporting, receiver):
     async with exporting(store, buffer_runs=3) as export:
         ended = await end(5)

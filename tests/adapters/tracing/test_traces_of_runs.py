@@ -105,7 +105,7 @@ async def test_a_run_is_one_trace_with_its_model_calls_and_tool_calls_inside(
     assert root.attributes["owlclaw.trigger.kind"] == "api"
     assert root.attributes["owlclaw.run.status"] == "completed"
     assert root.attributes["langfuse.trace.tags"] == ["api", "scripted"]
-    assert {each.attributes["session.id"] for each in spans} == {"watch"}
+    assert {each.attributes["session.id"] for each in spans} == {"default/watch"}
     assert {each.attributes["user.id"] for each in spans} == {"default"}
     assert [each.attributes["langfuse.observation.type"] for each in (root, first, tool)] == [
         "agent",
@@ -290,7 +290,11 @@ async def test_langfuse_is_told_of_runs_calls_and_errors_as_by_its_own_sdk(agent
     metadata = {"agent_id": "watch", "tenant": "default", "trigger": "api"}
     with (
         propagate_attributes(
-            user_id="default", session_id="watch", trace_name="watch", tags=["api", "scripted"], metadata=metadata
+            user_id="default",
+            session_id="default/watch",
+            trace_name="watch",
+            tags=["api", "scripted"],
+            metadata=metadata,
         ),
         theirs.start_as_current_observation(name="run", as_type="agent"),
     ):
@@ -471,6 +475,7 @@ async def test_a_run_that_another_one_starts_is_part_of_its_trace(agents, receiv
 
     child, parent = of(receiver.spans, "invoke_agent")
     [tool] = of(receiver.spans, "execute_tool")
+    assert {each.attributes["session.id"] for each in receiver.spans} == {"default/watch"}
     assert child.name == "invoke_agent helper"
     assert (child.trace_id, child.parent_id) == (parent.trace_id, tool.span_id)
     assert child.attributes["owlclaw.parent_run"] == run.run_id

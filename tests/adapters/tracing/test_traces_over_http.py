@@ -132,3 +132,15 @@ async def test_what_the_mask_hides_leaves_nowhere_in_the_trace_and_comes_to_the_
     left = repr(receiver.spans)
     assert "Ada" not in left
     assert "tea for [customer]" in left
+
+
+async def test_session_and_user_of_a_trigger_are_those_of_every_span_within_their_tenant(trace, receiver):
+    told = {**TRIGGER, "session": "chat 4711", "user": "ada@example.org"}
+
+    run = await trace("/v1/agents/assistant/triggers", told, {})
+
+    assert (run["trigger"]["session"], run["trigger"]["user"]) == ("chat 4711", "ada@example.org")
+    assert {each.attributes["session.id"] for each in receiver.spans} == {"default/chat 4711"}
+    assert {each.attributes["user.id"] for each in receiver.spans} == {"default/ada@example.org"}
+    [root] = [each for each in receiver.spans if each.name == "invoke_agent assistant"]
+    assert root.attributes["gen_ai.conversation.id"] == "chat 4711"

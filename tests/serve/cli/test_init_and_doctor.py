@@ -272,3 +272,31 @@ def test_a_price_may_be_the_settings_own(cli: Run, project: Path):
         file.write(f"\nbudgets: {budgets}\nmodels: {{prices: {{'own/*': {{prompt: 1, completion: 2.5}}}}}}\n")
 
     assert "nobody knows what" not in cli("doctor", "--folder", str(project)).output
+
+
+@pytest.mark.parametrize(
+    ("source", "level"),
+    [
+        ("{secret: '${S}', agent: assistant}", "WARN"),
+        ("{secret: '${S}', agent: assistant, dedupe: '{body.id}'}", "OK"),
+        (
+            "{secret: '${S}', agent: assistant, signature: {signed: '{timestamp}.{body}', timestamp_header: X-Time}}",
+            "OK",
+        ),
+    ],
+)
+def test_doctor_warns_of_webhooks_that_anybody_who_saw_one_can_send_again(
+    project: Path, cli: Run, monkeypatch: pytest.MonkeyPatch, source: str, level: str
+):
+    monkeypatch.setenv("S", "It's a Secret to Everybody")
+    settings = project / "owlclaw.yaml"
+    settings.write_text(f"{settings.read_text()}\nwebhooks:\n  sources:\n    shop: {source}\n")
+
+    told = [
+        each
+        for each in json.loads(cli("doctor", "--folder", str(project), "--json").stdout)
+        if each["subject"] == "webhooks"
+    ]
+
+    assert [each["level"] for each in told] == [level]
+    assert "shop" in str(told)
