@@ -18,9 +18,6 @@ from tests.hatchet_engine.records import Records, ScheduledRun, UnknownError, id
 
 _PAGE = 50
 """What a page has when nobody says how much."""
-_STATUSES = frozenset(
-    {"SCHEDULED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "CANCELLING", "QUEUED", "BACKOFF"}
-)
 _NO_RUN = "0001-01-01T00:00:00Z"
 
 
@@ -182,8 +179,6 @@ class _Conversation(BaseHTTPRequestHandler):
         if any(len(each) != 2 for each in pairs):
             return 400, _errors("Additional metadata filters must be in the format key:value.")
         statuses = set(call.query.get("statuses", ["SCHEDULED"]))
-        if not statuses <= _STATUSES:
-            return 500, _message("Internal Server Error")
         found = self.server.side.records.listed(dict(pairs))[::-1] if "SCHEDULED" in statuses else []
         offset = int(call.query.get("offset", ["0"])[0])
         limit = int(call.query.get("limit", [str(_PAGE)])[0])
