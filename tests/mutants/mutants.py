@@ -346,14 +346,6 @@ MUTANTS = (
         ("tests/test_settings.py",),
     ),
     Mutant(
-        22,
-        "cron expressions are not checked",
-        "owlclaw_ray/tools/cron.py",
-        "    validate_cron(expression, timezone)\n",
-        "",
-        ("tests/test_settings.py",),
-    ),
-    Mutant(
         23,
         "hidden characters stay",
         "owlclaw_ray/engine/sanitise.py",
