@@ -2,7 +2,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
@@ -101,11 +101,12 @@ def test_what_fits_is_never_cut(payload, tokens):
 
 
 @given(st.text())
+@example("\U000e0041 hidden")
 def test_no_content_can_close_the_mark_around_data(text):
     marked = as_data({"content": text})
 
     assert marked.startswith("<data>")
-    assert marked.endswith("</data>")
+    assert marked.removesuffix(f" {WARNING}").endswith("</data>")
     assert marked.count("</data>") == 1
 
 
