@@ -9,6 +9,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine import prompt
 from owlclaw_ray.engine.prompt import TOOL_RULES, as_data, first_message, system_prompt, trigger_text
+from owlclaw_ray.engine.sanitise import WARNING
 from owlclaw_ray.engine.tokens import estimate_tokens
 
 DEFINITION = AgentDefinition(
