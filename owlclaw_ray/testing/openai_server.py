@@ -104,11 +104,11 @@ class OpenAIServer:
         """Add behaviours for the next requests, in order."""
         self._queue.extend(behaviours)
 
-    def wait_for_request(self, timeout: float = 10.0) -> bool:
+    def wait_for_request(self, timeout: float = 60.0) -> bool:
         """Block until one more request has arrived; False after `timeout` seconds."""
         return self._arrivals.acquire(timeout=timeout)
 
-    def wait_for_disconnect(self, timeout: float = 10.0) -> bool:
+    def wait_for_disconnect(self, timeout: float = 60.0) -> bool:
         """Block until one more client has left before its answer was complete; False after `timeout` seconds."""
         return self._departures.acquire(timeout=timeout)
 
