@@ -45,6 +45,16 @@ class NothingDue:
         return ()
 
 
+class NoKeepers:
+    """No node has a Keeper that tells of schedules: there is no Ray here."""
+
+    def __init__(self, namespace):
+        del namespace
+
+    async def __call__(self):
+        return {}
+
+
 @pytest.fixture
 def folder(tmp_path):
     """The artifacts of an agent, one of which is of 1970."""
@@ -60,6 +70,7 @@ def folder(tmp_path):
 def scheduler(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.scheduler.configure", lambda _: None)
     monkeypatch.setattr("actors.scheduler.KeeperClient", NothingDue)
+    monkeypatch.setattr("actors.scheduler.Keepers", NoKeepers)
 
     def make(days, callbacks=None, webhook_days=0.0):
         return SchedulerActor(plan_in(tmp_path, artifact_days=days, callbacks=callbacks, webhook_days=webhook_days))
