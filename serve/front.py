@@ -237,7 +237,7 @@ class Front:
                 _error(*each)
                 for each in (
                     (502, "The server process ended amid the request: whether it was carried out is not known"),
-                    (503, "The server process is starting or being restarted"),
+                    (503, "The server process is starting, being restarted, or takes no more large bodies for now"),
                     (504, "The server process did not answer in time"),
                 )
             ),

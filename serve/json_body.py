@@ -5,12 +5,10 @@ from __future__ import annotations
 import orjson
 
 from owlclaw_ray.domain.json import JsonValue
-from owlclaw_ray.engine.json_limits import DEEPEST, JsonLimitError
+from owlclaw_ray.engine.json_limits import KEPT, JsonLimitError
 from owlclaw_ray.engine.json_limits import read_json as read_limited
 from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError, MalformedJsonError
-
-_KEPT = f"at most {DEEPEST} levels, finite numbers, integers of 64 bits, whole characters"
 
 
 def read_json(body: bytes) -> JsonValue:
@@ -18,6 +16,6 @@ def read_json(body: bytes) -> JsonValue:
     try:
         return read_limited(body)
     except JsonLimitError as error:
-        raise InvalidRequestError([Problem(f"body{error.place}", error.what, _KEPT)]) from None
+        raise InvalidRequestError([Problem(f"body{error.place}", error.what, KEPT)]) from None
     except orjson.JSONDecodeError as error:
         raise MalformedJsonError.at(error) from None

@@ -17,6 +17,9 @@ from owlclaw_ray.domain.json import JsonValue
 
 DEEPEST = 100
 """Levels of lists and objects."""
+KEPT = f"at most {DEEPEST} levels, finite numbers, integers of 64 bits, whole characters"
+"""What JSON may hold, in words."""
+_LONGEST_PLACE = 120
 _LEAST, _MOST = -(2**63), 2**64 - 1
 _ONLY_DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
 _LONG_NUMBER = b"0" * 19
@@ -30,8 +33,9 @@ class JsonLimitError(ValueError):
     """A document is JSON, or nearly, and holds what cannot be kept: `place` (`.payload[2].name`, empty for the whole) and `what`."""
 
     def __init__(self, place: str, what: str) -> None:
-        self.place, self.what = place, what
-        super().__init__(f"{place.removeprefix('.') or 'the document'} {what}")
+        self.place = place if len(place) <= _LONGEST_PLACE else f"{place[: _LONGEST_PLACE // 2]}…"
+        self.what = what
+        super().__init__(f"{self.place.removeprefix('.') or 'the document'} {what}")
 
 
 def read_json(document: bytes) -> JsonValue:

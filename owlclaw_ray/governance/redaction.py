@@ -330,12 +330,12 @@ class Redactor:
     def _text(self, text: str) -> str:
         if len(text) < SHORTEST_SECRET and not self._patterns:
             return text
-        if not self.suspects(orjson.dumps(text)):
+        if not self.suspects(_encoded(text)):
             return text
         inside = _parsed(text) if text.lstrip()[:1] in _OPENING else None
         if inside is not None:
             redacted = self._value(inside)
-            return text if redacted == inside else json.dumps(redacted, ensure_ascii=False)
+            return text if redacted == inside else _written(redacted)
         for name, value in self._secrets:
             text = text.replace(value, marker(name))
         lowered = text.lower()
@@ -475,6 +475,23 @@ def _parsed(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         return None
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return orjson.dumps(text)
+    except TypeError:  # half characters, as JSON can spell them
+        return json.dumps(text).encode()
+
+
+def _written(value: JsonValue) -> str:
+    """Return JSON text that can be stored: half characters stay escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
 
 
 def _depth(text: str) -> int:

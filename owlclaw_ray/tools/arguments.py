@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ModelError
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.engine.json_limits import KEPT, JsonLimitError, check_limits
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.tools.schema_words import allowed, given
 from owlclaw_ray.tools.validator import validator_of
@@ -64,9 +64,14 @@ class Arguments:
 def decode_arguments(tool: str, text: str) -> JsonObject:
     """Return the JSON object that the text holds (none, for an empty text), or raise ToolArgumentsError."""
     try:
-        decoded = _encodable(json.loads(text, parse_constant=_refuse_constant)) if text.strip() else {}
+        decoded = json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
+        check_limits(decoded)
+    except JsonLimitError as error:
+        line = f"{error.place.removeprefix('.') or 'arguments'}: it {error.what}; allowed: {KEPT}"
+        raise ToolArgumentsError(tool, [line]) from error
     except (ValueError, RecursionError) as error:
-        line = f"arguments: given {given(_encodable(text))}; allowed: one JSON object ({error or _TOO_DEEP})"
+        shown = text.encode("utf-8", "replace").decode()
+        line = f"arguments: given {given(shown)}; allowed: one JSON object ({error or _TOO_DEEP})"
         raise ToolArgumentsError(tool, [line]) from error
     if not isinstance(decoded, dict):
         raise ToolArgumentsError(tool, [f"arguments: given {given(decoded)}; allowed: one JSON object"])
@@ -90,21 +95,6 @@ def as_object(arguments: JsonObject) -> Given:
 
 def _refuse_constant(constant: str) -> JsonValue:
     raise ValueError(f"{constant} is no JSON number")
-
-
-def _encodable(value: JsonValue, levels: int = _DEEPEST) -> JsonValue:
-    """Return the value with lone surrogates, which JSON escapes can spell, replaced; raises ValueError for what nobody can pass on."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number is too large")
-    if isinstance(value, list | dict) and levels == 0:
-        raise ValueError(_TOO_DEEP)
-    if isinstance(value, list):
-        return [_encodable(each, levels - 1) for each in value]
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(each, levels - 1) for key, each in value.items()}
-    return value
 
 
 def _without_optional_nulls(value: JsonValue, schema: JsonObject) -> JsonValue:

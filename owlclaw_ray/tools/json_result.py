@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import PurePath
 from typing import Any
@@ -13,7 +14,7 @@ from msgspec.structs import astuple
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.engine.json_limits import read_json
+from owlclaw_ray.engine.json_limits import JsonLimitError, check_limits, read_json
 
 MAX_RESULT_BYTES = 64 * 1024
 """How much of one result a model is given."""
@@ -30,10 +31,30 @@ def to_json(value: Any) -> JsonValue:
     if isinstance(value, str) and value.isascii():
         return str(value)
     try:
-        return read_json(orjson.dumps(value, default=_default, option=orjson.OPT_NON_STR_KEYS))
+        document = orjson.dumps(value, default=_default, option=orjson.OPT_NON_STR_KEYS)
+        if b"null" in document:  # NaN is written so, too
+            _check(value)
+        return read_json(document)
     except (TypeError, ValueError, RecursionError) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, NotJsonError) else error
-        raise NotJsonError(f"the value of type {type(value).__qualname__} is not JSON: {cause}") from error
+        raise NotJsonError(
+            f"the value of type {type(value).__qualname__} is not JSON: {_cause(value, error)}"
+        ) from error
+
+
+def _cause(value: Any, error: Exception) -> Exception:
+    if isinstance(error.__cause__, NotJsonError):
+        return error.__cause__
+    try:
+        _check(value)
+    except JsonLimitError as found:
+        return found
+    return error
+
+
+def _check(value: Any) -> None:
+    """Raise JsonLimitError, with the place, for what JSON has no way to say: as far as the value is of lists and dicts."""
+    with suppress(AttributeError):  # a name that is no text
+        check_limits(value)
 
 
 def within_limit(content: JsonValue, limit: int = MAX_RESULT_BYTES) -> tuple[JsonValue, JsonObject]:

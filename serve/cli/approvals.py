@@ -116,7 +116,7 @@ def _print(approval: wire.Approval, *, as_json: bool) -> None:
     target = console()
     target.print(f"{approval['approval_id']} · {approval['status']} · {plain(approval['tool'])}", style="bold")
     for name, value in _lines(approval):
-        target.print(f"  {name:<12}{plain(value)}", soft_wrap=True)
+        target.print(f"  {name:<13}{plain(value)}", soft_wrap=True)
 
 
 def _lines(approval: wire.Approval) -> list[tuple[str, str]]:
@@ -136,7 +136,8 @@ def _lines(approval: wire.Approval) -> list[tuple[str, str]]:
     ]
     decision = approval["decision"]
     if decision is not None:
-        lines.append(("decided", f"{decision['decision']} by {decision['by'] or 'nobody'}: {decision['reason']}"))
+        why = f": {decision['reason']}" if decision["reason"] else ""
+        lines.append(("decided", f"{decision['decision']} by {decision['by'] or 'nobody'}{why}"))
         if decision["arguments"] is not None:
             lines.append(("with", orjson.dumps(decision["arguments"]).decode()))
     return [(name, value) for name, value in lines if value]

@@ -510,3 +510,20 @@ def test_of_a_call_with_very_many_secrets_no_text_of_its_result_is_told():
     assert "value-0000999" not in all_text(found)
     assert (found["tool"], found["duration_ms"]) == ("shop.pay", 3)
     assert "999_token" in found["arguments"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"text": "cut \ud83d", "token": "abcdefgh123"}',
+        r'["\udc00", {"deep": "{\"password\": \"\\ud800hunter22\"}"}]',
+        r'{"\ud800": {"api_key": "abcdefgh123"}}',
+    ],
+)
+def test_json_in_a_text_that_spells_half_characters_is_redacted_and_can_be_stored(text):
+    redacted = Redactor().redact({"arguments": text})
+
+    stored = orjson.dumps(redacted)
+    assert b"abcdefgh123" not in stored
+    assert b"hunter22" not in stored
+    assert json.loads(redacted["arguments"])

@@ -65,7 +65,6 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         ({"at": NOON, "on": date(2026, 1, 1)}, {"at": "2026-01-01T12:00:00+00:00", "on": "2026-01-01"}),
         ({1: Colour.RED, "id": UUID(int=1)}, {"1": "red", "id": "00000000-0000-0000-0000-000000000001"}),
         ({"s": {"b", "a"}, "d": Decimal("1.10"), "p": Path("x/y")}, {"s": ["a", "b"], "d": "1.10", "p": "x/y"}),
-        (math.nan, None),
     ],
 )
 def test_values_become_json(value, json):
@@ -76,6 +75,21 @@ def test_values_become_json(value, json):
 @pytest.mark.parametrize("value", [object(), [lambda: 1], {"a": b"bytes"}, {"x": {Colour: 1}}, 2**70, "\ud800", 1j])
 def test_what_is_not_json_is_named(value):
     with pytest.raises(NotJsonError, match=type(value).__qualname__):
+        to_json(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": [1, math.nan]}, r"a\[1\] is nan"),
+        ([-math.inf], r"\[0\] is -inf"),
+        (math.nan, "the document is nan"),
+        ({"文": {"b": "\ud800x"}}, r"文\.b has half a character"),
+        ({"a": [2**70]}, r"a\[0\] is an integer beyond 64 bits"),
+    ],
+)
+def test_what_json_cannot_say_is_named_with_its_place(value, place):
+    with pytest.raises(NotJsonError, match=place):
         to_json(value)
 
 
