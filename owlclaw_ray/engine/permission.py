@@ -100,8 +100,7 @@ def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]
 
     A `deny` of either file holds. Else the rules of agent.yaml go first, then those of owlclaw.yaml, then the default: calls ask
     that are dangerous, and of external tools those that write, reach the network or read what is sensitive. Within a file
-    the most specific selector decides, and of equals `ask`. That dangerous tools ask is undone by their name or by `tag:dangerous` in
-    `allow`, and by nothing else, in either file.
+    the most specific selector decides, and of equals `ask`. An `ask` of `tag:dangerous` is undone by no pattern, in either file.
     """
     for rules in (policy.own, policy.inherited):
         for selector in rules.deny:
@@ -110,9 +109,7 @@ def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]
     own, inherited = _closest(policy.own, tool), _closest(policy.inherited, tool)
     if own is None or (inherited is not None and inherited[:2] == (_DANGER, Verdict.ASK) and own[0] < _DANGER):
         own = inherited
-    if own is None or (DANGEROUS in tool.tags and own[1] is Verdict.ALLOW and own[0] < _DANGER):
-        return _by_default(tool)
-    return own[1:]
+    return _by_default(tool) if own is None else own[1:]
 
 
 def _closest(rules: PermissionRules, tool: ToolDefinition) -> tuple[int, Verdict, str] | None:
