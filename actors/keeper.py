@@ -20,6 +20,7 @@ from owlclaw_ray.adapters.noted_heads import HeadsFile, HeadsFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.command_link import answered
 from owlclaw_ray.engine.group_commit import GroupCommit
+from owlclaw_ray.engine.periodic import Periodic
 from owlclaw_ray.engine.run_news import NewsBoxId, RunNews
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
@@ -89,7 +90,8 @@ class KeeperActor:
         self._plan = plan
         self._opening = asyncio.Lock()
         self._vigil = asyncio.create_task(self._watch_over_root())
-        self._noting = asyncio.create_task(self._keep_noting())
+        self._noting = Periodic("noting the ledger's heads", self._note_heads, SystemClock(), _NOTE_EVERY)
+        self._noting.start()
         self._store: SqlStore | None = None
         self._heads: HeadsFile | None = None
         self._commits: GroupCommit | None = None
@@ -136,7 +138,7 @@ class KeeperActor:
     async def stop(self) -> None:
         """Commit what is waiting and close the store."""
         self._vigil.cancel()
-        self._noting.cancel()
+        await self._noting.stop()
         if self._commits is not None:
             await self._commits.close()
         if self._store is not None:
@@ -155,11 +157,6 @@ class KeeperActor:
                     await vigil.look(ROOT, root)
             except Exception:
                 logger.exception("looking after the root failed; the next look is in %g s", LOOK_EVERY)
-
-    async def _keep_noting(self) -> None:
-        while True:
-            await asyncio.sleep(_NOTE_EVERY)
-            await self._note_heads()
 
     async def _note_heads(self) -> None:
         """Note outside the store how far its ledger has come, so that an end which is cut off later is missed."""

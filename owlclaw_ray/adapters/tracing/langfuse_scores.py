@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import httpx
 
 from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.adapters.tracing.otlp import PASSING
+from owlclaw_ray.adapters.tracing.otlp import refusal_of
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.score import Score, ScoreValue
 from owlclaw_ray.errors import ScoreRefusedError
-from owlclaw_ray.ports.tracing import ReceiverError
 
 _PATH = "/api/public/scores"
-_TOLD = 200
 
 
 class LangfuseScores:
@@ -25,24 +22,15 @@ class LangfuseScores:
     def __init__(self, url: str, headers: Mapping[str, str], content: Content, timeout: float) -> None:
         parts = urlsplit(url)
         base = parts.path.partition("/api/public/")[0]
-        self._where, self._content, self._timeout = parts.netloc, content, timeout
+        self._content, self._timeout = content, timeout
         self._url, self._headers = f"{parts.scheme}://{parts.netloc}{base}{_PATH}", dict(headers)
 
     async def keep(self, score: Score) -> None:
         """See ScoreReceiver.keep."""
-        try:
-            async with asyncio.timeout(self._timeout), httpx.AsyncClient(timeout=self._timeout) as client:
-                answer = await client.post(self._url, json=self._body(score), headers=self._headers)
-        except TimeoutError as error:
-            raise ReceiverError(f"{self._where} did not answer within {self._timeout:g} s") from error
-        except httpx.HTTPError as error:
-            raise ReceiverError(f"{self._where}: {type(error).__name__}: {error}") from error
-        if answer.is_success:
-            return
-        message = f"{self._where} answered {answer.status_code}: {answer.text[:_TOLD]}"
-        if answer.status_code in PASSING or not answer.is_client_error:
-            raise ReceiverError(message)
-        raise ScoreRefusedError(message)
+        async with httpx.AsyncClient(timeout=self._timeout) as client:
+            answering = client.post(self._url, json=self._body(score), headers=self._headers)
+            if refusal := await refusal_of(answering, self._url, self._timeout):
+                raise ScoreRefusedError(refusal)
 
     def _body(self, score: Score) -> JsonObject:
         said = score.judgement

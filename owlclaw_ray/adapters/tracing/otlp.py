@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +19,7 @@ from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.adapters.tracing.spans import RunSpans, Span, Value
 from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError, RunFacts
 
-PASSING = frozenset({401, 403, 404, 408, 429})
+_PASSING = frozenset({401, 403, 404, 408, 429})
 """Answers, besides those of a server in trouble, that a person or time may change: keys, addresses and limits are put right."""
 _TOLD = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,20 +69,8 @@ class OtlpReceiver:
     async def send(self, runs: Sequence[RunFacts]) -> None:
         """See TraceReceiver.send."""
         body = await asyncio.to_thread(self._encoded, runs)
-        where = urlsplit(self._url).netloc
-        try:
-            async with asyncio.timeout(self._timeout):
-                answer = await self._client.post(self._url, content=body)
-        except TimeoutError as error:
-            raise ReceiverError(f"{where} did not answer within {self._timeout:g} s") from error
-        except httpx.HTTPError as error:
-            raise ReceiverError(f"{where}: {type(error).__name__}: {error}") from error
-        if answer.is_success:
-            return
-        message = f"{where} answered {answer.status_code}: {answer.text[:_TOLD]}"
-        if answer.status_code in PASSING or not answer.is_client_error:
-            raise ReceiverError(message)
-        raise RefusedTracesError(message)
+        if refusal := await refusal_of(self._client.post(self._url, content=body), self._url, self._timeout):
+            raise RefusedTracesError(refusal)
 
     async def close(self) -> None:
         """See TraceReceiver.close."""
@@ -90,6 +78,27 @@ class OtlpReceiver:
 
     def _encoded(self, runs: Iterable[RunFacts]) -> bytes:
         return gzip.compress(self._spans.of(runs).SerializeToString(), compresslevel=1)
+
+
+async def refusal_of(answering: Awaitable[httpx.Response], url: str, seconds: float) -> str:
+    """Return what the server at `url` says against a request for good, or nothing if it took it.
+
+    Raises ReceiverError if it does not answer within `seconds` as a whole, or time or a person may change its answer.
+    """
+    where = urlsplit(url).netloc
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await answering
+    except TimeoutError as error:
+        raise ReceiverError(f"{where} did not answer within {seconds:g} s") from error
+    except httpx.HTTPError as error:
+        raise ReceiverError(f"{where}: {type(error).__name__}: {error}") from error
+    if answer.is_success:
+        return ""
+    message = f"{where} answered {answer.status_code}: {answer.text[:_TOLD]}"
+    if answer.status_code in _PASSING or not answer.is_client_error:
+        raise ReceiverError(message)
+    return message
 
 
 def _write(message: trace_pb2.Span, span: Span) -> None:
