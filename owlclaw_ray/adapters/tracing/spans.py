@@ -144,11 +144,16 @@ class RunSpans:
         return said
 
     def _trace(self) -> dict[str, Value]:
-        """Return what Langfuse finds the trace by, on each span as its SDK does; that of a caller's trace is the caller's business."""
+        """Return what Langfuse finds the trace by, on each span as its SDK does: metadata as JSON from its version 5 on.
+
+        That of a caller's trace is the caller's business.
+        """
         run = self._run
         scripted = run.result is not None and run.result.scripted
         facts = {"agent_id": run.agent.agent_id, "tenant": run.agent.tenant, "trigger": run.trigger.kind.value}
-        metadata = {f"{name.LANGFUSE_TRACE_METADATA}.{key}": value for key, value in facts.items()}
+        metadata = {
+            f"{name.LANGFUSE_TRACE_METADATA}.{key}": orjson.dumps(value).decode() for key, value in facts.items()
+        }
         tags = [run.trigger.kind.value, *(["scripted"] if scripted else [])]
         return {name.LANGFUSE_TRACE_NAME: run.agent.definition, name.LANGFUSE_TRACE_TAGS: tags, **metadata}
 

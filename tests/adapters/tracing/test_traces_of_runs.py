@@ -285,7 +285,7 @@ async def test_langfuse_is_told_of_runs_calls_and_errors_as_by_its_own_sdk(agent
     from opentelemetry.sdk.trace import TracerProvider
 
     theirs = Langfuse(
-        public_key="pk-lf-1", secret_key="sk-lf-1", base_url=receiver.url, tracer_provider=TracerProvider()
+        public_key="pk-lf-2", secret_key="sk-lf-2", base_url=receiver.url, tracer_provider=TracerProvider()
     )
     metadata = {"agent_id": "watch", "tenant": "default", "trigger": "api"}
     with (
@@ -314,6 +314,7 @@ async def test_langfuse_is_told_of_runs_calls_and_errors_as_by_its_own_sdk(agent
         await export.step()
 
     ours = told_by(receiver.spans)
+    assert sdk.keys() == {"agent", "generation", "tool"}
     of_nothing_else = {"langfuse.environment"}
     compared = {
         kind: [key for key in attributes if key not in of_nothing_else and not key.startswith("langfuse.internal.")]
