@@ -40,10 +40,10 @@ from owlclaw_ray.ports.store import (
 class KeeperClient:
     """Implements `Store`. Commands of all callers in this process leave together, see CommandLink."""
 
-    def __init__(self, namespace: str, rest: Callable[[], Awaitable[object]] | None = None) -> None:
-        """`rest` is waited for between messages of several commands, see Batcher."""
+    def __init__(self, namespace: str, rest: Callable[[], Awaitable[object]] | None = None, at_once: int = 1) -> None:
+        """See CommandLink for `rest` and `at_once`."""
         self._keeper = Named(KEEPER, namespace)
-        self._commands = CommandLink(self._send, rest=rest)
+        self._commands = CommandLink(self._send, rest=rest, at_once=at_once)
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """See CommandLink.apply."""

@@ -46,6 +46,8 @@ from owlclaw_ray.tools.cron import next_fire
 _HEALTH_SECONDS = 3.0
 _REST_SECONDS = 0.004
 """Between commits of many triggers at once: fewer and larger ones accept more of them, sooner (`owlclaw bench ingress`)."""
+_COMMITS_AT_ONCE = 2
+"""While one is under way, the next is made and sent: with one alone, this process and the Keeper wait for each other in turn."""
 _WAKE_SECONDS = 3.0
 """How long a host may take to answer a wake before the Directory is asked instead."""
 _CANCEL_PAUSE, _CANCEL_TRIES = 1.0, 30
@@ -240,7 +242,7 @@ class PartsHealth:
 def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     """Return the runtime that a running root with this plan offers."""
     clock, ids = SystemClock(), RandomIds()
-    keeper = KeeperClient(plan.namespace, rest=partial(clock.sleep, _REST_SECONDS))
+    keeper = KeeperClient(plan.namespace, rest=partial(clock.sleep, _REST_SECONDS), at_once=_COMMITS_AT_ONCE)
     dispatcher = DirectoryDispatcher(plan.namespace, clock, plan.placement.idle)
     machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
     folder = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serve.problems import ProblemDetails
 
 _OWN_SITES = {"", "same-origin", "none"}
+_REMEMBERED = 64
+"""Hosts whose answer is kept: most requests name the same."""
 
 
 class OriginCheck:
@@ -23,6 +26,7 @@ class OriginCheck:
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app = app
         self._hosts = frozenset({"localhost", *(host.lower() for host in hosts)})
+        self._is_own = lru_cache(_REMEMBERED)(self._names_this_server)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -52,7 +56,7 @@ class OriginCheck:
             return ProblemDetails(403, "foreign-origin", "A web page of another origin", detail)
         return None
 
-    def _is_own(self, host: str) -> bool:
+    def _names_this_server(self, host: str) -> bool:
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()
         except ValueError:

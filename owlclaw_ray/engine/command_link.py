@@ -76,11 +76,16 @@ class CommandLink:
     """The near end: a CommandStore. Single commands of all callers leave together; while a message is under way the next gathers."""
 
     def __init__(
-        self, send: Send, *, rest: Callable[[], Awaitable[object]] | None = None, waiting: Bound = WAITING
+        self,
+        send: Send,
+        *,
+        rest: Callable[[], Awaitable[object]] | None = None,
+        at_once: int = 1,
+        waiting: Bound = WAITING,
     ) -> None:
-        """`rest` is waited for between messages of several commands, see Batcher."""
+        """`rest` is waited for between messages of several commands, of which `at_once` are under way, see Batcher."""
         self._send = send
-        self._single: Batcher[bytes, bytes] = Batcher(send, size=len, rest=rest)
+        self._single: Batcher[bytes, bytes] = Batcher(send, size=len, rest=rest, at_once=at_once)
         self._room = Room(waiting)
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:

@@ -47,7 +47,7 @@ async def test_work_that_fails_is_tried_again_and_said(error, caplog):
 
     assert work.times == [0, 10]
     [record] = caplog.records
-    assert record.message.startswith("working")
+    assert record.getMessage().startswith("working")
 
 
 async def test_work_that_is_due_sooner_is_done_sooner_and_never_without_a_pause():
