@@ -100,25 +100,25 @@ def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]
 
     A `deny` of either file holds. Else the rules of agent.yaml go first, then those of owlclaw.yaml, then the default: calls ask
     that are dangerous, and of external tools those that write, reach the network or read what is sensitive. Within a file
-    the most specific selector decides, and of equals `ask`. An `ask` of `tag:dangerous` is undone by no pattern, in either file.
+    the most specific selector decides, and of equals `ask`. That dangerous tools ask is undone by their name or by `tag:dangerous` in
+    `allow`, and by nothing else, in either file.
     """
     for rules in (policy.own, policy.inherited):
         for selector in rules.deny:
             if _closeness(selector, tool):
                 return Verdict.DENY, f"permissions.deny has {selector!r}"
-    own, inherited = _closest(policy.own, tool), _closest(policy.inherited, tool)
-    if own is None or (inherited is not None and inherited[:2] == (_DANGER, Verdict.ASK) and own[0] < _DANGER):
-        own = inherited
-    return _by_default(tool) if own is None else own[1:]
+    found = _closest(policy.own, tool) or _closest(policy.inherited, tool)
+    return _by_default(tool) if found is None else found
 
 
-def _closest(rules: PermissionRules, tool: ToolDefinition) -> tuple[int, Verdict, str] | None:
+def _closest(rules: PermissionRules, tool: ToolDefinition) -> tuple[Verdict, str] | None:
     best, found = 0, None
     for verdict, selectors in ((Verdict.ASK, rules.ask), (Verdict.ALLOW, rules.allow)):
+        least = _DANGER if verdict is Verdict.ALLOW and DANGEROUS in tool.tags else 1
         for selector in selectors:
             closeness = _closeness(selector, tool)
-            if closeness > best:
-                best, found = closeness, (closeness, verdict, f"permissions.{verdict.value} has {selector!r}")
+            if closeness >= least and closeness > best:
+                best, found = closeness, (verdict, f"permissions.{verdict.value} has {selector!r}")
     return found
 
 

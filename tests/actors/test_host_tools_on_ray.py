@@ -13,7 +13,7 @@ from tests.actors.conftest import calls
 pytestmark = pytest.mark.ray
 
 DONE = {"text": "done"}
-FREELY = {"allow": ["code.*"]}
+FREELY = {"allow": ["code.*", "tag:dangerous"]}
 
 
 def test_files_are_written_and_read_and_large_output_is_an_artifact(trial):

@@ -46,7 +46,7 @@ def folder(tmp_path):
     (agent / "SOUL.md").write_text("You write notes.")
     (agent / "IDENTITY.md").write_text("## My Capabilities\n- notes\n")
     (agent / "agent.yaml").write_text(
-        "model: scripted:script.yaml\ntools: {deny: [weather.l*, code.edit_file]}\npermissions: {allow: [code.*]}\n"
+        "model: scripted:script.yaml\ntools: {deny: [weather.l*, code.edit_file]}\npermissions: {allow: [code.*, 'tag:dangerous']}\n"
     )
     (agent / "script.yaml").write_text(SCRIPT)
     (tmp_path / "work").mkdir()

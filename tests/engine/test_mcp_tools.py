@@ -37,7 +37,7 @@ def folder(tmp_path):
     (agent / "SOUL.md").write_text("You look things up.")
     (agent / "IDENTITY.md").write_text("## My Capabilities\n- look\n")
     (agent / "agent.yaml").write_text(
-        "model: scripted:script.yaml\ntools: {deny: [mcp.plain.act]}\npermissions: {allow: ['mcp.*']}\n"
+        "model: scripted:script.yaml\ntools: {deny: [mcp.plain.act]}\npermissions: {allow: ['mcp.*', 'tag:dangerous']}\n"
     )
     (agent / "script.yaml").write_text(SCRIPT)
     return tmp_path
@@ -88,7 +88,7 @@ async def test_a_server_that_is_down_delays_no_run_and_its_known_tools_say_so(fo
     (folder / "agents/clerk/script.yaml").write_text(
         "rules: [{turns: [{tool_calls: [{name: mcp.plain.act, arguments: {}}]}, {text: done}]}]"
     )
-    (folder / "agents/clerk/agent.yaml").write_text("model: scripted:script.yaml\npermissions: {allow: ['mcp.*']}\n")
+    (folder / "agents/clerk/agent.yaml").write_text("model: scripted:script.yaml\npermissions: {allow: ['mcp.*', 'tag:dangerous']}\n")
     marker = folder / "up"
     marker.touch()
     own = Command(("/bin/sh", "-c", f'test -e {marker} && exec "$@"', "sh", *plain().endpoint.argv))

@@ -50,7 +50,13 @@ def test_a_dangerous_tool_asks_wherever_it_comes_from_and_no_rule_by_another_tag
 
     assert verdict(dangerous) is Verdict.ASK
     assert verdict(dangerous, {"ask": ("tag:dangerous",), "allow": ("tag:network",)}) is Verdict.ASK
-    assert verdict(dangerous, {"allow": ("x.y",)}) is Verdict.ALLOW
+    for wide in ("*", "x.*", "tag:network", f"permission:{permission}"):
+        assert verdict(dangerous, {"allow": (wide,)}) is Verdict.ASK
+        assert verdict(dangerous, {}, {"allow": (wide,)}) is Verdict.ASK
+    for certain in ("x.y", "tag:dangerous"):
+        assert verdict(dangerous, {"allow": (certain,)}) is Verdict.ALLOW
+        assert verdict(dangerous, {"allow": ("*",)}, {"allow": (certain,)}) is Verdict.ALLOW
+        assert verdict(dangerous, {"ask": ("*",)}, {"allow": (certain,)}) is Verdict.ASK
 
 
 def test_the_built_in_tools_never_ask_by_default():
