@@ -88,7 +88,9 @@ async def test_a_server_that_is_down_delays_no_run_and_its_known_tools_say_so(fo
     (folder / "agents/clerk/script.yaml").write_text(
         "rules: [{turns: [{tool_calls: [{name: mcp.plain.act, arguments: {}}]}, {text: done}]}]"
     )
-    (folder / "agents/clerk/agent.yaml").write_text("model: scripted:script.yaml\npermissions: {allow: ['mcp.*', 'tag:dangerous']}\n")
+    (folder / "agents/clerk/agent.yaml").write_text(
+        "model: scripted:script.yaml\npermissions: {allow: ['mcp.*', 'tag:dangerous']}\n"
+    )
     marker = folder / "up"
     marker.touch()
     own = Command(("/bin/sh", "-c", f'test -e {marker} && exec "$@"', "sh", *plain().endpoint.argv))
