@@ -30,10 +30,10 @@ _STORE_SECONDS = 20.0
 
 def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is found; nothing after bad settings, for everything else needs them."""
-    from owlclaw_ray.settings import FILE_NAME, load_settings
+    from owlclaw_ray.settings import FILE_NAME, load_runtime_settings
 
     try:
-        settings = load_settings(folder, environ)
+        settings = load_runtime_settings(folder, environ)
     except ConfigurationError as error:
         yield from failures("settings", error)
         return

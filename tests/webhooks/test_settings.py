@@ -9,7 +9,7 @@ from owlclaw_ray.configuration.webhooks import filled_keys, filled_sources
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
 from owlclaw_ray.errors import ConfigurationError
-from owlclaw_ray.settings import load_settings
+from owlclaw_ray.settings import load_runtime_settings
 from serve.planning import plan_of
 
 SOURCE = """
@@ -35,7 +35,7 @@ ENVIRON = {"SHOP": "s3cret-new", "SHOP_OLD": "s3cret-old", "OUT": KEY}
 
 def load(folder, text, environ=ENVIRON):
     (folder / "owlclaw.yaml").write_text(text, encoding="utf-8")
-    return load_settings(folder, environ)
+    return load_runtime_settings(folder, environ)
 
 
 def problems_of(folder, text, environ=ENVIRON):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from serve.pid_file import PidFile
+from tests.identity.writing import write_definition
 from tests.serve.cli.conftest import Run
 from tests.serve.double import FINAL_TEXT, MemoryRuntime
 
@@ -200,6 +201,57 @@ def test_without_a_server_the_settings_say_where_it_would_be(cli: Run, tmp_path:
         result = cli("agents")
 
     assert f"nothing is listening at http://127.0.0.1:{port};" in result.output
+
+
+WANTING = """
+webhooks: {sources: {shop: {secret: "${SHOP_SECRET}", agent: assistant}}}
+mcp: {servers: {web: {url: "https://example.com/mcp", headers: {Authorization: "Bearer ${SEARCH_TOKEN}"}}}}
+tracing: {export: otlp, endpoint: "http://127.0.0.1:4318", headers: {x-key: "${TRACES_KEY}"}}
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("trigger", "assistant", "--wait"),
+        ("runs",),
+        ("agents",),
+        ("top", "--times", "1"),
+        ("ledger", "query"),
+        ("memory", "list", "assistant"),
+        ("schedules", "list"),
+        ("approvals", "list"),
+        ("mcp", "list"),
+        ("webhooks", "sources"),
+        ("skill", "list"),
+        ("skill", "validate"),
+    ],
+)
+def test_commands_need_no_secret_of_the_server(cli: Run, server: str, tmp_path: Path, arguments: tuple[str, ...]):
+    (tmp_path / "owlclaw.yaml").write_text(f"http: {{port: {server.rpartition(':')[2]}}}{WANTING}")
+    (tmp_path / ".owlclaw").mkdir()
+    write_definition(tmp_path / "agents" / "shop", skills=("restock",))
+    PidFile(os.getpid(), server, datetime.now(UTC)).write(tmp_path / ".owlclaw")  # noqa: TID251 - compared with a real process
+    result = cli(*arguments)
+
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("command", ["up", "doctor"])
+def test_who_runs_the_server_is_told_which_variable_is_missing_and_where_it_is_named(
+    cli: Run, tmp_path: Path, command: str
+):
+    (tmp_path / "owlclaw.yaml").write_text(WANTING)
+    result = cli(command)
+    said = " ".join(result.output.split())
+
+    assert result.exit_code == 1
+    assert "owlclaw.yaml:2: webhooks.sources.shop.secret: needs the variable SHOP_SECRET, which is not set" in said
+    assert (
+        "owlclaw.yaml:3: mcp.servers.web.headers.Authorization: needs the variable SEARCH_TOKEN, which is not set"
+        in said
+    )
+    assert "tracing.headers: needs the variable TRACES_KEY, which is not set" in said
 
 
 def test_wrong_settings_are_all_reported(cli: Run, tmp_path: Path):
