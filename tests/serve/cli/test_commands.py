@@ -114,6 +114,14 @@ def test_a_trigger_says_how_it_comes_to_its_agent(owlclaw: Run):
     assert (run["priority"], run["deadline"] > run["created_at"]) == (-5, True)
 
 
+def test_a_trigger_says_what_kind_of_work_it_is(owlclaw: Run):
+    run_id = json.loads(owlclaw("trigger", "assistant", "--task-type", "交易", "--json").output)["run_id"]
+    run = json.loads(owlclaw("runs", run_id, "--json").output)
+
+    assert run["trigger"]["task_type"] == "交易"
+    assert "body.task_type" in owlclaw("trigger", "assistant", "--task-type", "x" * 65).output
+
+
 def test_a_merged_trigger_is_said_to_be_one(owlclaw: Run, runtime: MemoryRuntime):
     runtime.merging_into = json.loads(owlclaw("trigger", "patient", "--json").output)["run_id"]
 
