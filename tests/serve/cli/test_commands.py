@@ -183,6 +183,24 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
         assert json.loads(owlclaw(*command, "--json").output)
 
 
+def test_an_agent_is_shown_with_a_line_for_each_of_its_last_runs_however_much_they_said(
+    owlclaw: Run, runtime: MemoryRuntime
+):
+    long = "completed (api): 第一行\n| a | b |\n\x1b[2J" + "x" * 50_000
+    runtime.outcomes = (long, "failed (api): no")
+    owlclaw("trigger", "assistant", "--wait")
+
+    lines = owlclaw("agents", "assistant").output.splitlines()
+    whole = json.loads(owlclaw("agents", "assistant", "--json").output)
+
+    assert [len(line) <= 110 for line in lines] == [True] * 4
+    assert lines[1].startswith("  completed (api): 第一行 | a | b | ")
+    assert lines[1].endswith("xxx…")
+    assert lines[2] == "  failed (api): no"
+    assert lines[3] == "owlclaw runs assistant lists the runs, owlclaw runs RUN_ID shows one in full"
+    assert whole["recent_outcomes"][0] == long
+
+
 def test_when_nothing_listens_the_way_to_start_it_is_said(cli: Run):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
