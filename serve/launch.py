@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -49,9 +50,12 @@ INTERRUPTED = 130
 _DRAIN_MARGIN, _FRONT_SECONDS, _SERVE_SECONDS, _RAY_SECONDS = 25.0, 5.0, 20.0, 20.0
 """How long each step of a stop may take; the first beyond the grace that runs get."""
 _EXIT_SECONDS = 30
+_TELL_SECONDS = 5.0
 _SERVED_SECONDS = 120.0
 
 Announce = Callable[[str], None]
+
+logger = logging.getLogger(__name__)
 
 
 def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
@@ -72,11 +76,15 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
         scratch = _new_scratch(data_dir)
         life = Life(data_dir, scratch, partial(_aloud, sys.stdout, announce))
         life.signals.install()
+        life.tell_of_a_stop()
         adopt_orphans()
         try:
             with ray_output.aside(data_dir / RAY_LOG):
                 return _serve(prepared, life)
         except ConfigurationError:
+            raise
+        except KeyboardInterrupt:
+            life.told.wait(_TELL_SECONDS)
             raise
         except Exception:
             ray_output.keep_logs(data_dir / LOGS)
@@ -96,7 +104,20 @@ class Life:
         self._data_dir, self.scratch, self.announce = data_dir, scratch, announce
         self.signals = StopSignals(self._hurry)
         self.front: Front | None = None
+        self.started, self.told = threading.Event(), threading.Event()
+        """Triggers are accepted; a stop before that was told."""
         self._ending = threading.RLock()
+
+    def tell_of_a_stop(self) -> None:
+        """Say so as soon as a stop is asked for during the start, in a thread: a handler of signals may not print."""
+
+        def tell() -> None:
+            self.signals.asked.wait()
+            if not self.started.is_set():
+                self.announce("stopping: the start is given up …")
+            self.told.set()
+
+        threading.Thread(target=tell, name="tell-of-a-stop", daemon=True).start()
 
     def lose(self, part: str) -> None:
         """End this process because a part of Ray has, which can only be started as a whole."""
@@ -249,6 +270,7 @@ def _start(
         front.wait_until_served(_SERVED_SECONDS)
     life.signals.only_note()
     life.signals.check()
+    life.started.set()
     PidFile(os.getpid(), http.url, SystemClock().now()).write(settings.data_dir)
     announce(f"ready in {time.monotonic() - started:.1f} s: {http.url} (API document: {http.url}/docs)")
     _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
@@ -259,10 +281,12 @@ def _front(settings: Settings, life: Life) -> Front:
     http = settings.http
     possible = connections(http.streams)
     if possible.streams < http.streams:
-        life.announce(
-            f"warning: {possible.streams:,} event streams may be open at once, not {http.streams:,} (http.streams): this process may "
-            "open too few files; raise the limit with: ulimit -n"
-        )
+        what = f"{possible.streams:,} event streams may be open at once, for this process may open {possible.files:,} files only"
+        if "streams" in http.model_fields_set:
+            fix = "lower http.streams, or raise the hard limit of open files (ulimit -Hn; LimitNOFILE= of systemd, --ulimit of docker)"
+            life.announce(f"warning: {what}, and http.streams asks for {http.streams:,}: {fix}")
+        else:
+            logger.info("%s", what)
     at_once = max(1, http.bodies_limit_bytes // http.body_limit_bytes)
     return Front(http.host, http.port, life.scratch, most_connections=possible.most, large_at_once=at_once)
 

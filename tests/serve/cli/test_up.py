@@ -45,4 +45,39 @@ def test_a_signal_while_libraries_are_loaded_ends_the_start_and_leaves_no_folder
 
     assert ended.returncode in {1, 130}, ended.stderr
     assert "Traceback" not in ended.stderr
+    assert ended.stdout.splitlines()[-1] == "stopping: the start is given up …"
     assert not list(short_temp.iterdir())
+
+
+_FRONT_OF_A_PROCESS_WITH_FEW_FILES = """
+import os, resource, sys
+from pathlib import Path
+from types import SimpleNamespace
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+from owlclaw_ray.settings import load_settings
+from serve.launch import _front
+
+_front(load_settings(Path(), {}), SimpleNamespace(scratch=Path(), announce=print))
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ("http: {streams: 5000}", True),
+        ("http: {streams: 100}", False),
+        ("{}", False),
+    ],
+)
+def test_that_fewer_streams_are_possible_is_a_warning_only_to_who_asked_for_so_many(
+    tmp_path: Path, settings: str, *, warned: bool
+):
+    (tmp_path / "owlclaw.yaml").write_text(settings)
+    command = [sys.executable, "-c", _FRONT_OF_A_PROCESS_WITH_FEW_FILES]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment(), check=True).stdout
+
+    assert ("warning: " in told) is warned
+    if warned:
+        assert "1,286 event streams may be open at once, for this process may open 4,096 files only" in told
+        assert "http.streams asks for 5,000: lower http.streams, or raise the hard limit" in told
