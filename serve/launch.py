@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 from urllib.parse import urlsplit
 
+from actors.json_lines import json_line
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from serve import ray_output
 from serve.connections import connections
 from serve.front import Front
-from serve.json_lines import json_line
 from serve.loopback import free_ports
 from serve.pid_file import NAME, PidFile
 from serve.preflight import Preparation, check_data_dir, check_port, check_ray, check_store, prepare, sole_use

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from actors.json_lines import JsonLines, converted
 from owlclaw_ray.adapters.system_clock import SystemClock
-from serve.json_lines import JsonLines, converted
 
 _LOGGER = "ray"
 _LOGS = {".log", ".out", ".err"}

@@ -5,8 +5,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from actors.json_lines import JsonLines, converted
 from serve import ray_output
-from serve.json_lines import JsonLines, converted
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ def test_a_line_becomes_an_object_and_an_object_stays_as_it_is():
         "timestamp": "2026-11-23T12:00:00Z",
     }
     assert json.loads(converted("17", "ray", None)) == {"event": "17", "level": "info", "logger": "ray"}
-    assert converted(" \x1b[0m ", "ray", NOON) == ""
+    assert converted(" \x1b[0m ", "ray", NOON) == converted(":actor_name:KeeperActor", "ray", NOON) == ""
 
 
 def test_a_stream_writes_lines_however_they_come(tmp_path: Path):
@@ -63,7 +63,7 @@ def test_logs_that_are_kept_are_json_too_if_that_is_asked_for(tmp_path: Path):
     ray_output.keep_logs(link, as_json=True)
 
     assert not link.is_symlink()
-    assert [each["event"] for each in entries(link / "worker-1.err")] == [":job_id:01000000", "own", "broken \\xff"]
+    assert [each["event"] for each in entries(link / "worker-1.err")] == ["own", "broken \\xff"]
     assert entries(link / "serve" / "controller.log") == [
         {"event": "INFO a controller says", "level": "info", "logger": "controller"}
     ]

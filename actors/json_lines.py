@@ -14,6 +14,8 @@ from typing_extensions import override
 
 from owlclaw_ray.domain.json import JsonObject
 
+_MARKS = (":job_id:", ":actor_name:", ":task_name:")
+"""How Ray marks whose lines follow, for drivers that print their workers' lines; ours does not."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -26,8 +28,10 @@ def json_line(event: str, logger: str, at: datetime | None, *, level: str = "inf
 
 
 def converted(line: str, logger: str, at: datetime | None) -> str:
-    """Return a line as it is if it is a JSON object, else as the event of one, without colours; nothing for a blank one."""
+    """Return a line as it is if it is a JSON object, else as the event of one, without colours; nothing for a blank one or a mark."""
     text = _COLOURS.sub("", line).strip()
+    if text.startswith(_MARKS):
+        return ""
     if not text or _is_object(text):
         return text
     return json_line(text.encode("utf-8", "backslashreplace").decode(), logger, at)
