@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from typing import TextIO
+from typing import TextIO, cast
 
 from msgspec import Struct
 
+from actors.json_lines import JsonLines
+from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.engine.log_context import present
 
 _OURS = ("owlclaw_ray", "actors", "serve")
@@ -64,6 +67,15 @@ def configure(plan: LogPlan) -> None:
         logger.propagate = False
     if plan.format == "json":
         _take_over(handler)
+        sys.stdout, sys.stderr = (
+            _as_json(each, name) for each, name in ((sys.stdout, "stdout"), (sys.stderr, "stderr"))
+        )
+
+
+def _as_json(stream: TextIO, name: str) -> TextIO:
+    """Return a stream whose lines are JSON too: what libraries, tools and Ray itself print."""
+    written = stream if isinstance(stream, JsonLines) else JsonLines(stream, name, SystemClock().now)
+    return cast("TextIO", written)
 
 
 def _take_over(handler: logging.Handler) -> None:

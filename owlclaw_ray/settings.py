@@ -9,10 +9,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -59,6 +59,8 @@ _STORE_DRIVERS = {
 _MAX_FILE_BYTES = 1024 * 1024
 _TLS_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file")
 NonEmpty = Annotated[str, Field(min_length=1)]
+_Where: TypeAlias = Callable[[Sequence[str | int]], str]
+"""Tells where the setting at a path stands."""
 
 
 class _Section(BaseModel):
@@ -485,30 +487,46 @@ class Settings(FileSettings):
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     """Read `owlclaw.yaml` in the folder, if it is there, and the variables `OWLCLAW_…` (`OWLCLAW_HTTP__PORT` is http.port).
 
-    Raises ConfigurationError with every bad key and value, where it stands, and what would be right.
+    Raises ConfigurationError with every bad key and value, where it stands, and what would be right. What only a runtime uses
+    (variables with secrets, folders, files) may be missing: `load_runtime_settings` asks for it.
     """
-    folder = folder.resolve()
-    document = _read_file(folder / FILE_NAME)
-    environment = Environment.of(environ, FileSettings)
-    merged = environment.over(document.data)
-    try:
-        written = FileSettings.model_validate(merged)
-    except ValidationError as error:
-        place = lambda path: environment.where(path) or document.where(path)  # noqa: E731 (one use, beside it)
-        raise ConfigurationError([*environment.problems, *model_problems(error, FileSettings, place)]) from error
-    if environment.problems:
-        raise ConfigurationError(environment.problems)
-    settings = _resolved(written, folder)
-    place = lambda path: environment.where(path) or document.where(path)  # noqa: E731 (one use each, beside it)
+    settings, _ = _load(folder, environ)
+    return settings
+
+
+def load_runtime_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
+    """Read the settings as `load_settings` does, for a runtime that starts with this environment.
+
+    Raises ConfigurationError, too, with every variable, folder and file that it needs and that is not there.
+    """
+    settings, where = _load(folder, environ)
     missing = [
-        *_missing_folders(settings, place),
-        *_missing_files(settings, place),
-        *_missing_variables(settings, environ, place),
+        *_missing_folders(settings, where),
+        *_missing_files(settings, where),
+        *_missing_variables(settings, environ, where),
         *settings.tracing.problems(environ),
     ]
     if missing:
         raise ConfigurationError(missing)
     return settings
+
+
+def _load(folder: Path, environ: Mapping[str, str]) -> tuple[Settings, _Where]:
+    """Return the settings, and what tells where each of them stands."""
+    folder = folder.resolve()
+    document = _read_file(folder / FILE_NAME)
+    environment = Environment.of(environ, FileSettings)
+
+    def where(path: Sequence[str | int]) -> str:
+        return environment.where(path) or document.where(path)
+
+    try:
+        written = FileSettings.model_validate(environment.over(document.data))
+    except ValidationError as error:
+        raise ConfigurationError([*environment.problems, *model_problems(error, FileSettings, where)]) from error
+    if environment.problems:
+        raise ConfigurationError(environment.problems)
+    return _resolved(written, folder), where
 
 
 def _read_file(path: Path) -> YamlDocument:
@@ -568,7 +586,7 @@ def _resolved_tools(tools: ToolSettings, folder: Path) -> ToolSettings:
     )
 
 
-def _missing_folders(settings: Settings, where: Callable[[tuple[str, ...]], str]) -> Iterator[Problem]:
+def _missing_folders(settings: Settings, where: _Where) -> Iterator[Problem]:
     tools = settings.tools
     if tools.folder is not None and not tools.folder.is_dir():
         fix = "make it, or leave the setting out if there are no declarative tools"
@@ -581,16 +599,14 @@ def _missing_folders(settings: Settings, where: Callable[[tuple[str, ...]], str]
         yield Problem(where(("tools", "code", "project")), what, "name a folder outside of data_dir")
 
 
-def _missing_files(settings: Settings, where: Callable[[tuple[str, ...]], str]) -> Iterator[Problem]:
+def _missing_files(settings: Settings, where: _Where) -> Iterator[Problem]:
     for name in _TLS_FILES:
         path = getattr(settings.hatchet, name)
         if path is not None and not path.is_file():
             yield Problem(where(("hatchet", name)), f"{path} is no file", "name a file in PEM format")
 
 
-def _missing_variables(
-    settings: Settings, environ: Mapping[str, str], where: Callable[[tuple[str, ...]], str]
-) -> Iterator[Problem]:
+def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _Where) -> Iterator[Problem]:
     """Find the variables that MCP servers and webhooks need and that this machine, if they run on it, has not."""
     if settings.ray.address is not None:
         return

@@ -349,6 +349,7 @@ class Schedule(TypedDict):
     """A durable rule that produces triggers. `next_fire_at` is null once it is done or cancelled.
 
     `catch_up_seconds`: how late a missed time may still fire; null: as the server's setting says, and however late for kind `once`.
+    `task_type`: what kind of work its runs are, empty if nobody says so.
     """
 
     schedule_id: str
@@ -362,6 +363,7 @@ class Schedule(TypedDict):
     jitter_seconds: int
     overlap: OverlapPolicy
     catch_up_seconds: float | None
+    task_type: str
     next_fire_at: str | None
     created_at: str
     created_by_run: str | None
@@ -371,7 +373,8 @@ class ScheduleRequest(TypedDict):
     """A new schedule. Exactly one of `at` (a time with its zone), `delay_seconds`, `interval_seconds` and `cron_expression` says when.
 
     `timezone`: the IANA zone of the expression. `jitter_seconds`: it fires later than its times, by a part of so many seconds
-    that is ever the same. `overlap`: what becomes of a time when runs of earlier ones are not over.
+    that is ever the same. `overlap`: what becomes of a time when runs of earlier ones are not over. `task_type`: that of its
+    runs' triggers.
     """
 
     focus: str
@@ -383,6 +386,7 @@ class ScheduleRequest(TypedDict):
     jitter_seconds: NotRequired[int]
     overlap: NotRequired[OverlapPolicy]
     catch_up_seconds: NotRequired[float | None]
+    task_type: NotRequired[str]
 
 
 class Schedules(TypedDict):

@@ -30,10 +30,10 @@ from serve.last_resort import LastResort
 from serve.ledger import Ledger
 from serve.mcp import Mcp
 from serve.memories import Memories
-from serve.method_check import MethodCheck, PathMethods
 from serve.metrics import Metrics
 from serve.origin_check import OriginCheck
 from serve.problems import http_problem, parameter_problem, problem_of
+from serve.route_check import PathOperations, RouteCheck
 from serve.runs import Runs
 from serve.schedules import Schedules
 from serve.streams import STREAMS, Places
@@ -85,7 +85,7 @@ def build_api(
     places = Places(streams)
     triggers = Triggers(runtime, clock, places)
     api.router.routes.insert(0, triggers.fast_route())
-    paths = PathMethods()
+    paths = PathOperations()
     paths.add(api.router.routes)
     for resource in (
         triggers,
@@ -111,7 +111,7 @@ def build_api(
     api.add_exception_handler(RequestValidationError, _on_parameter_error)
     api.add_exception_handler(ClientDisconnect, _on_disconnect)
     api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)
-    api.add_middleware(MethodCheck, paths=paths)
+    api.add_middleware(RouteCheck, paths=paths)
     api.add_middleware(OriginCheck, hosts=hosts)
     api.add_middleware(LastResort)
     return api

@@ -109,9 +109,10 @@ _SCHEDULE = _schema(
         "catch_up_seconds": {
             "anyOf": [{"type": "number", "minimum": 0, "maximum": MAX_INTERVAL_SECONDS}, {"type": "null"}]
         },
+        "task_type": TASK_TYPE.schema,
     },
 )
-_OF_ALL = ("focus", "overlap", "catch_up_seconds")
+_OF_ALL = ("focus", "overlap", "catch_up_seconds", "task_type")
 _NO_JITTER: JsonObject = {"const": 0}
 _NO_ZONE: JsonObject = {"const": "UTC"}
 

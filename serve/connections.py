@@ -19,6 +19,8 @@ class Connections(Struct, frozen=True):
 
     most: int
     streams: int
+    files: int
+    """The limit."""
 
 
 def connections(streams: int, files: int | None = None) -> Connections:
@@ -28,7 +30,7 @@ def connections(streams: int, files: int | None = None) -> Connections:
     limit = _files_limit() if files is None else files
     possible = max((limit - _OTHER_FILES) // 2, 2 * _FEWEST_OTHERS)
     most = min(streams + _OTHERS, possible)
-    return Connections(most, min(streams, most - _FEWEST_OTHERS))
+    return Connections(most, min(streams, most - _FEWEST_OTHERS), limit)
 
 
 def open_many_files(streams: int) -> None:

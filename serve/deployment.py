@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 
 from fastapi import FastAPI
@@ -9,7 +10,7 @@ from ray import serve as ray_serve
 from ray.serve import Application
 
 from actors.garbage import collect_rarely
-from actors.logs import configure
+from actors.logs import LogPlan, configure
 from actors.plan import RuntimePlan
 from actors.runtime import ray_runtime
 from actors.secrets import take_over
@@ -28,6 +29,16 @@ Serve would have all others wait, probes among them.
 """
 
 
+def log_here(plan: LogPlan) -> None:
+    """Have this replica log to its own standard error: Serve has given it one that leads to Serve's logger, which takes warnings of its
+    own only, and drops what we say.
+    """
+    assert sys.__stdout__ is not None
+    assert sys.__stderr__ is not None
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    configure(plan)
+
+
 def ingress(
     plan: RuntimePlan, http: HttpSettings, hosts: Collection[str] = (), *, alone: bool, replicas: int = 1
 ) -> Application:
@@ -40,7 +51,7 @@ def ingress(
 
     def api() -> FastAPI:
         take_over()
-        configure(plan.worker.log)
+        log_here(plan.worker.log)
         collect_rarely()
         if alone:
             keep_replica_on_loopback()

@@ -136,6 +136,7 @@ SCHEDULE: wire.Schedule = {
     "jitter_seconds": 0,
     "overlap": "buffer_one",
     "catch_up_seconds": None,
+    "task_type": "summary",
     "next_fire_at": "2026-11-04T01:00:00.000Z",
     "created_at": "2026-11-03T09:30:01.100Z",
     "created_by_run": "run_01kaexample",

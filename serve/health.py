@@ -26,7 +26,7 @@ class HealthProbes:
             self.alive,
             summary="Whether this process answers",
             response_model=None,
-            responses={200: openapi.answer("It does", wire.Liveness)},
+            responses={200: openapi.answer("It does", wire.Liveness), **openapi.problems(422)},
         )
         router.add_api_route(
             "/readyz",
@@ -36,6 +36,7 @@ class HealthProbes:
             responses={
                 200: openapi.answer("Ready", wire.Health),
                 503: openapi.answer("Not ready; `parts` says why", wire.Health, example="NotReady"),
+                **openapi.problems(422),
             },
         )
         return router

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from functools import partial
@@ -16,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 from urllib.parse import urlsplit
 
+from actors.json_lines import json_line
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
-from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
+from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from serve import ray_output
 from serve.connections import connections
 from serve.front import Front
@@ -49,9 +52,15 @@ INTERRUPTED = 130
 _DRAIN_MARGIN, _FRONT_SECONDS, _SERVE_SECONDS, _RAY_SECONDS = 25.0, 5.0, 20.0, 20.0
 """How long each step of a stop may take; the first beyond the grace that runs get."""
 _EXIT_SECONDS = 30
+_TELL_SECONDS = 5.0
+_SAID = {"warning": "warning", "note": "info"}
+"""How lines for people begin that say how bad it is."""
+_ENDS = ("failed", "ended")
 _SERVED_SECONDS = 120.0
 
 Announce = Callable[[str], None]
+
+logger = logging.getLogger(__name__)
 
 
 def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
@@ -61,7 +70,21 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
     a stage. Raises ConfigurationError before anything is started.
     """
     prepared = prepare(folder, environ)
-    data_dir = prepared.settings.data_dir
+    if prepared.settings.log.format != "json":
+        return _run(prepared, announce)
+    try:
+        return _run(prepared, lambda line: announce(_as_json(line)))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OwlClawError as error:
+        announce(_as_json(str(error), "error"))
+    except Exception:  # noqa: BLE001 - it is told, with its trace
+        announce(_as_json("failed", "error", exception=traceback.format_exc()))
+    return 1
+
+
+def _run(prepared: Preparation, announce: Announce) -> int:
+    data_dir, as_json = prepared.settings.data_dir, prepared.settings.log.format == "json"
     check_data_dir(prepared.settings)
     with sole_use(data_dir):
         check_port(prepared.settings)
@@ -70,16 +93,20 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
             announce(said)
         _tell_findings(prepared, announce)
         scratch = _new_scratch(data_dir)
-        life = Life(data_dir, scratch, partial(_aloud, sys.stdout, announce))
+        life = Life(data_dir, scratch, partial(_aloud, sys.stdout, announce), as_json=as_json)
         life.signals.install()
+        life.tell_of_a_stop()
         adopt_orphans()
         try:
-            with ray_output.aside(data_dir / RAY_LOG):
+            with ray_output.aside(data_dir / RAY_LOG, as_json=as_json):
                 return _serve(prepared, life)
         except ConfigurationError:
             raise
+        except KeyboardInterrupt:
+            life.told.wait(_TELL_SECONDS)
+            raise
         except Exception:
-            ray_output.keep_logs(data_dir / LOGS)
+            ray_output.keep_logs(data_dir / LOGS, as_json=as_json)
             announce(f"failed; see {data_dir / RAY_LOG} and the logs in {data_dir / LOGS}")
             raise
         finally:
@@ -91,19 +118,32 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
 class Life:
     """What must be said and removed however `owlclaw up` ends."""
 
-    def __init__(self, data_dir: Path, scratch: Path, announce: Announce) -> None:
-        """`announce` reaches the user also while Ray's output is kept aside."""
-        self._data_dir, self.scratch, self.announce = data_dir, scratch, announce
+    def __init__(self, data_dir: Path, scratch: Path, announce: Announce, *, as_json: bool) -> None:
+        """`announce` reaches the user also while Ray's output is kept aside. As JSON are logs that are kept."""
+        self._as_json, self._data_dir, self.scratch, self.announce = as_json, data_dir, scratch, announce
         self.signals = StopSignals(self._hurry)
         self.front: Front | None = None
+        self.started, self.told = threading.Event(), threading.Event()
+        """Triggers are accepted; a stop before that was told."""
         self._ending = threading.RLock()
+
+    def tell_of_a_stop(self) -> None:
+        """Say so as soon as a stop is asked for during the start, in a thread: a handler of signals may not print."""
+
+        def tell() -> None:
+            self.signals.asked.wait()
+            if not self.started.is_set():
+                self.announce("stopping: the start is given up …")
+            self.told.set()
+
+        threading.Thread(target=tell, name="tell-of-a-stop", daemon=True).start()
 
     def lose(self, part: str) -> None:
         """End this process because a part of Ray has, which can only be started as a whole."""
         if self.signals.asked.is_set():
             self.exit(0, f"stopped at once, for {part} has ended; what was accepted resumes at the next start")
         with suppress(OSError):
-            ray_output.keep_logs(self._data_dir / LOGS)
+            ray_output.keep_logs(self._data_dir / LOGS, as_json=self._as_json)
         self.exit(
             LOST_RAY,
             f"ended: {part} is gone, and nothing can run without it. What was accepted is safe in the store and goes on at the "
@@ -249,6 +289,7 @@ def _start(
         front.wait_until_served(_SERVED_SECONDS)
     life.signals.only_note()
     life.signals.check()
+    life.started.set()
     PidFile(os.getpid(), http.url, SystemClock().now()).write(settings.data_dir)
     announce(f"ready in {time.monotonic() - started:.1f} s: {http.url} (API document: {http.url}/docs)")
     _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
@@ -259,10 +300,12 @@ def _front(settings: Settings, life: Life) -> Front:
     http = settings.http
     possible = connections(http.streams)
     if possible.streams < http.streams:
-        life.announce(
-            f"warning: {possible.streams:,} event streams may be open at once, not {http.streams:,} (http.streams): this process may "
-            "open too few files; raise the limit with: ulimit -n"
-        )
+        what = f"{possible.streams:,} event streams may be open at once, for this process may open {possible.files:,} files only"
+        if "streams" in http.model_fields_set:
+            fix = "lower http.streams, or raise the hard limit of open files (ulimit -Hn; LimitNOFILE= of systemd, --ulimit of docker)"
+            life.announce(f"warning: {what}, and http.streams asks for {http.streams:,}: {fix}")
+        else:
+            logger.info("%s", what)
     at_once = max(1, http.bodies_limit_bytes // http.body_limit_bytes)
     return Front(http.host, http.port, life.scratch, most_connections=possible.most, large_at_once=at_once)
 
@@ -307,6 +350,14 @@ def _warm(
         return
     for model, variables in keyless.items():
         announce(f"warning: {model} has no key: set {variables} and start again (owlclaw doctor checks it)")
+
+
+def _as_json(line: str, level: str = "", **more: str) -> str:
+    """Return a line for people as one of the log, at the level that it begins with."""
+    said = next((each for each in _SAID if line.startswith(f"{each}: ")), "")
+    level = level or _SAID.get(said) or ("error" if line.startswith(_ENDS) else "info")
+    event = line.removeprefix(f"{said}: ") if said else line
+    return json_line(event, __name__, SystemClock().now(), level=level, **more)
 
 
 def _aloud(stdout: TextIO, announce: Announce, line: str) -> None:

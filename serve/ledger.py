@@ -17,7 +17,7 @@ from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import LedgerFilter
 from serve import openapi
-from serve.parameters import AgentPath, Id, Moment
+from serve.parameters import AgentPath, AgentQuery, Id, Moment
 from serve.representations import (
     HEAD_PATTERN,
     PLACE_PATTERN,
@@ -57,6 +57,12 @@ class LedgerQuery(BaseModel):
             self.until,
             None if self.after is None else place_of(self.after),
         )
+
+
+class TenantLedgerQuery(LedgerQuery):
+    """Which records, of which agent."""
+
+    agent: AgentQuery = None
 
 
 class SinceQuery(BaseModel):
@@ -102,7 +108,7 @@ class Ledger:
             self.heads,
             summary="The ends of the ledger's chains",
             response_model=None,
-            responses={200: openapi.answer("The ends", wire.LedgerHeads), **openapi.problems(500, 503)},
+            responses={200: openapi.answer("The ends", wire.LedgerHeads), **openapi.problems(422, 500, 503)},
         )
         router.add_api_route(
             "/agents/{agent}/ledger",
@@ -113,9 +119,10 @@ class Ledger:
         )
         return router
 
-    async def all(self, request: Request, query: Annotated[LedgerQuery, Query()]) -> Response:
-        """Return the records of all agents."""
-        return await self._records(query.of(tenant_of(request)))
+    async def all(self, request: Request, query: Annotated[TenantLedgerQuery, Query()]) -> Response:
+        """Return the records of all agents, or of one, be it known or not."""
+        ref = None if query.agent is None else agent_of(request, query.agent)
+        return await self._records(query.of(tenant_of(request), ref))
 
     async def of_agent(self, request: Request, agent: AgentPath, query: Annotated[LedgerQuery, Query()]) -> Response:
         """Return the records of one agent."""

@@ -25,7 +25,7 @@ class Mcp:
             self.listing,
             summary="The MCP servers of the node that answers, and their tools",
             response_model=None,
-            responses={200: openapi.answer("MCP servers", wire.McpServers), **openapi.problems(500, 503)},
+            responses={200: openapi.answer("MCP servers", wire.McpServers), **openapi.problems(422, 500, 503)},
         )
         return router
 

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
-from owlclaw_ray.settings import Settings, load_settings
+from owlclaw_ray.settings import Settings, load_runtime_settings
 from serve import pid_file
 
 _LOCK = "owlclaw.lock"
@@ -58,7 +58,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     from owlclaw_ray.skills.machine import Machine
     from owlclaw_ray.tools.composition import declared_tools
 
-    settings = load_settings(folder, environ)
+    settings = load_runtime_settings(folder, environ)
     app = application(settings.app, settings.folder)
     tools = declared_tools(app.sources(), settings.host_tools, app.registry.hooks)
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))

@@ -330,6 +330,7 @@ def schedule_body(schedule: Schedule) -> wire.Schedule:
         "jitter_seconds": schedule.jitter_seconds,
         "overlap": schedule.overlap.value,
         "catch_up_seconds": schedule.catch_up_seconds,
+        "task_type": schedule.task_type,
         "next_fire_at": moment_or_none(schedule.next_fire_at),
         "created_at": moment(schedule.created_at),
         "created_by_run": schedule.created_by_run,

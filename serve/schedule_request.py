@@ -15,6 +15,7 @@ from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError
 from serve.json_body import read_json
 from serve.shapes import NOT_BLANK, Text, moment, whole
+from serve.trigger_request import TASK_TYPE
 
 FOCUS = Text(MAX_FOCUS, 1, NOT_BLANK)
 CRON = Text(200, 1)
@@ -64,6 +65,7 @@ _SCHEDULE: dict[str, _Read] = {
     "jitter_seconds": (_whole, "a whole number of seconds"),
     "overlap": (_overlap, f"one of {', '.join(_OVERLAPS)}"),
     "catch_up_seconds": (_number_or_null, "a number of seconds, or null"),
+    "task_type": (_one_of(TASK_TYPE), f"a text of up to {TASK_TYPE.most} characters, without NUL"),
 }
 _BACKFILL: dict[str, _Read] = {"since": (moment, _A_TIME), "until": (moment, _A_TIME)}
 

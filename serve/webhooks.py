@@ -38,7 +38,7 @@ class Webhooks:
             self.listing,
             summary="Who may send webhooks",
             response_model=None,
-            responses={200: openapi.answer("Sources", wire.WebhookSources), **openapi.problems(500, 503)},
+            responses={200: openapi.answer("Sources", wire.WebhookSources), **openapi.problems(422, 500, 503)},
         )
         router.add_api_route(
             "/{source}",

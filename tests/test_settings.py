@@ -17,7 +17,7 @@ from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, ScheduleError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.loading import load_definition
-from owlclaw_ray.settings import FileSettings, load_settings
+from owlclaw_ray.settings import FileSettings, load_runtime_settings, load_settings
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
@@ -27,7 +27,7 @@ from tests.identity.writing import write_definition
 
 def load(folder, text="", **environ):
     (folder / "owlclaw.yaml").write_text(text, encoding="utf-8")
-    return load_settings(folder, environ)
+    return load_runtime_settings(folder, environ)
 
 
 def problems_of(folder, text="", **environ):
@@ -505,6 +505,22 @@ def test_a_variable_that_a_server_needs_and_that_is_not_set_is_told_with_its_pla
     )
     elsewhere = load(tmp_path, SERVERS + "ray: {address: auto}\n")
     assert len(elsewhere.mcp_options.servers) == 2
+
+
+def test_who_only_reads_the_settings_needs_nothing_of_what_a_runtime_uses(tmp_path):
+    """No variable with a secret, and no folder or file that is on the server's machine."""
+    wanting = f"""{SERVERS}
+webhooks: {{sources: {{shop: {{secret: "${{SHOP_SECRET}}", agent: a}}}}, callbacks: {{secret: "${{SIGNING_KEY}}"}}}}
+tracing: {{export: otlp, endpoint: "http://127.0.0.1:4318", headers: {{x-key: "${{TRACES_KEY}}"}}}}
+hatchet: {{tls_ca_file: ca.pem}}
+tools: {{folder: nowhere}}
+http: {{port: 8711}}
+"""
+    problems = problems_of(tmp_path, wanting)
+    for missing in ("FILES_KEY", "SEARCH_TOKEN", "SHOP_SECRET", "SIGNING_KEY", "TRACES_KEY", "ca.pem", "nowhere"):
+        assert missing in " ".join(problems)
+
+    assert load_settings(tmp_path, {}).http.port == 8711
 
 
 @pytest.mark.parametrize(

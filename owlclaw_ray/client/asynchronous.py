@@ -377,13 +377,14 @@ class Client:
         jitter: int = 0,
         overlap: wire.OverlapPolicy = "buffer_one",
         catch_up: float | None = None,
+        task_type: str = "",
         idempotency_key: str | None = None,
     ) -> wire.Schedule:
         """Have an agent run with this focus in future: `at` a time, after a `delay`, every `interval`, or by a `cron` expression.
 
         Exactly one of the four is given. `timezone` is that of the expression. It fires up to `jitter` later than its times, ever
         by the same. `overlap`: what becomes of a time when runs of earlier ones are not over. `catch_up`: how late a missed
-        time may still fire. Raises ScheduleError and TooManySchedulesError.
+        time may still fire. `task_type`: that of its runs' triggers. Raises ScheduleError and TooManySchedulesError.
         """
         body: JsonObject = {
             "focus": focus,
@@ -395,6 +396,7 @@ class Client:
             "jitter_seconds": jitter or None,
             "overlap": overlap,
             "catch_up_seconds": catch_up,
+            "task_type": task_type or None,
         }
         answer: wire.Schedule = await self._call(
             "POST",

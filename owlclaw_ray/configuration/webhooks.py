@@ -117,6 +117,7 @@ class SourceFile(_Section):
     focus: str = ""
     session: str = ""
     user: str = ""
+    task_type: str = ""
     when: dict[_NonEmpty, tuple[str, ...]] = Field(default_factory=dict)
     dedupe: str = ""
     busy: BusyPolicy = BusyPolicy.ENQUEUE
@@ -124,7 +125,7 @@ class SourceFile(_Section):
     deadline_seconds: Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)] | None = None
     callback_url: str = ""
 
-    @field_validator("agent", "focus", "session", "user", "dedupe")
+    @field_validator("agent", "focus", "session", "user", "task_type", "dedupe")
     @classmethod
     def _is_template(cls, text: str) -> str:
         return _template(text)
@@ -150,7 +151,7 @@ class SourceFile(_Section):
     def _heartbeats_are_no_runs_of_its_own(self) -> Self:
         if self.deliver is DeliverTo.HEARTBEAT:
             default = SourceFile.model_fields
-            of_runs = ("busy", "priority", "deadline_seconds", "callback_url")
+            of_runs = ("task_type", "busy", "priority", "deadline_seconds", "callback_url")
             said = [name for name in of_runs if getattr(self, name) != default[name].default]
             if said:
                 raise ValueError(
@@ -166,6 +167,7 @@ class SourceFile(_Section):
             focus=self.focus,
             session=self.session,
             user=self.user,
+            task_type=self.task_type,
             when=tuple(self.when.items()),
             dedupe=self.dedupe,
             admission=Admission(self.busy, self.priority, self.deadline_seconds, self.callback_url),

@@ -79,6 +79,8 @@ class Schedule(Struct, frozen=True):
     overlap: OverlapPolicy = OverlapPolicy.BUFFER_ONE
     catch_up_seconds: float | None = None
     """How late a missed due time may still fire; None: as the runtime's setting says, and for a one-time schedule however late."""
+    task_type: str = ""
+    """Of its runs' triggers."""
     paused_until: datetime | None = None
     """When it last went on after a pause: due times before that are skipped."""
 
@@ -132,6 +134,7 @@ class ScheduleRequest(Struct, frozen=True):
     jitter_seconds: int = 0
     overlap: OverlapPolicy = OverlapPolicy.BUFFER_ONE
     catch_up_seconds: float | None = None
+    task_type: str = ""
 
 
 class ScheduleFilter(Struct, frozen=True):

@@ -85,6 +85,7 @@ class Mapping(Struct, frozen=True):
     session: str = ""
     """Of the trace; as `user`, without what no such label may have in it."""
     user: str = ""
+    task_type: str = ""
     when: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """What must hold for a delivery to matter: a template, and the texts that it may be."""
     dedupe: str = ""

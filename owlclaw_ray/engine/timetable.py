@@ -95,6 +95,7 @@ def new_schedule(
         jitter_seconds=request.jitter_seconds,
         overlap=request.overlap,
         catch_up_seconds=request.catch_up_seconds,
+        task_type=request.task_type,
     )
     return replace(schedule, next_fire_at=due + schedule.delay)
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject, JsonValue, texts_in
-from owlclaw_ray.domain.trigger import LONGEST_LABEL, Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import LONGEST_LABEL, MAX_TASK_TYPE, Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import PLACE, BodyForm, WebhookSource
 from owlclaw_ray.engine.json_limits import JsonLimitError, read_json
 from owlclaw_ray.ids import TenantId
@@ -88,9 +88,11 @@ def map_delivery(source: WebhookSource, tenant: TenantId, content: Content, fire
     except InvalidAgentNameError as error:
         raise UnmappableError(str(error)) from None
     focus = text_of(mapping.focus, content).replace("\0", " ")[:LONGEST_FOCUS]
+    task_type = text_of(mapping.task_type, content).replace("\0", " ")[:MAX_TASK_TYPE]
     session, user = (_label(text_of(each, content)) for each in (mapping.session, mapping.user))
     payload = rendered(mapping.payload, content)
-    return Mapped(agent, Trigger(TriggerKind.WEBHOOK, payload, focus, fired, session=session, user=user))
+    trigger = Trigger(TriggerKind.WEBHOOK, payload, focus, fired, task_type=task_type, session=session, user=user)
+    return Mapped(agent, trigger)
 
 
 def _label(text: str) -> str:
@@ -125,6 +127,7 @@ def header_names(source: WebhookSource) -> frozenset[str]:
         mapping.focus,
         mapping.session,
         mapping.user,
+        mapping.task_type,
         mapping.dedupe,
         *(template for template, _ in mapping.when),
     ]

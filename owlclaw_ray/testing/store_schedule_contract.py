@@ -52,9 +52,8 @@ ALL = ScheduleFilter(AGENT.tenant, AGENT)
 
 def schedule(schedule_id: str, agent: AgentRef = AGENT, due: datetime = DUE) -> Schedule:
     """Return an active cron schedule of the agent."""
-    return Schedule(
-        ScheduleId(schedule_id), agent, ScheduleKind.CRON, "看盘\x00", NOW, due, "*/5 * * * *", "Asia/Shanghai"
-    )
+    rule = ("*/5 * * * *", "Asia/Shanghai")
+    return Schedule(ScheduleId(schedule_id), agent, ScheduleKind.CRON, "看盘\x00", NOW, due, *rule, task_type="行情")
 
 
 def firing(schedule_id: str, due: datetime, following: datetime | None, *, queues: bool = True) -> FireSchedule:

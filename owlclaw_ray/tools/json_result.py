@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
+from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
@@ -14,8 +15,9 @@ from msgspec.structs import astuple
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.engine.json_limits import JsonLimitError, check_limits, read_json
+from owlclaw_ray.engine.json_limits import DEEPEST, JsonLimitError, check_limits, read_json
 
+_COMPOSITES = (Struct, tuple, set, frozenset, Mapping)
 MAX_RESULT_BYTES = 64 * 1024
 """How much of one result a model is given."""
 
@@ -52,9 +54,34 @@ def _cause(value: Any, error: Exception) -> Exception:
 
 
 def _check(value: Any) -> None:
-    """Raise JsonLimitError, with the place, for what JSON has no way to say: as far as the value is of lists and dicts."""
-    with suppress(AttributeError):  # a name that is no text
-        check_limits(value)
+    """Raise JsonLimitError, with the place, for what JSON has no way to say."""
+    check_limits(_opened(value, DEEPEST))
+
+
+def _opened(value: Any, levels: int) -> Any:
+    """Return the value with its composites as the dicts and lists that are written for them, down to so many levels."""
+    if isinstance(value, Enum):
+        value = value.value
+    if levels < 0:
+        return value
+    if isinstance(value, BaseModel):
+        return _unspoilt(_default(value), _opened(value.model_dump(), levels))
+    if isinstance(value, _COMPOSITES):
+        value = _default(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in fields(value) if not each.name.startswith("_")}
+    if isinstance(value, dict):
+        return {str(name): _opened(each, levels - 1) for name, each in value.items()}
+    return [_opened(each, levels - 1) for each in value] if isinstance(value, list) else value
+
+
+def _unspoilt(written: Any, held: Any) -> Any:
+    """Return what pydantic writes of a value, with the numbers for which it writes null."""
+    if isinstance(written, dict) and isinstance(held, dict):
+        return {name: _unspoilt(each, held.get(name)) for name, each in written.items()}
+    if isinstance(written, list) and isinstance(held, list):
+        return [_unspoilt(*pair) for pair in zip(written, held, strict=False)]
+    return held if written is None and isinstance(held, float) else written
 
 
 def within_limit(content: JsonValue, limit: int = MAX_RESULT_BYTES) -> tuple[JsonValue, JsonObject]:

@@ -8,8 +8,9 @@ import typer
 
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
-from serve.cli.output import console, plain, print_json, table
+from serve.cli.output import console, plain, print_json, shortened, table
 
+_OUTCOME_WIDTH = 100
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
 
 
@@ -56,7 +57,9 @@ def _show(agent: wire.Agent, *, as_json: bool) -> None:
     for warning in agent["warnings"]:
         target.print(f"warning: {plain(warning)}", style="yellow")
     for outcome in agent["recent_outcomes"]:
-        target.print(f"  {plain(outcome)}")
+        target.print(f"  {shortened(outcome, _OUTCOME_WIDTH)}", soft_wrap=True)
+    if agent["recent_outcomes"]:
+        target.print(f"owlclaw runs {agent['agent']} lists the runs, owlclaw runs RUN_ID shows one in full")
 
 
 def _model(agent: wire.Agent) -> str:

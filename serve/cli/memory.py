@@ -15,7 +15,7 @@ from owlclaw_ray.errors import ConfigurationError, MemoryChangedError, Problem
 from serve.cli.agents import AgentArgument
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
 from serve.cli.listing import LimitOption
-from serve.cli.output import complain, console, plain, print_json, table, when
+from serve.cli.output import complain, console, plain, print_json, shortened, table, when
 from serve.cli.person import person
 
 MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
@@ -280,5 +280,4 @@ def _print(memory: wire.Memory, *, as_json: bool) -> None:
 
 
 def _line(memory: wire.Memory | wire.FoundMemory) -> str:
-    text = " ".join(memory["content"].split())
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return shortened(memory["content"], _SHOWN_CHARACTERS)

@@ -56,6 +56,12 @@ def plain(text: str, *, keep_lines: bool = False) -> str:
     )
 
 
+def shortened(text: str, width: int) -> str:
+    """Return a text as one line of at most so many characters."""
+    line = " ".join(plain(text).split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
 def when(moment: str | None) -> str:
     """Return an ISO 8601 time as lists show it, to the second."""
     return "" if moment is None else moment[:19].replace("T", " ") + "Z"

@@ -8,32 +8,41 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError
+from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
 from serve.cli.findings import Finding, fail, failures, ok, warn
 
 if TYPE_CHECKING:
     from owlclaw_ray.app import OwlClaw
+    from owlclaw_ray.client import SyncClient
     from owlclaw_ray.domain.agent import AgentDefinition
     from owlclaw_ray.domain.tool import ToolDefinition
     from owlclaw_ray.settings import Settings
+    from serve.pid_file import PidFile
 
 _STORE_SECONDS = 20.0
+_ANSWER_SECONDS = 10.0
+_COMMIT_SECONDS = 1.2
+"""A runtime looks at its store's file with each commit, and makes one to answer how it is if there was none for a second."""
+_STORE_PARTS = ("keeper", "store")
+"""Whoever writes the store, in what runtimes say of their parts: a process for it, or their own."""
 
 
 def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is found; nothing after bad settings, for everything else needs them."""
-    from owlclaw_ray.settings import FILE_NAME, load_settings
+    from owlclaw_ray.settings import FILE_NAME, load_runtime_settings
 
     try:
-        settings = load_settings(folder, environ)
+        settings = load_runtime_settings(folder, environ)
     except ConfigurationError as error:
         yield from failures("settings", error)
         return
@@ -278,6 +287,43 @@ def _others(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
+    """Ask the runtime that has the store open, if there is one: what looks like damage may be that its file was moved away."""
+    from serve import pid_file
+
+    running = None
+    with suppress(ConfigurationError):  # a finding of the port
+        running = pid_file.read(settings.data_dir)
+    problem = None if running is None or running.process() is None else _problem_in_use(running)
+    if problem is None:
+        yield from _store_at_rest(settings)
+    else:
+        yield problem
+
+
+def _problem_in_use(running: PidFile) -> Finding | None:
+    from owlclaw_ray.client import SyncClient
+
+    who = f"process {running.pid}, which serves {running.url}, has it open"
+    try:
+        with SyncClient(running.url, timeout=_ANSWER_SECONDS) as client:
+            said = _said_of_store(client)
+            if said == "ok":
+                time.sleep(_COMMIT_SECONDS)
+                said = _said_of_store(client)
+    except RuntimeUnavailableError:
+        said = ""
+    if not said:
+        fix = "ask again; if that stays so, stop it with: owlclaw down, and ask then"
+        return warn("store", f"{who}, and does not say how it is", fix)
+    return None if said == "ok" else fail("store", f"{who}, and says: {said}", "")
+
+
+def _said_of_store(client: SyncClient) -> str:
+    parts = client.health().get("parts", {})
+    return next((said for name, said in parts.items() if name in _STORE_PARTS), "")
+
+
+def _store_at_rest(settings: Settings) -> Iterator[Finding]:
     """Look for damage and open the store; a file that is not there yet is left for `owlclaw up` to make."""
     from owlclaw_ray.adapters.store.damage import require_sound
     from owlclaw_ray.adapters.store.locations import locate

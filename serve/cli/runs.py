@@ -11,7 +11,7 @@ from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.following import follow
 from serve.cli.listing import ALL, StatusOption, status_of
-from serve.cli.output import console, plain, print_json, table, when
+from serve.cli.output import console, print_json, shortened, table, when
 
 if TYPE_CHECKING:
     from owlclaw_ray.client import SyncClient
@@ -85,5 +85,4 @@ def _outcome(run: wire.Run) -> str:
     result = run["result"]
     if result is None:
         return ""
-    text = plain(result["error"]["message"] if result["error"] else result["final_text"])
-    return text if len(text) <= _TEXT_WIDTH else f"{text[: _TEXT_WIDTH - 1]}…"
+    return shortened(result["error"]["message"] if result["error"] else result["final_text"], _TEXT_WIDTH)

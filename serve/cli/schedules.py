@@ -11,6 +11,7 @@ from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.listing import ALL, LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
+from serve.cli.trigger import TaskTypeOption
 
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
 ScheduleArgument = Annotated[str, typer.Argument(help="The schedule.", metavar="SCHEDULE_ID")]
@@ -84,6 +85,7 @@ def create(
     catch_up: Annotated[
         float | None, typer.Option("--catch-up", help="How many seconds late a missed time may still fire.")
     ] = None,
+    task_type: TaskTypeOption = "",
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
@@ -101,6 +103,7 @@ def create(
             jitter=jitter,
             overlap=_overlap(overlap),
             catch_up=catch_up,
+            task_type=task_type,
         )
     _print(made, as_json=as_json)
 
@@ -184,11 +187,12 @@ def _print(schedule: wire.Schedule, *, as_json: bool) -> None:
         ("jitter", f"up to {schedule['jitter_seconds']} s" if schedule["jitter_seconds"] else ""),
         ("overlap", "" if schedule["kind"] == "once" else schedule["overlap"]),
         ("catch up", "" if catch_up is None else f"up to {catch_up:g} s late"),
+        ("task type", schedule["task_type"]),
         ("made by", schedule["created_by_run"] or ""),
     ]
     for name, value in lines:
         if value:
-            target.print(f"  {name:<10}{plain(value)}", soft_wrap=True)
+            target.print(f"  {name:<11}{plain(value)}", soft_wrap=True)
 
 
 def _rule(schedule: wire.Schedule) -> str:

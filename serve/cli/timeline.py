@@ -12,7 +12,7 @@ from rich.text import Text
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from serve.cli.output import plain
+from serve.cli.output import plain, shortened
 
 SCRIPTED = "scripted model, no real LLM"
 _GOOD = {"completed", "skipped"}
@@ -141,7 +141,7 @@ def _arguments(text: str) -> str:
     if not isinstance(parsed, dict):
         return text
     return ", ".join(
-        f"{name}={_shortened(orjson.dumps(value).decode(), _VALUE_WIDTH)}" for name, value in parsed.items()
+        f"{name}={shortened(orjson.dumps(value).decode(), _VALUE_WIDTH)}" for name, value in parsed.items()
     )
 
 
@@ -183,7 +183,3 @@ def _count(number: int, noun: str) -> str:
 
 def _content(value: JsonValue) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -16,6 +16,9 @@ from serve.cli.following import follow, leave
 from serve.cli.output import console, plain, print_json
 
 POLICIES: dict[str, wire.BusyPolicy] = {each: each for each in get_args(wire.BusyPolicy)}
+TaskTypeOption = Annotated[
+    str, typer.Option("--task-type", help="What kind of work it is, for which the settings may name a model.")
+]
 PAYLOAD_HELP = "JSON, or @file with JSON, or - to read it from stdin."
 
 
@@ -37,6 +40,7 @@ def trigger(
     deadline: Annotated[
         float | None, typer.Option("--deadline", help="Seconds: begin it within them, and end it by then.")
     ] = None,
+    task_type: TaskTypeOption = "",
     session: Annotated[str, typer.Option("--session", help="What the run's trace is grouped with.")] = "",
     user: Annotated[str, typer.Option("--user", help="For whom the run is, in its trace.")] = "",
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end and print the result.")] = False,
@@ -58,6 +62,7 @@ def trigger(
             busy=_policy(busy),
             priority=priority,
             deadline=deadline,
+            task_type=task_type,
             session=session,
             user=user,
         )

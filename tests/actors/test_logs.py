@@ -16,7 +16,9 @@ from owlclaw_ray.testing.in_process import in_process_runtime
 
 
 @pytest.fixture(autouse=True)
-def restored():
+def restored(monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
     loggers = [logging.getLogger(name) for name in ("owlclaw_ray", "actors", "serve")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     root = logging.getLogger()
@@ -147,6 +149,19 @@ def test_as_text_the_loggers_of_libraries_are_left_alone(capsys, library):
     library.warning("from a library")
 
     assert capsys.readouterr().err == "from a library\n"
+
+
+def test_as_json_what_is_printed_is_objects_too_and_what_marks_lines_for_ray_is_left_out(capsys):
+    configure(LogPlan("info", "json"))
+    configure(LogPlan("info", "json"))
+    logging.getLogger("actors.keeper").info("logged")
+
+    sys.stdout.write("said by a tool\n")
+    sys.stderr.write(":task_name:run_tools\n\x1b[31mred\x1b[0m\n")
+
+    out, err = ([json.loads(line) for line in text.splitlines()] for text in capsys.readouterr())
+    assert [(each["logger"], each["event"]) for each in out] == [("stdout", "said by a tool")]
+    assert [(each["logger"], each["event"]) for each in err] == [("actors.keeper", "logged"), ("stderr", "red")]
 
 
 @pytest.mark.ray

@@ -11,7 +11,7 @@ from owlclaw_ray.adapters.tracing import destinations
 from owlclaw_ray.adapters.tracing.destinations import check_installed
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import ConfigurationError
-from owlclaw_ray.settings import load_settings
+from owlclaw_ray.settings import load_runtime_settings
 from tests.docs.snippets import ROOT
 
 KEYS = {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk"}
@@ -20,7 +20,7 @@ COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318/"}
 
 def led(tmp_path, environ, **tracing):
     variables = {f"OWLCLAW_TRACING__{key.upper()}": value for key, value in tracing.items()}
-    options = load_settings(tmp_path, environ | variables).tracing.options(environ)
+    options = load_runtime_settings(tmp_path, environ | variables).tracing.options(environ)
     return None if options is None else (options.destination.value, options.url)
 
 
@@ -77,7 +77,7 @@ def test_traces_go_where_the_settings_say_and_else_where_the_environment_says(tm
 )
 def test_what_is_missing_or_contradicts_itself_is_an_error_at_the_start(tmp_path, environ, problem):
     with pytest.raises(ConfigurationError, match=problem):
-        load_settings(tmp_path, environ)
+        load_runtime_settings(tmp_path, environ)
 
 
 def test_without_the_sdk_of_langfuse_an_error_names_the_command_that_installs_it(monkeypatch):

@@ -16,7 +16,7 @@ import yaml
 
 from benchmarks import memory_kills
 from benchmarks.chaos.__main__ import arguments_parser
-from owlclaw_ray.settings import load_settings
+from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.testing.store_file import put_new_store
 from serve.cli.entry import build_cli
 from tests.docs.snippets import ROOT
@@ -60,7 +60,7 @@ def check_memory_kills(arguments):
 
 def check_settings(variables, folder):
     """Raise ConfigurationError if the variables are no good settings."""
-    load_settings(folder, variables)
+    load_runtime_settings(folder, variables)
 
 
 def check_sqlite(statement, folder):

@@ -70,7 +70,9 @@ def test_every_setting_is_documented_with_its_variable_and_its_default():
 
 
 def test_every_key_of_an_agent_file_is_documented_with_its_default():
-    documented = {code(key): default for key, default, _ in table("docs/agents.md", "key")}
+    rows = table("docs/agents.md", "key")
+    documented = {code(key): default for key, default, _ in rows}
+    assert len(documented) == len(rows)
     assert documented.keys() == AgentFile.model_fields.keys()
     for name, info in AgentFile.model_fields.items():
         default = info.get_default(call_default_factory=True)

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.memory.markdown import parse
-from owlclaw_ray.settings import load_settings
+from owlclaw_ray.settings import load_runtime_settings, load_settings
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -50,7 +50,7 @@ def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
     if snippet.file.endswith("owlclaw.yaml"):
         (tmp_path / "owlclaw.yaml").write_text(snippet.text, encoding="utf-8")
         (tmp_path / "work").mkdir()
-        load_settings(tmp_path, dict.fromkeys(names_in(snippet.text), "a secret"))
+        load_runtime_settings(tmp_path, dict.fromkeys(names_in(snippet.text), "a secret"))
     elif snippet.file.endswith("agent.yaml"):
         AgentFile.model_validate(document.data)
     else:

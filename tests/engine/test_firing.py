@@ -48,6 +48,14 @@ def test_a_schedule_that_is_due_fires_with_its_focus():
     assert plan.run.trigger.focus == "look again"
 
 
+def test_a_run_of_a_schedule_is_of_the_schedules_type_of_task():
+    for schedule in (once(NOON), every_minute(NOON)):
+        plan = plan_firing(replace(schedule, task_type="summary"), NOON, next_fire, DAY)
+
+        assert plan.run is not None
+        assert plan.run.trigger.task_type == "summary"
+
+
 def test_a_one_time_schedule_fires_however_late_it_is():
     plan = plan_firing(once(NOON), NOON + timedelta(days=40), next_fire, DAY)
 

@@ -274,6 +274,8 @@ class MemoryRuntime:
         """The run that triggers with the policy COALESCE join."""
         self.breaks: tuple[ChainBreak, ...] = ()
         """What is wrong with the ledger."""
+        self.outcomes: tuple[str, ...] = ("completed: 一切正常",)
+        """Of every agent's last runs."""
         self.inbox, self.outbox = webhooks(clock, Submitting(self))
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
 
@@ -410,7 +412,7 @@ class MemoryRuntime:
         broken = agent.definition == "broken"
         runs = [run for run in self._runs.values() if run.agent == agent]
         running = next((run.run_id for run in runs if run.status is RunStatus.RUNNING), None)
-        state = AgentState(recent_outcomes=("completed: 一切正常",), runs=len(runs))
+        state = AgentState(recent_outcomes=self.outcomes, runs=len(runs))
         record = AgentRecord(agent, 1, None, state, runs[0].created_at, 0, running) if runs else None
         return AgentView(
             agent, record, "" if broken else "scripted:demo", not broken, "dedicated", (), str(BROKEN) if broken else ""

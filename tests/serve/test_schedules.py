@@ -30,6 +30,8 @@ async def make(http: httpx.AsyncClient, **fields: object) -> dict:
         ({"delay_seconds": 1.5}, {"kind": "once", "interval_seconds": None}),
         ({"at": "2100-01-01T08:00:00+08:00"}, {"kind": "once", "next_fire_at": "2100-01-01T00:00:00.000Z"}),
         ({"interval_seconds": 90, "overlap": "skip"}, {"kind": "interval", "interval_seconds": 90, "overlap": "skip"}),
+        ({"interval_seconds": 90, "task_type": "交易"}, {"task_type": "交易"}),
+        ({"interval_seconds": 90}, {"task_type": ""}),
         (
             {"cron_expression": " 0  9 * * MON-FRI", "timezone": "Asia/Shanghai", "catch_up_seconds": 5},
             {"kind": "cron", "cron_expression": "0 9 * * MON-FRI", "timezone": "Asia/Shanghai", "catch_up_seconds": 5},
@@ -65,6 +67,7 @@ async def test_a_schedule_is_made_and_read(http: httpx.AsyncClient, when: dict, 
             ["body.fokus", "body.focus", "body.at", "body.interval_seconds", "body.overlap"],
         ),
         ({"focus": "x", "at": "2100-01-01T00:00:00"}, ["body.at"]),
+        ({"focus": "x", "interval_seconds": 60, "task_type": "x" * 65}, ["body.task_type"]),
         ([], ["body"]),
     ],
 )

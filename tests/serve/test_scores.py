@@ -21,7 +21,7 @@ from owlclaw_ray.domain.tracing import Destination, TraceParent, TracingOptions,
 from owlclaw_ray.errors import ScoreRefusedError
 from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.settings import load_settings
+from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.testing.in_process import in_process_runtime
 from serve.api import build_api
 from tests.identity.writing import write_definition
@@ -77,7 +77,7 @@ def served(tmp_path, langfuse):
     @asynccontextmanager
     async def serving(*, to_langfuse=True):
         environ = KEYS | {"LANGFUSE_BASE_URL": f"{langfuse.url}/base/"}
-        options = load_settings(tmp_path, environ).tracing.options(environ)
+        options = load_runtime_settings(tmp_path, environ).tracing.options(environ)
         assert options.destination is Destination.LANGFUSE
         scores = scores_of(options, Content(Redactor()), environ) if to_langfuse else None
         folders = {"agents_dir": tmp_path / "agents", "data_dir": tmp_path / "data"}

@@ -5,13 +5,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct, UnsetType
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_serializer
 
 from owlclaw_ray.tools.json_result import NotJsonError, to_json, within_limit
 
@@ -40,6 +41,21 @@ class Holder(BaseModel):
     inner: Named
 
 
+class Reading(BaseModel):
+    value: float
+    unit: str | None = None
+    more: Any = None
+    seen: float = 0.0
+
+    @field_serializer("seen")
+    def _or_never(self, seen: float) -> float | str:
+        return seen if math.isfinite(seen) else "never"
+
+
+class Infinite(Enum):
+    MOST = math.inf
+
+
 class Colour(Enum):
     RED = "red"
 
@@ -61,6 +77,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         (Named(Data(1, ()), _own=Pair(1, 2)), {"firstPart": {"x": 1, "inner": []}, "_own": {"left": 1, "right": 2}}),
         ([Named({Colour.RED}, 3)], [{"firstPart": ["red"], "second": 3, "_own": None}]),
         (Holder(inner=Named(1)), {"inner": {"firstPart": 1, "_own": None}}),
+        (Reading(value=1, seen=math.inf), {"value": 1.0, "unit": None, "more": None, "seen": "never"}),
+        ({1: None, Colour.RED: Data(None, (None,))}, {"1": None, "red": {"x": None, "inner": [None]}}),
         (Model(at=NOON, path=Path("a")), {"at": "2026-01-01T12:00:00Z", "path": "a"}),
         ({"at": NOON, "on": date(2026, 1, 1)}, {"at": "2026-01-01T12:00:00+00:00", "on": "2026-01-01"}),
         ({1: Colour.RED, "id": UUID(int=1)}, {"1": "red", "id": "00000000-0000-0000-0000-000000000001"}),
@@ -86,6 +104,16 @@ def test_what_is_not_json_is_named(value):
         (math.nan, "the document is nan"),
         ({"文": {"b": "\ud800x"}}, r"文\.b has half a character"),
         ({"a": [2**70]}, r"a\[0\] is an integer beyond 64 bits"),
+        (Reading(value=math.nan), "value is nan"),
+        ({"all": [Reading(value=1), Reading(value=math.inf)]}, r"all\[1\]\.value is inf"),
+        (Reading(value=1, more=[{"a": -math.inf}]), r"more\[0\]\.a is -inf"),
+        (Data(math.nan, ()), "x is nan"),
+        (Data(1, (Data(-math.inf, ()),)), r"inner\[0\]\.x is -inf"),
+        (Holder(inner=Named(math.nan)), r"inner\.firstPart is nan"),
+        (Pair(1, (math.nan,)), r"right\[0\] is nan"),
+        ({1: math.nan}, "1 is nan"),
+        ({"a": {math.nan}}, r"a\[0\] is nan"),
+        ([Infinite.MOST], r"\[0\] is inf"),
     ],
 )
 def test_what_json_cannot_say_is_named_with_its_place(value, place):

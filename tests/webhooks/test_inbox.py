@@ -31,6 +31,19 @@ async def test_a_delivery_triggers_the_agent_that_its_body_names(installation):
     assert "价格" in shown["body"]
 
 
+async def test_a_delivery_says_what_kind_of_work_its_run_is(install):
+    async with install(mapped(task_type="{header.X-Event}-{body.order.id}")) as installation:
+        short = await installation.send()
+        long = await installation.send(delivery="d2", **{"X-Event": "x" * 99})
+
+        types = [
+            (await installation.http.get(f"/v1/runs/{each.json()['run_id']}")).json()["trigger"]["task_type"]
+            for each in (short, long)
+        ]
+
+    assert types == ["paid-17", "x" * 64]
+
+
 async def test_a_delivery_is_part_of_the_trace_that_its_sender_names(installation):
     caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     traced = (await installation.send(traceparent=caller)).json()["run_id"]
@@ -369,3 +382,4 @@ def test_the_shop_keeps_the_headers_that_it_reads():
     from owlclaw_ray.engine.webhook_mapping import header_names
 
     assert header_names(SHOP) == {"x-event", "x-delivery"}
+    assert "x-type" in header_names(mapped(task_type="{header.X-Type}"))

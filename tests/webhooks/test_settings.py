@@ -9,7 +9,7 @@ from owlclaw_ray.configuration.webhooks import filled_keys, filled_sources
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
 from owlclaw_ray.errors import ConfigurationError
-from owlclaw_ray.settings import load_settings
+from owlclaw_ray.settings import load_runtime_settings
 from serve.planning import plan_of
 
 SOURCE = """
@@ -35,7 +35,7 @@ ENVIRON = {"SHOP": "s3cret-new", "SHOP_OLD": "s3cret-old", "OUT": KEY}
 
 def load(folder, text, environ=ENVIRON):
     (folder / "owlclaw.yaml").write_text(text, encoding="utf-8")
-    return load_settings(folder, environ)
+    return load_runtime_settings(folder, environ)
 
 
 def problems_of(folder, text, environ=ENVIRON):
@@ -72,11 +72,14 @@ def test_a_machine_that_lacks_the_secret_of_a_source_serves_the_others(tmp_path)
 def test_a_source_that_delivers_to_heartbeats_says_nothing_of_runs(tmp_path):
     source = SOURCE.replace("      busy: coalesce\n      priority: 3\n      callback_url: https://example.org/\n", "")
     settings = load(tmp_path, f"{source}      deliver: heartbeat\n")
-    problems = problems_of(tmp_path, f"{SOURCE}      deliver: heartbeat\n")
+    problems = problems_of(tmp_path, f"{SOURCE}      deliver: heartbeat\n      task_type: '{{body.type}}'\n")
 
     (shop,) = settings.webhook_sources
     assert shop.mapping.deliver is DeliverTo.HEARTBEAT
-    assert "has busy and priority and callback_url, of runs that webhooks trigger, and deliver: heartbeat" in problems
+    assert (
+        "has task_type and busy and priority and callback_url, of runs that webhooks trigger, and deliver: heartbeat"
+        in problems
+    )
 
 
 def test_webhooks_are_kept_for_ever_unless_they_have_days(tmp_path):

@@ -38,6 +38,7 @@ def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
         "jitter_seconds": schedule.jitter_seconds,
         "overlap": schedule.overlap.value,
         "catch_up_seconds": schedule.catch_up_seconds,
+        "task_type": schedule.task_type,
     }
     return (
         schedule.schedule_id,
@@ -70,6 +71,7 @@ def schedule_of(row: Any) -> Schedule:
         jitter_seconds=rule.get("jitter_seconds", 0),
         overlap=OverlapPolicy(rule["overlap"]) if "overlap" in rule else OverlapPolicy.ENQUEUE,
         catch_up_seconds=rule.get("catch_up_seconds"),
+        task_type=rule.get("task_type", ""),
         paused_until=optional_time(row.paused_until),
     )
 

@@ -19,7 +19,7 @@ from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.engine.trace_export import TraceExport
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.governance.redaction import Redactor
-from owlclaw_ray.settings import load_settings
+from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.identity.writing import write_definition
 
@@ -63,7 +63,7 @@ async def export_of(collector, tmp_path):
         "OTEL_SERVICE_NAME": "till",
         "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=shop%20floor,service.name=other",
     }
-    options = load_settings(tmp_path, variables).tracing.options(variables)
+    options = load_runtime_settings(tmp_path, variables).tracing.options(variables)
     receiver = receiver_of(options, Content(Redactor()), variables)
 
     async def made(ends):

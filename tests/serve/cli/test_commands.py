@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from serve.pid_file import PidFile
+from tests.identity.writing import write_definition
 from tests.serve.cli.conftest import Run
 from tests.serve.double import FINAL_TEXT, MemoryRuntime
 
@@ -113,6 +114,14 @@ def test_a_trigger_says_how_it_comes_to_its_agent(owlclaw: Run):
     assert (run["priority"], run["deadline"] > run["created_at"]) == (-5, True)
 
 
+def test_a_trigger_says_what_kind_of_work_it_is(owlclaw: Run):
+    run_id = json.loads(owlclaw("trigger", "assistant", "--task-type", "交易", "--json").output)["run_id"]
+    run = json.loads(owlclaw("runs", run_id, "--json").output)
+
+    assert run["trigger"]["task_type"] == "交易"
+    assert "body.task_type" in owlclaw("trigger", "assistant", "--task-type", "x" * 65).output
+
+
 def test_a_merged_trigger_is_said_to_be_one(owlclaw: Run, runtime: MemoryRuntime):
     runtime.merging_into = json.loads(owlclaw("trigger", "patient", "--json").output)["run_id"]
 
@@ -174,6 +183,24 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
         assert json.loads(owlclaw(*command, "--json").output)
 
 
+def test_an_agent_is_shown_with_a_line_for_each_of_its_last_runs_however_much_they_said(
+    owlclaw: Run, runtime: MemoryRuntime
+):
+    long = "completed (api): 第一行\n| a | b |\n\x1b[2J" + "x" * 50_000
+    runtime.outcomes = (long, "failed (api): no")
+    owlclaw("trigger", "assistant", "--wait")
+
+    lines = owlclaw("agents", "assistant").output.splitlines()
+    whole = json.loads(owlclaw("agents", "assistant", "--json").output)
+
+    assert [len(line) <= 110 for line in lines] == [True] * 4
+    assert lines[1].startswith("  completed (api): 第一行 | a | b | ")
+    assert lines[1].endswith("xxx…")
+    assert lines[2] == "  failed (api): no"
+    assert lines[3] == "owlclaw runs assistant lists the runs, owlclaw runs RUN_ID shows one in full"
+    assert whole["recent_outcomes"][0] == long
+
+
 def test_when_nothing_listens_the_way_to_start_it_is_said(cli: Run):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -200,6 +227,57 @@ def test_without_a_server_the_settings_say_where_it_would_be(cli: Run, tmp_path:
         result = cli("agents")
 
     assert f"nothing is listening at http://127.0.0.1:{port};" in result.output
+
+
+WANTING = """
+webhooks: {sources: {shop: {secret: "${SHOP_SECRET}", agent: assistant}}}
+mcp: {servers: {web: {url: "https://example.com/mcp", headers: {Authorization: "Bearer ${SEARCH_TOKEN}"}}}}
+tracing: {export: otlp, endpoint: "http://127.0.0.1:4318", headers: {x-key: "${TRACES_KEY}"}}
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("trigger", "assistant", "--wait"),
+        ("runs",),
+        ("agents",),
+        ("top", "--times", "1"),
+        ("ledger", "query"),
+        ("memory", "list", "assistant"),
+        ("schedules", "list"),
+        ("approvals", "list"),
+        ("mcp", "list"),
+        ("webhooks", "sources"),
+        ("skill", "list"),
+        ("skill", "validate"),
+    ],
+)
+def test_commands_need_no_secret_of_the_server(cli: Run, server: str, tmp_path: Path, arguments: tuple[str, ...]):
+    (tmp_path / "owlclaw.yaml").write_text(f"http: {{port: {server.rpartition(':')[2]}}}{WANTING}")
+    (tmp_path / ".owlclaw").mkdir()
+    write_definition(tmp_path / "agents" / "shop", skills=("restock",))
+    PidFile(os.getpid(), server, datetime.now(UTC)).write(tmp_path / ".owlclaw")  # noqa: TID251 - compared with a real process
+    result = cli(*arguments)
+
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("command", ["up", "doctor"])
+def test_who_runs_the_server_is_told_which_variable_is_missing_and_where_it_is_named(
+    cli: Run, tmp_path: Path, command: str
+):
+    (tmp_path / "owlclaw.yaml").write_text(WANTING)
+    result = cli(command)
+    said = " ".join(result.output.split())
+
+    assert result.exit_code == 1
+    assert "owlclaw.yaml:2: webhooks.sources.shop.secret: needs the variable SHOP_SECRET, which is not set" in said
+    assert (
+        "owlclaw.yaml:3: mcp.servers.web.headers.Authorization: needs the variable SEARCH_TOKEN, which is not set"
+        in said
+    )
+    assert "tracing.headers: needs the variable TRACES_KEY, which is not set" in said
 
 
 def test_wrong_settings_are_all_reported(cli: Run, tmp_path: Path):

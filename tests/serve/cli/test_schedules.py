@@ -20,7 +20,7 @@ def test_schedules_are_listed_and_shown(owlclaw: Run, schedule_id: str):
 
     assert schedule_id in listed
     assert "0 9 * * * Asia/Shanghai" in listed
-    assert "focus     看一下" in owlclaw("schedules", "show", schedule_id).output
+    assert "focus      看一下" in owlclaw("schedules", "show", schedule_id).output
     assert "patient has no such schedules" in owlclaw("schedules", "list", "patient").output
     assert "there are no such schedules" in owlclaw("schedules", "list", "--status", "done").output
     assert [each["schedule_id"] for each in json.loads(owlclaw("schedules", "list", "--json").output)] == [schedule_id]
@@ -43,11 +43,16 @@ def test_a_schedule_is_made_for_each_way_of_saying_when(owlclaw: Run, options: t
 
 
 def test_what_a_schedule_says_of_itself_is_shown(owlclaw: Run):
-    options = ("--every", "90", "--jitter", "5", "--overlap", "skip", "--catch-up", "30")
+    options = ("--every", "90", "--jitter", "5", "--overlap", "skip", "--catch-up", "30", "--task-type", "summary")
 
     lines = owlclaw("schedules", "create", "assistant", "look", *options).output.splitlines()
 
-    assert {"  jitter    up to 5 s", "  overlap   skip", "  catch up  up to 30 s late"} <= set(lines)
+    assert {
+        "  jitter     up to 5 s",
+        "  overlap    skip",
+        "  catch up   up to 30 s late",
+        "  task type  summary",
+    } <= set(lines)
 
 
 def test_a_schedule_is_paused_resumed_and_cancelled(owlclaw: Run, schedule_id: str):

@@ -1,4 +1,4 @@
-"""Which methods paths take, and what HEAD is answered."""
+"""Which methods and query parameters paths take, and what HEAD is answered."""
 
 from __future__ import annotations
 
@@ -64,3 +64,40 @@ async def test_head_of_the_events_of_a_run_that_goes_on_ends(server):
 
 async def test_an_unknown_path_is_unknown_whatever_the_method(http):
     assert [(await http.request(method, "/v1/nothing")).status_code for method in ("GET", "PUT", "HEAD")] == [404] * 3
+
+
+async def test_every_operation_refuses_a_parameter_that_it_does_not_declare_and_names_those_that_it_does(http):
+    """Most of all those that look like filters: what was asked for and not done is never answered as if it were."""
+    document = (await http.get("/openapi.json")).json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            known = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+
+            response = await http.request(method, f"{path}?limitt=1&agnt=a&agnt=b")
+
+            assert response.status_code == 422, (method, path)
+            [first, second] = response.json()["problems"]
+            assert (first["where"], second["where"]) == ("query limitt", "query agnt")
+            assert first["fix"] == (f"known parameters: {', '.join(known)}" if known else "there are none here")
+            assert "422" in operation["responses"], (method, path)
+
+
+async def test_declared_parameters_pass_whoever_reads_them(http):
+    for path in ("/v1/runs?limit=1", "/v1/runs/run_none/events", f"{MEMORIES}/search?query=a&tag=x&tag=y", "/docs?x=1"):
+        assert (await http.get(path)).status_code in {200, 404}, path
+    assert (await http.post("/v1/agents/assistant/triggers?wait=0")).is_success
+    assert (await http.head("/v1/runs?limitt=1")).status_code == 422
+
+
+async def test_the_ledger_of_one_agent_is_had_by_a_parameter_too(http):
+    for agent in ("assistant", "assistant:alice"):
+        await http.post(f"/v1/agents/{agent}/triggers?wait=5")
+    path = (await http.get("/v1/agents/assistant/ledger")).json()
+    everything = (await http.get("/v1/ledger")).json()
+    by_parameter = (await http.get("/v1/ledger?agent=assistant")).json()
+
+    assert by_parameter == path
+    assert by_parameter["records"]
+    assert (await http.get("/v1/ledger?agent=nobody-ever")).json()["records"] == []
+    assert by_parameter != everything
+    assert (await http.get("/v1/ledger?agent=a%20b")).status_code == 422

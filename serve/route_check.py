@@ -1,0 +1,112 @@
+"""Which methods and query parameters each path takes: HEAD wherever GET is, 405 with `Allow` for all others, 422 for unknown parameters.
+
+A router tries its routes one by one: it answers for the first path that fits, though a later one takes the method, and what looks like an
+id goes to the route of ids (`GET /memories/archive`). Here a path has one template, as in the OpenAPI document: names before parameters.
+A router ignores parameters that nobody declares, so that a mistyped filter looks as if it had found everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+from urllib.parse import parse_qsl
+
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
+from msgspec import Struct, field
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from owlclaw_ray.errors import Problem
+from serve.errors import InvalidRequestError
+from serve.problems import problem_of, wrong_method
+
+_ANY = "{}"
+"""Stands for a parameter."""
+_Operations: TypeAlias = dict[str, tuple[str, ...] | None]
+"""Methods, with the query parameters that each takes; None: whichever, for it is a page and no part of the API."""
+
+
+class _Part(Struct):
+    """One part of paths, between two slashes."""
+
+    following: dict[str, _Part] = field(default_factory=dict)
+    operations: _Operations = field(default_factory=dict)
+
+
+class PathOperations:
+    """What all paths take, as a tree of their parts."""
+
+    def __init__(self) -> None:
+        self._root = _Part()
+
+    def add(self, routes: Iterable[BaseRoute]) -> None:
+        """Take in what routes say of themselves."""
+        for route in routes:
+            if isinstance(route, Route):
+                part, methods = self._root, route.methods or set()
+                for name in route.path.split("/"):
+                    part = part.following.setdefault(_ANY if name.startswith("{") else name, _Part())
+                declared = _query_parameters(route) if isinstance(route, APIRoute) else None
+                part.operations |= dict.fromkeys(methods | {"HEAD"} if "GET" in methods else methods, declared)
+
+    def of(self, path: str) -> Mapping[str, tuple[str, ...] | None]:
+        """Return what a path takes; nothing if there is no such path."""
+        part = self._root
+        for name in path.split("/"):
+            following = part.following.get(name) or (part.following.get(_ANY) if name else None)
+            if following is None:
+                return {}
+            part = following
+        return part.operations
+
+
+class RouteCheck:
+    """ASGI middleware: refuses methods and query parameters that a path does not take, and answers HEAD as GET without its body."""
+
+    def __init__(self, app: ASGIApp, paths: PathOperations) -> None:
+        self._app, self._paths = app, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path, method = scope["path"], scope["method"]
+        operations = self._paths.of(path)
+        if operations and method not in operations:
+            await wrong_method(method, path, operations.keys()).response(path)(scope, receive, send)
+        elif scope["query_string"] and (unknown := _unknown(scope["query_string"], operations.get(method))):
+            await problem_of(InvalidRequestError(unknown)).response(path)(scope, receive, send)
+        elif method == "HEAD" and "GET" in operations:
+            await self._app({**scope, "method": "GET"}, receive, _HeadersOnly(send))
+        else:
+            await self._app(scope, receive, send)
+
+
+def _query_parameters(route: APIRoute) -> tuple[str, ...]:
+    """Return the names that its function declares, and those that its part of the document adds for what the function reads itself."""
+    declared = [each.alias for each in get_flat_params(route.dependant)]
+    added = (route.openapi_extra or {}).get("parameters", ())
+    names = (*declared, *(each["name"] for each in added if each["in"] == "query"))
+    return tuple(name for name in names if name not in route.param_convertors)
+
+
+def _unknown(query: bytes, known: tuple[str, ...] | None) -> list[Problem]:
+    if known is None:
+        return []
+    given = dict.fromkeys(name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+    right = f"known parameters: {', '.join(known)}" if known else "there are none here"
+    return [Problem(f"query {name}", "unknown parameter", right) for name in given if name not in known]
+
+
+class _HeadersOnly:
+    """Sends what begins a response, and that this was all."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await self._send(message)
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
