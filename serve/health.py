@@ -26,7 +26,7 @@ class HealthProbes:
             self.alive,
             summary="Whether this process answers",
             response_model=None,
-            responses={200: openapi.answer("It does", wire.Liveness), **openapi.problems(422)},
+            responses={200: openapi.answer("It does", wire.Liveness)},
         )
         router.add_api_route(
             "/readyz",
@@ -36,7 +36,6 @@ class HealthProbes:
             responses={
                 200: openapi.answer("Ready", wire.Health),
                 503: openapi.answer("Not ready; `parts` says why", wire.Health, example="NotReady"),
-                **openapi.problems(422),
             },
         )
         return router

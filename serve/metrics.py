@@ -23,7 +23,7 @@ class Metrics:
             self.metrics,
             summary="Numbers for Prometheus",
             response_model=None,
-            responses={200: openapi.METRICS, **openapi.problems(422, 500)},
+            responses={200: openapi.METRICS, **openapi.problems(500)},
         )
         return router
 

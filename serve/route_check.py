@@ -23,8 +23,10 @@ from serve.problems import problem_of, wrong_method
 
 _ANY = "{}"
 """Stands for a parameter."""
+_OF_OTHERS = {"/healthz", "/readyz", "/metrics", "/v1/webhooks/{source}"}
+"""What programs ask that append parameters of their own, and which nobody could have them leave out."""
 _Operations: TypeAlias = dict[str, tuple[str, ...] | None]
-"""Methods, with the query parameters that each takes; None: whichever, for it is a page and no part of the API."""
+"""Methods, with the query parameters that each takes; None: whichever."""
 
 
 class _Part(Struct):
@@ -47,7 +49,9 @@ class PathOperations:
                 part, methods = self._root, route.methods or set()
                 for name in route.path.split("/"):
                     part = part.following.setdefault(_ANY if name.startswith("{") else name, _Part())
-                declared = _query_parameters(route) if isinstance(route, APIRoute) else None
+                declared = None
+                if isinstance(route, APIRoute) and route.path not in _OF_OTHERS:
+                    declared = _query_parameters(route)
                 part.operations |= dict.fromkeys(methods | {"HEAD"} if "GET" in methods else methods, declared)
 
     def of(self, path: str) -> Mapping[str, tuple[str, ...] | None]:
