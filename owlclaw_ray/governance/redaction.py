@@ -111,7 +111,7 @@ _QUOTE = re.compile(r"""\\*["']""")
 _HINTS = (
     r"p(?:ass|wd|at(?![a-z])|m_|ypi-|odman)|c(?:url|ookie|redential|ker\b|onn(?:ection)?[_-]?str)|m(?:ysql|ariadb)|s(?:ig=|ignature=|ec(?:ret|_)"
     r'|k[-_]|g\.|hp[acs])|t(?:oken(?!s")|cp\()|key|a(?:uth(?!or(?!i))|kia|sia|iza|29\.)|bearer|://|rk[-_]|x(?:ox|app-)'
-    r"|g(?:h[pousr]_|ithub_pat_|lpat-|sk_)|h(?:f_|v[sbr]\.)|lin_(?:api|oauth)_|do[por]_v1_|eyj|\\u|密|口令|令牌|秘钥"
+    r"|g(?:h[pousr]_|ithub_pat_|lpat-)|h(?:f_|v[sbr]\.)|lin_(?:api|oauth)_|do[por]_v1_|eyj|\\u|密|口令|令牌|秘钥"
 )
 """Without a match of this in its JSON, in lower case, a record has no secret but named ones. (JSON inside a text may spell
 anything with `\\u`; counts of `tokens` are in too many records.) Each alternative begins with a letter of its own, which is what
