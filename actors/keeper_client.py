@@ -203,6 +203,10 @@ class KeeperClient:
         """See LedgerStore.verify_ledger."""
         return cast("Sequence[ChainBreak]", await self._query("verify_ledger", tenant, noted))
 
+    async def missing_guards(self) -> Sequence[str]:
+        """See LedgerStore.missing_guards."""
+        return cast("Sequence[str]", await self._query("missing_guards"))
+
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """See LedgerStore.ledger_chains."""
         return cast("Sequence[LedgerChain]", await self._query("ledger_chains", tenant))

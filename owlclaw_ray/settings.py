@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.governance import SharedBudgetFile, twice_named
@@ -26,6 +26,7 @@ from owlclaw_ray.configuration.prices import PriceFile
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.routes import Routes
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.configuration.tracing import TracingSettings
 from owlclaw_ray.configuration.webhooks import WebhookSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
@@ -63,11 +64,7 @@ _Where: TypeAlias = Callable[[Sequence[str | int]], str]
 """Tells where the setting at a path stands."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """Where the HTTP API listens."""
 
     host: NonEmpty = "127.0.0.1"
@@ -97,7 +94,7 @@ class HttpSettings(_Section):
         return host
 
 
-class ActorSettings(_Section):
+class ActorSettings(Section):
     """Agent actors of a node."""
 
     warm: Annotated[int, Field(ge=0)] = 1
@@ -119,7 +116,7 @@ class ActorSettings(_Section):
         return self
 
 
-class CodeSettings(_Section):
+class CodeSettings(Section):
     """Tools that work on a project's files and run its programs."""
 
     enabled: bool = False
@@ -150,7 +147,7 @@ class CodeSettings(_Section):
         return self
 
 
-class AgentToolSettings(_Section):
+class AgentToolSettings(Section):
     """Tools with which agents start agents, and share tasks with them."""
 
     enabled: bool = False
@@ -164,7 +161,7 @@ class AgentToolSettings(_Section):
     """How much of its parent's conversation a fork is told."""
 
 
-class ToolSettings(_Section):
+class ToolSettings(Section):
     """Tool workers of a node, and the tools that work on the machine itself."""
 
     slots: Count | None = None
@@ -196,7 +193,7 @@ class ToolSettings(_Section):
         return self
 
 
-class ModelSettings(_Section):
+class ModelSettings(Section):
     """Model calls."""
 
     max_concurrent: Count = MAX_CONCURRENT
@@ -224,7 +221,7 @@ class ModelSettings(_Section):
         return tuple((pattern, each.price()) for pattern, each in self.prices.items())
 
 
-class MemorySettings(_Section):
+class MemorySettings(Section):
     """Long-term memory."""
 
     embedder: NonEmpty = "auto"
@@ -261,21 +258,21 @@ class MemorySettings(_Section):
         raise ValueError(f"is {embedder!r} (it must be {right})")
 
 
-class ScheduleSettings(_Section):
+class ScheduleSettings(Section):
     """The embedded scheduler."""
 
     catch_up_window_seconds: Seconds = 86_400.0
     """A due time missed for longer is skipped, not caught up."""
 
 
-class ArtifactSettings(_Section):
+class ArtifactSettings(Section):
     """Results that were too large for a model."""
 
     retention_days: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """After so long they are removed; 0: never."""
 
 
-class LedgerSettings(_Section):
+class LedgerSettings(Section):
     """Audit records."""
 
     redact: tuple[NonEmpty, ...] = ()
@@ -294,7 +291,7 @@ class LedgerSettings(_Section):
         return patterns
 
 
-class ApprovalSettings(_Section):
+class ApprovalSettings(Section):
     """What becomes of tool calls that need an approval."""
 
     approver: Approver = Approver.PEOPLE
@@ -303,7 +300,7 @@ class ApprovalSettings(_Section):
     """What nobody decided after so long is denied."""
 
 
-class RaySettings(_Section):
+class RaySettings(Section):
     """The Ray cluster to run on."""
 
     address: NonEmpty | None = None
@@ -312,7 +309,7 @@ class RaySettings(_Section):
     num_cpus: Count | None = None
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """The log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -324,7 +321,7 @@ class LogSettings(_Section):
         return level.lower() if isinstance(level, str) else level
 
 
-class FileSettings(_Section):
+class FileSettings(Section):
     """What owlclaw.yaml and the environment may say."""
 
     app: NonEmpty | None = None

@@ -725,12 +725,16 @@ class LedgerNotes(TypedDict):
 
 
 class LedgerVerification(TypedDict):
-    """What came of following all chains. `holds`: nothing was changed, removed, inserted or moved."""
+    """What came of following all chains. `holds`: nothing was changed, removed, inserted or moved.
+
+    `missing_guards`: triggers that have the store refuse to change records, and are not there; a start of the runtime puts them back.
+    """
 
     holds: bool
     chains: list[LedgerChain]
     breaks: list[LedgerBreak]
     noted: LedgerNotes
+    missing_guards: list[str]
 
 
 class Liveness(TypedDict):

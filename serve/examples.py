@@ -245,6 +245,7 @@ LEDGER_VERIFICATION: wire.LedgerVerification = {
         }
     ],
     "noted": {"heads": 12, "problems": []},
+    "missing_guards": [],
 }
 LEDGER_HEADS: wire.LedgerHeads = {
     "heads": [

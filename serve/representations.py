@@ -474,6 +474,7 @@ def verification_body(verification: LedgerVerification) -> wire.LedgerVerificati
             for each in verification.breaks
         ],
         "noted": {"heads": verification.noted, "problems": list(verification.problems)},
+        "missing_guards": list(verification.missing_guards),
     }
 
 

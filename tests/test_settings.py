@@ -57,6 +57,24 @@ def test_without_a_file_everything_has_a_default(tmp_path):
     assert (found.ray.address, found.log.level, found.log.format) == (None, "info", "text")
 
 
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("limits:\n  run_timeout: true", "owlclaw.yaml:2: limits.run_timeout: is True (it must be a number)"),
+        ("actors: {idle_seconds: false}", "owlclaw.yaml:1: actors.idle_seconds: is False (it must be a number)"),
+        ("http: {port: true}", "owlclaw.yaml:1: http.port: is True (it must be a number)"),
+        ("models: {attempts: true}", "owlclaw.yaml:1: models.attempts: is True (it must be a number)"),
+        ("hatchet: {grace_seconds: true}", "owlclaw.yaml:1: hatchet.grace_seconds: is True (it must be a number)"),
+        ("mcp: {connect_seconds: true}", "owlclaw.yaml:1: mcp.connect_seconds: is True (it must be a number)"),
+        ("webhooks: {callbacks: {timeout_seconds: true}}", "callbacks.timeout_seconds: is True (it must be a number)"),
+        ("schedules: {catch_up_window_seconds: true}", "catch_up_window_seconds: is True (it must be a number)"),
+    ],
+)
+def test_true_is_no_number_of_seconds_and_no_other_one(tmp_path, text, where):
+    (problem,) = problems_of(tmp_path, text)
+    assert problem.endswith(where)
+
+
 def test_permissions_are_rules_and_approvals_have_an_end(tmp_path):
     found = load(
         tmp_path,

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import BreakerRule, Governance, Risk, ToolLimit
 from owlclaw_ray.domain.hours import DAYS, Hours
@@ -42,11 +43,7 @@ TimeOfDay: TypeAlias = Annotated[int, BeforeValidator(_minutes)]
 Zone: TypeAlias = Annotated[str, AfterValidator(_zone)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TimesFile(_Section):
+class TimesFile(Section):
     """A time of day on days of the week."""
 
     start: TimeOfDay = Field(alias="from")
@@ -84,7 +81,7 @@ class HoursFile(TimesFile):
         return self.of(self.tools)
 
 
-class BreakerFile(_Section):
+class BreakerFile(Section):
     """When a capability that keeps failing is left alone."""
 
     failures: Annotated[int, Field(ge=0)] = 5
@@ -92,7 +89,7 @@ class BreakerFile(_Section):
     open_seconds: Seconds = 60.0
 
 
-class BudgetFile(_Section):
+class BudgetFile(Section):
     """How much may be used of one thing."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -163,7 +160,7 @@ def twice_named(budgets: Iterable[BudgetFile]) -> str:
     return min((name for name in names if names.count(name) > 1), default="")
 
 
-class GovernanceFile(_Section):
+class GovernanceFile(Section):
     """The section `governance` of agent.yaml."""
 
     roles: tuple[_NonEmpty, ...] = ()
@@ -196,7 +193,7 @@ class GovernanceFile(_Section):
         )
 
 
-class ToolLimitFile(_Section):
+class ToolLimitFile(Section):
     """How a tool is used."""
 
     enabled: bool = True
@@ -222,7 +219,7 @@ ToolLimits: TypeAlias = dict[_NonEmpty, ToolLimitFile]
 """By patterns of tools: the one that is a tool's own name, else the first that matches, holds for it."""
 
 
-class ToolsFile(_Section):
+class ToolsFile(Section):
     """The section `tools` of agent.yaml."""
 
     limits: ToolLimits = Field(default_factory=dict)

@@ -9,8 +9,9 @@ from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.json import JsonObject
 
 TOKEN_VARIABLE = "OWLCLAW_HATCHET__TOKEN"  # noqa: S105 - the name of a variable
@@ -22,10 +23,10 @@ _HIGHEST_PORT = 65_535
 _WHERE_FROM = "docs/hatchet.md says how to make one"
 
 
-class HatchetSettings(BaseModel):
+class HatchetSettings(Section):
     """Where the engine is, and how it is used. With a token alarms are kept there; without one, here."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     token: SecretStr | None = None
     """The API token, which also says where the engine is."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.heartbeat import EventSourceKind, Heartbeat
 from owlclaw_ray.domain.schedule import MAX_FOCUS, MAX_INTERVAL_SECONDS, MIN_INTERVAL_SECONDS
 
 _DEFAULT = Heartbeat()
 
 
-class HeartbeatFile(BaseModel):
+class HeartbeatFile(Section):
     """The section `heartbeat` of agent.yaml; to write it, be it empty, turns heartbeats on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     every_seconds: Annotated[int, Field(ge=MIN_INTERVAL_SECONDS, le=MAX_INTERVAL_SECONDS)] = _DEFAULT.every_seconds
     sources: Annotated[tuple[EventSourceKind, ...], Field(min_length=1)] = _DEFAULT.sources

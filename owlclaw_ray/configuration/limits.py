@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.agent import Limits
 
 Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 
 
-class LimitOverrides(BaseModel):
+class LimitOverrides(Section):
     """The fields of Limits, each optional: what is absent comes from elsewhere."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool_calls: Count | None = None
     turns: Count | None = None

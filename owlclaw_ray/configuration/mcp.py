@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Seconds
 from owlclaw_ray.configuration.placeholders import names_in, stray_in
+from owlclaw_ray.configuration.section import Section
 
 _NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
 _SERVER = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
@@ -21,10 +22,6 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _TAG = re.compile(r"[a-z][a-z0-9_-]*")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 def _tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     wrong = [tag for tag in tags if not _TAG.fullmatch(tag)]
     if wrong:
@@ -32,7 +29,7 @@ def _tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     return tags
 
 
-class McpToolFile(_Section):
+class McpToolFile(Section):
     """What is said of some of a server's tools, whatever the server says of them."""
 
     enabled: bool = True
@@ -44,7 +41,7 @@ class McpToolFile(_Section):
     _tags_are_words = field_validator("tags")(_tags)
 
 
-class McpServerFile(_Section):
+class McpServerFile(Section):
     """One server: a program, or an address."""
 
     command: _NonEmpty | None = None
@@ -120,7 +117,7 @@ class McpServerFile(_Section):
         yield from ((("url",), variable) for variable in names_in(self.url or ""))
 
 
-class McpSettings(_Section):
+class McpSettings(Section):
     """MCP servers."""
 
     servers: dict[str, McpServerFile] = Field(default_factory=dict)

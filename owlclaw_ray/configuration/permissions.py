@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.tool import Permission
 
@@ -26,10 +27,8 @@ def _selector(text: str) -> str:
 Selector = Annotated[str, AfterValidator(_selector)]
 
 
-class PermissionSettings(BaseModel):
+class PermissionSettings(Section):
     """Selectors of the tools whose calls run, ask, or do not run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     allow: tuple[Selector, ...] = ()
     ask: tuple[Selector, ...] = ()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.model import Price
 
 _Dollars: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class PriceFile(BaseModel):
+class PriceFile(Section):
     """An entry of `models.prices`, in US dollars for a million tokens."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     prompt: _Dollars
     completion: _Dollars

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from owlclaw_ray.configuration.limits import Count
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.provider import ProviderLimits
 
 _NonEmpty = Annotated[str, Field(min_length=1)]
 
 
-class ProviderLimitsFile(BaseModel):
+class ProviderLimitsFile(Section):
     """An entry of `models.limits`: it holds for its models in the place of what is known of them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     models: Annotated[tuple[_NonEmpty, ...], Field(min_length=1)]
     """Patterns of model names."""

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.configuration.placeholders import names_in, stray_in
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import Problem
 
@@ -24,10 +25,8 @@ _SERVICE, _RESOURCE = "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"
 _KEY = "tracing.export"
 
 
-class TracingSettings(BaseModel):
+class TracingSettings(Section):
     """Traces of runs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     export: Literal["auto", "langfuse", "otlp", "off"] = "auto"
     """`auto`: to Langfuse if the environment has its keys, else to an OTLP endpoint if one is named, else nowhere."""

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.configuration.placeholders import PLACEHOLDER, filled, names_in
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.json import JsonValue, texts_in
 from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY, Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import (
@@ -52,11 +53,7 @@ Secret: TypeAlias = Annotated[str, BeforeValidator(_secret)]
 _NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SignatureFile(_Section):
+class SignatureFile(Section):
     """How a source signs."""
 
     header: str = SignatureForm().header
@@ -102,7 +99,7 @@ class SignatureFile(_Section):
         return SignatureForm(**fields, tolerance=self.tolerance_seconds)
 
 
-class SourceFile(_Section):
+class SourceFile(Section):
     """Somebody who may send webhooks, and what they become."""
 
     secret: Secret
@@ -178,7 +175,7 @@ class SourceFile(_Section):
         return WebhookSource(name, secrets, mapping, self.signature.form(), form, body)
 
 
-class CallbackSettings(_Section):
+class CallbackSettings(Section):
     """What is told of runs' ends."""
 
     secret: Secret | None = None
@@ -215,7 +212,7 @@ class CallbackSettings(_Section):
         return tuple(filter(None, (self.secret, self.previous_secret)))
 
 
-class WebhookSettings(_Section):
+class WebhookSettings(Section):
     """Webhooks in and out."""
 
     sources: dict[str, SourceFile] = Field(default_factory=dict)

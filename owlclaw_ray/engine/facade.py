@@ -79,7 +79,8 @@ async def verified_ledger(store: LedgerStore, tenant: TenantId, noted: NotedHead
     heads = [head for head in noted.heads if head.tenant == tenant]
     chains = await store.ledger_chains(tenant)
     breaks = await store.verify_ledger(tenant, heads)
-    return LedgerVerification(tuple(chains), tuple(breaks), len(heads), noted.problems)
+    missing = await store.missing_guards()
+    return LedgerVerification(tuple(chains), tuple(breaks), len(heads), noted.problems, tuple(missing))
 
 
 _CHECK_SECONDS = 5.0

@@ -21,6 +21,7 @@ KEPT = f"at most {DEEPEST} levels, finite numbers, integers of 64 bits, whole ch
 """What JSON may hold, in words."""
 _LONGEST_PLACE = 120
 _LEAST, _MOST = -(2**63), 2**64 - 1
+_MOST_DIGITS = len(str(_LEAST))
 _ONLY_DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
 _LONG_NUMBER = b"0" * 19
 _TEXT = re.compile(rb'"[^"]*"')
@@ -96,8 +97,13 @@ def _is_deep(document: bytes) -> bool:
 def _read_leniently(document: bytes) -> JsonValue:
     """Return what Python reads of a document: NaN, half characters and long integers too; None if it is no JSON for Python either."""
     try:
-        return json.loads(document)
+        return json.loads(document, parse_int=_integer)
     except RecursionError:
         raise JsonLimitError("", f"is deeper than {DEEPEST} levels") from None
     except ValueError:
         return None
+
+
+def _integer(digits: str) -> int:
+    """Return the integer; one that is longer than any that is kept as one that is too large, for Python does not read it."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else _MOST + 1

@@ -21,7 +21,7 @@ from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
-from owlclaw_ray.domain.tool import RECALL, Effect
+from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolDefinition
 from owlclaw_ray.engine.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.engine.compaction import Compaction, ContextWindows, Room
 from owlclaw_ray.engine.containment import contained
@@ -37,7 +37,7 @@ from owlclaw_ray.engine.entries import (
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.engine.fitting import fit
-from owlclaw_ray.engine.permission import Approve, PermissionGate, SessionGrants
+from owlclaw_ray.engine.permission import Approve, Cleared, PermissionGate, SessionGrants
 from owlclaw_ray.engine.preloading import memory_query, shown_memories
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.routing import Route, route
@@ -439,7 +439,8 @@ class RunLoop:
         shown = await fit(
             lambda tokens: trigger_text(run.trigger, tokens), self._limits.short_term_tokens, self._count_tokens
         )
-        memories, embedded = await self._preload()
+        visible = self._services.catalog.select(decided.visible)
+        memories, embedded = await self._preload(visible.by_wire_name.get(RECALL))
         user = first_message(
             run.agent,
             shown,
@@ -447,7 +448,6 @@ class RunLoop:
             outcomes=self._state.recent_outcomes,
             memories=memories,
         )
-        visible = self._services.catalog.select(decided.visible)
         schemas = self._journal.blob(visible.encoded.decode(), visible.digest)
         self._journal.audit(
             LedgerKind.VISIBILITY, "start", visibility_record(len(visible.names), schemas, decided.hidden, withheld)
@@ -487,16 +487,19 @@ class RunLoop:
                 self._journal.audit(LedgerKind.WARNING, f"skill-{skill.name}", warning)
         return texts
 
-    async def _preload(self) -> tuple[list[str], Sequence[EmbeddedCall]]:
+    async def _preload(self, tool: ToolDefinition | None) -> tuple[list[str], Sequence[EmbeddedCall]]:
         """Look up what the agent remembers about this trigger (M8), and say which calls for vectors that took.
 
-        A failing look-up is a warning, not a failed run.
+        `tool` is that by which the agent may look it up itself: without it, or if its calls are denied or ask, nothing is shown. A
+        failing look-up is a warning, not a failed run.
         """
         run, limit, tokens = self._run, self._definition.preload_memories, self._limits.memory_tokens
         query = memory_query(run.trigger)
-        if not limit or not tokens or not query or not await self._services.has_memories(run.agent):
-            return [], ()
         call_id, conversation = ToolCallId(derived_id("call", run.run_id, "preload")), self._conversation
+        if tool is None or not limit or not tokens or not query or not await self._services.has_memories(run.agent):
+            return [], ()
+        if not isinstance(self._new_dispatch().gate.clear(ToolCall(call_id, tool.wire_name, "{}"), tool), Cleared):
+            return [], ()
         invocation = ToolInvocation(
             call_id=call_id,
             tool=RECALL,

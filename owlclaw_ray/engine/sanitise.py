@@ -45,6 +45,11 @@ _FRAMING_STARTS = ("<|", "<\uff5c", "<<", "inst]", "_of_turn", "system", "assist
 
 _RULES = r"(?:instructions?|prompts?|rules?|directions?|directives?|guidelines?|constraints?)(?![a-z])"
 _SETTING_ASIDE = r"(?<![a-z])(?:ignore|disregard|forget|override|bypass|stop\s+following)\s+(?:(?:all|any|every|each)\s+)?(?:of\s+)?(?:{})"
+_GERMAN_WORDS = r"(?:(?!nicht|kein)\w+\s+){0,3}?"
+_GERMAN_OLD = r"(?:vorherige|vorige|vorangegangene|vorhergehende|bisherige|obige|frühere|ursprüngliche|bestehende|deine|eure|ihre)[nrs]?"
+_GERMAN_RULES = (
+    r"(?:anweisung|instruktion|anordnung|vorgabe|regel|befehl|prompt|richtlinie|einschränkung)(?:e?n|e|s)?(?![a-zà-ÿ])"
+)
 _ATTEMPTS = (
     (
         ("ignore", "disregard", "forget", "override", "bypass", "following"),
@@ -73,6 +78,46 @@ _ATTEMPTS = (
             r"|(?<![a-z])you\s+are\s+(?:no\s+longer|now\s+(?:free|unrestricted|uncensored|jailbroken|DAN|in\s+\w+\s+mode))(?![a-z])"
             r"|(?<![a-z])do\s+anything\s+now(?![a-z])"
         ),
+    ),
+    (
+        ("ignorier", "missacht", "vergiss", "vergess", "übergeh", "umgeh", "überschreib"),
+        (
+            r"(?<![a-zà-ÿ])(?:ignorier(?:e|en|t)?|missachte[nt]?|vergiss|vergesst|vergessen|übergehe?[nt]?|umgehe?[nt]?|überschreibe?[nt]?)\s+"
+            rf"(?:{_GERMAN_WORDS}{_GERMAN_OLD}\s+{_GERMAN_WORDS}{_GERMAN_RULES}"
+            r"|(?:sie\s+)?alles,?\s+(?:was\s+)?(?:\w+\s+){0,3}?(?:bisher|davor|vorher|zuvor|oben)(?![a-zà-ÿ]))"
+            rf"|(?<![a-zà-ÿ]){_GERMAN_OLD}\s+{_GERMAN_WORDS}{_GERMAN_RULES}\s+(?:zu\s+)?(?:ignorieren|missachten|vergessen|umgehen)(?![a-zà-ÿ])"
+        ),
+    ),
+    (
+        (
+            "systemprompt",
+            "system-prompt",
+            "anweisungen",
+            "ab jetzt",
+            "ab sofort",
+            "von nun an",
+            "du bist nun",
+            "du bist jetzt",
+        ),
+        (
+            r"(?<![a-zà-ÿ])(?:zeige?|verrate?|gib|nenne?|wiederhole?)\s+(?:\w+\s+){0,3}?(?:system-?prompt|deine\s+(?:\w+\s+)?anweisungen)(?![a-zà-ÿ])"
+            r"|(?<![a-zà-ÿ])neue\s+(?:system-?)?anweisungen\s*:"
+            r"|(?<![a-zà-ÿ])(?:ab\s+(?:jetzt|sofort)|von\s+nun\s+an),?\s+(?:bist|wirst|musst|sollst)\s+du(?![a-zà-ÿ])"
+            r"|(?<![a-zà-ÿ])du\s+bist\s+(?:jetzt|nun)\s+(?:frei|kein|nicht\s+mehr|im\s+\w+-?modus)(?![a-zà-ÿ])"
+        ),
+    ),
+    (
+        ("ignor", "oubli", "olvid"),
+        (
+            r"(?<![a-zà-ÿ])(?:ignore[zr]?|oublie[zr]?)\s+(?:\w+\s+){0,3}?(?:instructions|consignes|règles|directives)\s+"
+            r"(?:précédentes|antérieures|ci-dessus)(?![a-zà-ÿ])"
+            r"|(?<![a-zà-ÿ])(?:ignor(?:a|e|en|ar)|olvid(?:a|e|en|ar))\s+(?:\w+\s+){0,3}?(?:instrucciones|reglas|indicaciones|órdenes)\s+"
+            r"(?:anteriores|previas)(?![a-zà-ÿ])"
+        ),
+    ),
+    (
+        ("##",),
+        r"(?<!#)#{2,6}\s{0,3}(?:system|assistant|developer)(?:\s+(?:message|prompt))?\s{0,3}[:\uff1a]",
     ),
     (
         ("忽略", "无视", "忘", "不要", "不再", "停止", "绕过", "覆盖", "忽視", "無視"),

@@ -111,7 +111,7 @@ _QUOTE = re.compile(r"""\\*["']""")
 _HINTS = (
     r"p(?:ass|wd|at(?![a-z])|m_|ypi-|odman)|c(?:url|ookie|redential|ker\b|onn(?:ection)?[_-]?str)|m(?:ysql|ariadb)|s(?:ig=|ignature=|ec(?:ret|_)"
     r'|k[-_]|g\.|hp[acs])|t(?:oken(?!s")|cp\()|key|a(?:uth(?!or(?!i))|kia|sia|iza|29\.)|bearer|://|rk[-_]|x(?:ox|app-)'
-    r"|g(?:h[pousr]_|ithub_pat_|lpat-)|hf_|eyj|\\u|密|口令|令牌|秘钥"
+    r"|g(?:h[pousr]_|ithub_pat_|lpat-)|h(?:f_|v[sbr]\.)|lin_(?:api|oauth)_|do[por]_v1_|eyj|\\u|密|口令|令牌|秘钥"
 )
 """Without a match of this in its JSON, in lower case, a record has no secret but named ones. (JSON inside a text may spell
 anything with `\\u`; counts of `tokens` are in too many records.) Each alternative begins with a letter of its own, which is what
@@ -236,6 +236,10 @@ _FORMS = (
         r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{8,}\.)[A-Za-z0-9_-]*?"
         r"(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",
     ),
+    _form("token", "gsk_", r"(?<![A-Za-z0-9])gsk_[A-Za-z0-9]{20,}"),
+    _form("token", r"hv[sbr]\.", r"(?<![A-Za-z0-9])hv[sbr]\.[A-Za-z0-9_-]{20,}"),
+    _form("token", "lin_(?:api|oauth)_", r"(?<![A-Za-z0-9])lin_(?:api|oauth)_[A-Za-z0-9]{20,}"),
+    _form("token", "do[por]_v1_", r"(?<![A-Za-z0-9])do[por]_v1_[a-f0-9]{20,}"),
     _form("token", "npm_|dckr_pat_", r"(?<![A-Za-z0-9])(?:npm_|dckr_pat_)[A-Za-z0-9_-]{20,}"),
     _form("token", "pypi-", r"(?<![A-Za-z0-9])pypi-[A-Za-z0-9_-]{32,}"),
     _form("secret", "whsec_", r"whsec_[A-Za-z0-9+/=_-]{16,}"),
@@ -246,9 +250,10 @@ _FORMS = (
     _form("token", "://", r"://(?P<secret>[0-9a-f]{32})@", re.IGNORECASE),
     _form(
         "webhook_url",
-        "hooks|webhook|telegram|/hook/",
+        r"hooks|webhook|telegram|/hook/|hook\.",
         r"(?:hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks/|api\.telegram\.org/bot"
-        r"|webhook\.office\.com/webhookb2/|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/"
+        r"|webhook\.office\.com/webhookb2/|outlook\.office(?:365)?\.com/webhook/|hooks\.zapier\.com/hooks/(?:catch|standard)/"
+        r"|hook\.(?:[a-z0-9]{1,8}\.)?make\.com/|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/"
         r"|qyapi\.weixin\.qq\.com/cgi-bin/webhook/send\?key=)(?P<secret>[^\s\"'<>\\?&#]+)",
         re.IGNORECASE,
     ),

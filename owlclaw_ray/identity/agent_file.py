@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile, Zone
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
 from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.routes import Routes
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.agent import EVERY_STATE, Isolation, ModelChoice, StateChoice, ToolChoice
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.identity.defaults import Defaults
@@ -21,10 +22,8 @@ _NonEmpty = Annotated[str, Field(min_length=1)]
 Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*?-]+$", max_length=64)]
 
 
-class StateSection(BaseModel):
+class StateSection(Section):
     """Which states a definition's agents may query."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     allow: tuple[_NonEmpty, ...] = EVERY_STATE.allow
     deny: tuple[_NonEmpty, ...] = EVERY_STATE.deny
@@ -46,10 +45,8 @@ class ToolSection(ToolsFile):
         return ToolChoice(self.allow, self.deny)
 
 
-class AgentFile(BaseModel):
+class AgentFile(Section):
     """The keys of agent.yaml; all are optional."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: _NonEmpty | None = None
     """None takes the settings' model and fallback chain."""

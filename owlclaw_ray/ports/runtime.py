@@ -83,6 +83,8 @@ class LedgerVerification(Struct, frozen=True):
     """With how many heads, noted outside the store, the chains were compared."""
     problems: tuple[str, ...] = ()
     """Why these are fewer than they should be."""
+    missing_guards: tuple[str, ...] = ()
+    """What the store has lost of that which has it refuse to change records."""
 
 
 class TriggerRequest(Struct, frozen=True):

@@ -1083,6 +1083,10 @@ class LedgerStore(Protocol):
         """
         ...
 
+    async def missing_guards(self) -> Sequence[str]:
+        """Return what is missing of that which has the store itself refuse to change records: none, as long as nobody takes it away."""
+        ...
+
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """Return the recorded ends of the tenant's chains, by writer."""
         ...

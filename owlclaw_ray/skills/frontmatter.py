@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Dis
 
 from owlclaw_ray.configuration.governance import TimesFile
 from owlclaw_ray.configuration.limits import Count
+from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.environment import name_problem, value_problem
 from owlclaw_ray.domain.trigger import TriggerKind
 
@@ -61,10 +62,8 @@ _NamesOrValues = Annotated[
 ]
 
 
-class Prerequisites(BaseModel):
+class Prerequisites(Section):
     """What has to be there, or the skill is not read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     env: _Variables = ()
     """Variables that are set."""
@@ -78,10 +77,10 @@ class Prerequisites(BaseModel):
     """Tools that the run can use: canonical names."""
 
 
-class Constraints(BaseModel):
+class Constraints(Section):
     """When and how often the skill's capability may be used. What else is written here only the model can keep."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
 
     hours: TimesFile | None = None
     trading_hours_only: bool = False
@@ -89,10 +88,8 @@ class Constraints(BaseModel):
     cooldown_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
-class Extension(BaseModel):
+class Extension(Section):
     """What OwlClaw adds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     task_type: str = ""
     constraints: Constraints = Field(default_factory=Constraints)

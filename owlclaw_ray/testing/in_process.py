@@ -147,6 +147,7 @@ class GroupedStore:
         self.schedule, self.schedules, self.ticks = store.schedule, store.schedules, store.ticks
         self.schedules_named, self.upcoming_schedules = store.schedules_named, store.upcoming_schedules
         self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
+        self.missing_guards = store.missing_guards
         self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
         self.delivery, self.deliveries = store.delivery, store.deliveries
         self.waiting_deliveries, self.old_deliveries = store.waiting_deliveries, store.old_deliveries

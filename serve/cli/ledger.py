@@ -105,6 +105,8 @@ def verify(
 ) -> None:
     """Follow the hash chains, record by record; exit with 1 if a record was changed, removed, inserted or moved.
 
+    It exits with 1, too, if the store has lost the triggers by which it refuses such changes.
+
     The chains are compared with the ends that the runtime noted beside its store, too.
     """
     noted = () if since is None else _noted(since)
@@ -114,7 +116,7 @@ def verify(
         print_json(verification)
     else:
         _print(verification)
-    raise typer.Exit(0 if verification["holds"] else 1)
+    raise typer.Exit(0 if verification["holds"] and not verification["missing_guards"] else 1)
 
 
 def export(
@@ -208,6 +210,11 @@ def _print(verification: wire.LedgerVerification) -> None:
         console().print(text, soft_wrap=True)
     for problem in verification["noted"]["problems"]:
         complain(problem)
+    if missing := verification["missing_guards"]:
+        complain(
+            f"the store has lost what keeps the ledger append-only ({', '.join(missing)}): somebody dropped or changed it. Stop the "
+            "runtime and start it again, which puts it back: owlclaw down, owlclaw up"
+        )
     if not breaks:
         compared = _count(verification["noted"]["heads"], "noted head")
         said = (

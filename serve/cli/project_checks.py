@@ -329,9 +329,10 @@ def _store_at_rest(settings: Settings) -> Iterator[Finding]:
     from owlclaw_ray.adapters.store.locations import locate
     from owlclaw_ray.adapters.store.opening import open_store
 
-    async def try_it() -> None:
+    async def try_it() -> tuple[str, ...]:
         store = await open_store(settings.store_url, writer="doctor")
         await store.close()
+        return store.restored_guards
 
     try:
         location, checked = locate(settings.store_url), ""
@@ -343,10 +344,13 @@ def _store_at_rest(settings: Settings) -> Iterator[Finding]:
             if not location.path.exists():
                 yield ok("store", f"{location.path} will be made")
                 return
-        asyncio.run(try_it())
+        restored = asyncio.run(try_it())
     except OwlClawError as error:
         yield from failures("store", error)
     else:
+        if restored:
+            what = f"what keeps the ledger append-only had been dropped or changed: {', '.join(restored)}"
+            yield warn("store", what, "it was put back, if that is allowed; check with: owlclaw ledger verify")
         yield ok("store", f"{location.shown} opens{checked}")
 
 

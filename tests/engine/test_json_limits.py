@@ -78,6 +78,8 @@ def test_any_depth_is_refused_in_the_same_way(levels):
         (b'{"a": -Infinity}', ".a", "is -inf, which is no number in JSON"),
         (b'{"a": 18446744073709551616}', ".a", "is an integer beyond 64 bits: send it as a text"),
         (b"[-9223372036854775809]", "[0]", "is an integer beyond 64 bits: send it as a text"),
+        (b'{"a": [1, -' + b"9" * 10_000 + b"]}", ".a[1]", "is an integer beyond 64 bits: send it as a text"),
+        (b"[" + b"1" * 500_000 + b"]", "[0]", "is an integer beyond 64 bits: send it as a text"),
         (b'["whole", "half \\ud800"]', "[1]", "has half a character (a lone surrogate) at 5"),
         (b'{"x\\udc00": 1}', "", "has half a character (a lone surrogate) at 1"),
         (b'["\xed\xa0\x80", 1e999]', "[1]", "is inf, which is no number in JSON"),

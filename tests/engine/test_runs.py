@@ -465,6 +465,24 @@ async def test_memories_are_preloaded_for_a_trigger_that_they_concern(agents, tm
     assert "Fridays" in model.requests[2].messages[0].content
 
 
+@pytest.mark.parametrize(
+    "denied",
+    [{"tools": {"deny": ["recall"]}}, {"permissions": {"deny": ["rec*"]}}, {"permissions": {"ask": ["recall"]}}],
+)
+async def test_an_agent_that_must_not_recall_is_shown_no_memories_either(agents, tmp_path, denied):
+    agents.define(**denied)
+    replies = iter([asks(("remember", '{"content":"the disk fills on Fridays"}')), says("ok"), says("who knows")])
+    model = Model(lambda _: next(replies))
+
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model]) as runtime:
+        await runtime.trigger("watch", "disk")
+        await runtime.trigger("watch", {"question": "why does the disk fill"})
+        kept = await runtime.memory.memories(AgentRef.parse("watch"))
+
+    assert [each.content for each in kept] == ["the disk fills on Fridays"]
+    assert "Fridays" not in model.requests[2].messages[0].content
+
+
 async def test_a_scheduled_run_fires_with_its_focus_exactly_once(agents, tmp_path):
     agents.define()
     clock = ManualClock()

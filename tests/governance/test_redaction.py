@@ -312,6 +312,13 @@ def test_named_secrets_are_the_variables_that_are_named_so():
     assert named_secrets(environ) == {name: environ[name] for name in list(environ)[:4]}
 
 
+@pytest.mark.parametrize(
+    "form", ["gsk_" + "a1B2" * 13, "hvs." + "a1B2" * 24, "lin_api_" + "a1B2" * 10, "dop_v1_" + "0a1b" * 16]
+)
+def test_keys_of_services_are_found_in_a_record_that_has_nothing_else_of_a_secret(form):
+    assert redacted({"said": f"it was {form}, I hear"}) == {"said": "it was [redacted:token], I hear"}
+
+
 def test_short_values_of_named_secrets_are_no_secrets():
     redactor = Redactor({"A_TOKEN": "short", "B_TOKEN": ""})
 
@@ -320,7 +327,8 @@ def test_short_values_of_named_secrets_are_no_secrets():
 
 HINTS = (
     "pass curl mysql mariadb sig= signature= pwd secret token key authoriz cookie credential 密 口令 令牌 秘钥 bearer :// sk- sk_ rk- rk_"
-    " akia asia xox xapp- aiza ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- hf_ eyj \\u"
+    " akia asia xox xapp- aiza ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- hf_ gsk_ hvs."
+    " lin_api_ dop_v1_ eyj \\u"
 )
 
 
@@ -352,6 +360,15 @@ SLACK = "https://hooks.slack.com/services/T0OWL/B0OWL/abcdefOWL"
         ("https://api.telegram.org/bot123:abcOWL/sendMessage", "123:abcOWL"),
         ("https://open.feishu.cn/open-apis/bot/v2/hook/0b4f-owl", "0b4f-owl"),
         ("https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=0b4f-owl", "0b4f-owl"),
+        ("https://outlook.office.com/webhook/1f2e-owl@3d4c/IncomingWebhook/0b4fowl/5e6f-owl", "0b4fowl/5e6f-owl"),
+        ("https://outlook.office365.com/webhook/1f2e-owl@3d4c/IncomingWebhook/0b4fowl/5e6f-owl", "1f2e-owl@3d4c"),
+        ("https://hooks.zapier.com/hooks/catch/24601/abcOWL/", "24601/abcOWL"),
+        ("https://hook.eu1.make.com/abcowlabcowlabcowlabcowl", "abcowlabcowlabcowlabcowl"),
+        ("gsk_" + "a1B2" * 13, "a1B2"),
+        ("hvs." + "CAESI" + "a1B_" * 20, "a1B_"),
+        ("hvb." + "AAAAA" + "a1B_" * 30, "a1B_"),
+        ("lin_api_" + "a1B2" * 10, "a1B2"),
+        ("dop_v1_" + "0a1b" * 16, "0a1b"),
         ("npm_" + "a1B2" * 9, "npm_" + "a1B2" * 9),
         ("pypi-AgEIcHlwaS5vcmc" + "CJDEyMzQ" * 4, "CJDEyMzQ"),
         ("whsec_" + "a1B2" * 8, "a1B2"),
@@ -387,6 +404,8 @@ def test_a_password_given_to_docker_as_a_word_of_a_command_goes():
         '{"PRIMARY_KEY": "identity", "PUBLIC_KEY": "ssh-rsa AAAA", "sort_key": "name", "author": "somebody"}',
         "npm_config_cache and pypi-mirror; ya29 is no token",
         "a key idea: hooks.slack.com has webhooks",
+        "https://outlook.office.com/mail/inbox, https://zapier.com/apps and hooks.zapier.com/hooks/",
+        "gsk_ and dop_v1_ and lin_api_ are prefixes; hvs.vault, a webhook; https://make.com/en/hook",
         "a checker logs in with -p 8080:80",
     ],
 )
@@ -457,6 +476,13 @@ REPEATED = [
     ),
     *(
         "hooks.slack.com/services/",
+        "outlook.office.com/webhook/a",
+        "hooks.zapier.com/hooks/catch/",
+        "hook.a.",
+        "gsk_a",
+        "hvs.",
+        "lin_api_",
+        "dop_v1_",
         "a:b@tcp",
         "a.",
         "eyJa.eyJb.",

@@ -9,6 +9,7 @@ UNFIT = {
     "deeper than the parser reads": ("[" * 3_000 + "]" * 3_000, "deeper than 100 levels"),
     "NaN": ("NaN", "is nan"),
     "a long integer": (str(2**64), "beyond 64 bits"),
+    "an integer of nine thousand digits": ("7" * 9_000, "beyond 64 bits"),
     "half a character": ('"\\ud800"', "half a character"),
 }
 BODIES = {

@@ -162,6 +162,7 @@ async def test_a_ledger_that_does_not_hold_is_told_as_such(http: httpx.AsyncClie
             {"writer": "test", "position": 3, "kind": "removed", "record_id": None, "problem": "record 3 is missing"}
         ],
         "noted": {"heads": 0, "problems": []},
+        "missing_guards": [],
     }
 
 

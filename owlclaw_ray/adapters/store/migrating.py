@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
+from owlclaw_ray.adapters.store.ledger_guard import restore_guards
 from owlclaw_ray.adapters.store.migrations import HEAD
 
 _LOCK = 0x6F776C636C6177
@@ -16,8 +17,10 @@ class NewerSchemaError(Exception):
     """The database has a revision that this version of the package does not know."""
 
 
-def migrate(connection: Connection) -> None:
-    """Migrate to HEAD inside the connection's transaction; raises NewerSchemaError.
+def migrate(connection: Connection) -> list[str]:
+    """Migrate to HEAD inside the connection's transaction, and put back the ledger's guards; return those that were missing.
+
+    Raises NewerSchemaError.
 
     Whoever comes at the same time waits and finds the work done: on SQLite the transaction holds the write lock, on
     PostgreSQL it takes an advisory lock. Alembic is imported only if there is something to do.
@@ -26,6 +29,7 @@ def migrate(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     if revision_of(connection) != HEAD:
         _upgrade(connection)
+    return restore_guards(connection)
 
 
 def revision_of(connection: Connection) -> str | None:

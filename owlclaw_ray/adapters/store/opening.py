@@ -41,14 +41,14 @@ async def open_store(url: str, *, writer: str, redactor: Redactor | None = None,
     else:
         database = PostgresqlDatabase(location.url)
     try:
-        await database.write(migrate)
+        restored = await database.write(migrate)
     except (*FAILURES, NewerSchemaError) as error:
         await database.close()
         raise _opening_error(location, error) from error
     except BaseException:
         await database.close()
         raise
-    return SqlStore(database, writer, redactor)
+    return SqlStore(database, writer, redactor, tuple(restored))
 
 
 async def open_existing(url: str) -> SqlStore:

@@ -13,6 +13,7 @@ from owlclaw_ray.adapters.store import reading, run_ends
 from owlclaw_ray.adapters.store.applying import Applier
 from owlclaw_ray.adapters.store.databases import Database
 from owlclaw_ray.adapters.store.failures import FAILURES, Failure, explain, failure_of
+from owlclaw_ray.adapters.store.ledger_guard import missing_guards
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.callback import Callback
@@ -55,7 +56,15 @@ _T = TypeVar("_T")
 class SqlStore:
     """A Store on a database whose schema is up to date. Many may use one PostgreSQL database; one writes at a time here."""
 
-    def __init__(self, database: Database, writer: str, redactor: Redactor | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        writer: str,
+        redactor: Redactor | None = None,
+        restored_guards: tuple[str, ...] = (),
+    ) -> None:
+        self.restored_guards = restored_guards
+        """What the database had lost of the ledger's guards when it was opened."""
         self._database, self._writer = database, writer
         self._applier = Applier(database.dialect, database.engine_dialect, writer, redactor or Redactor())
         self._facts = run_ends.FactReader(database.dialect)
@@ -264,6 +273,10 @@ class SqlStore:
     async def verify_ledger(self, tenant: TenantId, noted: Sequence[NotedHead] = ()) -> Sequence[ChainBreak]:
         """As LedgerStore.verify_ledger, on one moment of the store; it reads every record of the tenant, in pages."""
         return await self._read(reading.read_chain_breaks, tenant, noted)
+
+    async def missing_guards(self) -> Sequence[str]:
+        """As LedgerStore.missing_guards."""
+        return await self._read(missing_guards)
 
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """As LedgerStore.ledger_chains."""

@@ -1,28 +1,21 @@
 """`{{field}}` in the arguments of declarative tools.
 
 Every argument is replaced on its own: a value can become no second argument. A program that reads an argument as code, a shell above all,
-gets no value in that argument: see ADR 35.
+gets no value in that argument: see ADR 39.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import PurePath
+from collections.abc import Sequence
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ToolArgumentsError
+from owlclaw_ray.tools.declarative.commands import Role, roles
 
 _FIELD = re.compile(r"\{\{([^{}]*)\}\}")
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
-_READS_CODE = re.compile(
-    r"(?:ba|da|a|z|k|mk|pdk|c|tc|fi|ya|o)?sh|busybox|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|nodejs|deno|bun|php[0-9.]*|lua[0-9.]*"
-    r"|tclsh|[gmn]?awk|g?sed|osascript|pwsh|ssh|eval|source|xargs|parallel|su|script|watch|find"
-)
-"""Programs that run what an argument says."""
-_THROUGHOUT = frozenset({"ssh", "eval", "source", "xargs", "parallel", "su", "script", "watch", "find"})
-"""Those of them that run what any of their arguments says."""
 
 
 def fields_of(text: str) -> tuple[str, ...]:
@@ -44,31 +37,20 @@ def field_problem(name: str, schema: JsonObject) -> str:
 
 
 def code_with_field(command: str, args: Sequence[str]) -> int | None:
-    """Return the place of the argument that a program may run as code and that holds a field; None if there is none.
-
-    Of an interpreter it is all up to the first argument that is no option: its code, or the file of it. What comes after are the
-    arguments of that code. A program that another one starts (`env`, `timeout`, `nice`) is found by its name.
+    """Return the place of the first argument that a program runs, or that says what it runs, and that holds a field; None if
+    there is none.
     """
-    words = [command, *args]
-    for place, word in enumerate(words):
-        name = PurePath(word).name
-        if not _READS_CODE.fullmatch(name):
-            continue
-        for after, each in enumerate(words[place + 1 :], place + 1):
-            if fields_of(each):
-                return after - 1
-            if not each.startswith(("-", "+")) and name not in _THROUGHOUT:
-                break
-    return None
+    told = zip(args, roles([command, *args])[1:], strict=True)
+    return next((place for place, (arg, role) in enumerate(told) if role is Role.CODE and fields_of(arg)), None)
 
 
-def filled_arguments(tool: str, args: Iterable[str], arguments: JsonObject) -> list[str]:
+def filled_arguments(tool: str, command: str, args: Sequence[str], arguments: JsonObject) -> list[str]:
     """Return the argument list. Raises ToolArgumentsError for a value that the program would take for an option."""
     filled: list[str] = []
-    for arg in args:
+    for arg, role in zip(args, roles([command, *args])[1:], strict=True):
         first = _FIELD.match(arg)
         text = _FIELD.sub(lambda found: _text(tool, found[1], arguments[found[1]]), arg)
-        if first is not None and "--" not in filled:
+        if first is not None and role is not Role.FREE:
             _refuse_option(tool, first[1], text)
         filled.append(text)
     return filled

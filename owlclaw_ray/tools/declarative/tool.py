@@ -90,7 +90,7 @@ class DeclarativeTool:
 
     def _argv(self, arguments: JsonObject) -> Sequence[str]:
         written = self._written
-        return [written.command, *filled_arguments(written.name, written.args, arguments)]
+        return [written.command, *filled_arguments(written.name, written.command, written.args, arguments)]
 
     def _log(self, end: ProgramEnd, invocation: ToolInvocation) -> None:
         said = end.stderr.text().strip()

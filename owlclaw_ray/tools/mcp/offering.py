@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+import orjson
 from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -24,6 +25,9 @@ UNUSABLE = "owlclaw/unusable"
 """The key of a listed tool's `_meta` that says why it cannot be used, whatever else is said of it."""
 _MOST_TOOLS = 500
 _MOST_SCHEMA_PARTS = 10_000
+_MOST_SCHEMA_BYTES = 64 * 1024
+_MOST_BYTES_TOGETHER = 1024 * 1024
+"""Of the schemas of one server: every run that sees its tools has them in its prompt."""
 _ANY = ToolRule("*")
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ def offering_of(server: McpServer, listed: Sequence[JsonObject]) -> Offering:
     """Return the definitions of the tools that a server lists, in the form of the protocol, and what cannot be used of them."""
     definitions: dict[str, ToolDefinition] = {}
     left_out: list[LeftOut] = []
+    together = 0
     for tool in listed:
         raw, rule = str(tool.get("name", "")), _rule(server, str(tool.get("name", "")))
         if not rule.enabled:
@@ -69,7 +74,11 @@ def offering_of(server: McpServer, listed: Sequence[JsonObject]) -> Offering:
             left_out.append(LeftOut(raw, f"it cannot be told from the server's tool {taken.metadata[RAW_NAME]!r}"))
         elif len(definitions) == _MOST_TOOLS:
             left_out.append(LeftOut(raw, f"a server may have {_MOST_TOOLS} tools"))
+        elif together + (size := _bytes_of(definition.input_schema)) > _MOST_BYTES_TOGETHER:
+            what = f"the schemas of a server's tools may have {_MOST_BYTES_TOGETHER} bytes together"
+            left_out.append(LeftOut(raw, what))
         else:
+            together += size
             definitions[definition.wire_name] = definition
     return Offering(tuple(definitions.values()), tuple(left_out))
 
@@ -93,13 +102,16 @@ def _definition(server: McpServer, tool: JsonObject, rule: ToolRule) -> ToolDefi
     if _size(written, _mapping(written.get("$defs")), {}) > _MOST_SCHEMA_PARTS:
         what = f"has more than {_MOST_SCHEMA_PARTS} parts when its references are followed"
         raise ConfigurationError([Problem("inputSchema", what, "tools need smaller schemas")])
-    schema = plain_schema(written, "inputSchema")
+    schema = harmless_schema(plain_schema(written, "inputSchema"), "inputSchema")
+    size = _bytes_of(schema)
+    if size > _MOST_SCHEMA_BYTES:
+        raise ConfigurationError([Problem("inputSchema", f"has {size} bytes", f"a tool may have {_MOST_SCHEMA_BYTES}")])
     permission = Permission(rule.permission) if rule.permission else hints.permission
     network = {"network"} if isinstance(server.endpoint, Address) else set[str]()
     return ToolDefinition(
         name=name,
         description=prose(str(tool.get("description") or tool.get("title") or raw)),
-        input_schema=harmless_schema(schema, "inputSchema"),
+        input_schema=schema,
         permission=permission,
         effect=Effect(rule.effect) if rule.effect else hints.effect,
         tool_class=ToolClass.ALONE,
@@ -131,6 +143,10 @@ class _Hints:
     def tags(self) -> frozenset[str]:
         said = {"dangerous": self._destroys, "network": self._open}
         return frozenset(tag for tag, holds in said.items() if holds)
+
+
+def _bytes_of(schema: JsonObject) -> int:
+    return len(orjson.dumps(schema))
 
 
 def _size(node: JsonValue, definitions: JsonObject, sizes: dict[str, int]) -> int:

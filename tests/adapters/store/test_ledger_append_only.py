@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.ports.store import AppendLedger, LedgerFilter
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
@@ -76,3 +77,59 @@ async def test_additions_go_on(filled):
 
     assert len(await filled.ledger(LedgerFilter(AGENT.tenant))) == 5
     assert await filled.verify_ledger(AGENT.tenant) == []
+
+
+DROPPED = {
+    "sqlite": ("DROP TRIGGER ledger_no_delete", "DROP TRIGGER ledger_heads_move_on"),
+    "postgresql": (
+        "DROP TRIGGER ledger_append_only ON ledger",
+        "ALTER TABLE ledger_heads DISABLE TRIGGER ledger_heads_move_on",
+    ),
+}
+LOST = {
+    "sqlite": ["ledger_no_delete", "ledger_heads_move_on"],
+    "postgresql": ["ledger_append_only", "ledger_heads_move_on"],
+}
+EMPTIED = {
+    "sqlite": (
+        "DROP TRIGGER ledger_no_update",
+        "CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger BEGIN SELECT 1; END",
+    ),
+    "postgresql": (
+        "CREATE OR REPLACE FUNCTION owlclaw_refuse_ledger_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+    ),
+}
+
+
+async def execute(store, statements):
+    for statement in statements:
+        await store._database.write(lambda connection, given=statement: connection.execute(text(given)))
+
+
+async def test_a_store_says_which_of_its_guards_are_gone_and_has_them_again_when_it_is_opened(
+    filled, store_url, caplog
+):
+    kind = "postgresql" if store_url.startswith("postgresql") else "sqlite"
+    assert await filled.missing_guards() == []
+    await execute(filled, DROPPED[kind])
+    assert await filled.missing_guards() == LOST[kind]
+
+    again = await open_store(store_url, writer="again")
+
+    assert again.restored_guards == tuple(LOST[kind])
+    assert await again.missing_guards() == []
+    assert f"had lost what keeps the ledger append-only ({', '.join(LOST[kind])}); it was put back" in caplog.text
+    await refused(filled, "DELETE FROM ledger WHERE position = 2")
+    await again.close()
+
+
+async def test_a_guard_that_guards_nothing_is_missing(filled, store_url):
+    kind = "postgresql" if store_url.startswith("postgresql") else "sqlite"
+    await execute(filled, EMPTIED[kind])
+    assert await filled.missing_guards() == [
+        {"sqlite": "ledger_no_update", "postgresql": "owlclaw_refuse_ledger_change"}[kind]
+    ]
+
+    await (await open_store(store_url, writer="again")).close()
+
+    await refused(filled, "UPDATE ledger SET data = '{}' WHERE position = 2")

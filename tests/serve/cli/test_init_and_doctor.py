@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from owlclaw_ray.adapters.scripted.library import ScriptLibrary
+from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.app_loader import load_app
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.identity.folder import DefinitionFolder
@@ -234,6 +237,26 @@ def test_a_damaged_store_is_refused_before_ray_starts_and_left_as_it_is(project:
     assert "Put a backup in its place" in result.output
     assert "starting Ray" not in result.output
     assert damaged.read_text() == "no database " * 1_000
+
+
+def test_a_ledger_that_lost_its_triggers_is_warned_of_and_has_them_again(project: Path, cli: Run):
+    (project / ".owlclaw").mkdir()
+    path = project / ".owlclaw" / "owlclaw.db"
+    asyncio.run(_made(path))
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER ledger_no_delete")
+
+    first = cli("doctor", "--folder", str(project)).output
+    second = cli("doctor", "--folder", str(project)).output
+
+    assert "WARN store: what keeps the ledger append-only had been dropped or changed: ledger_no_delete" in first
+    assert "check with: owlclaw ledger verify" in first
+    assert "append-only" not in second
+
+
+async def _made(path: Path) -> None:
+    store = await open_store(f"sqlite:///{path}", writer="test")
+    await store.close()
 
 
 def test_a_data_folder_that_is_open_to_others_is_warned_of(project: Path, cli: Run):

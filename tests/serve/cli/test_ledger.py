@@ -95,9 +95,9 @@ def filled(cli: Run, tmp_path: Path) -> Run:
 
 def damage(folder: Path, *statements: str) -> None:
     connection = sqlite3.connect(folder / ".owlclaw" / "owlclaw.db")
-    for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-        connection.execute(f"DROP TRIGGER {trigger}")
-    for statement in statements:
+    triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    dropped = [f"DROP TRIGGER {name}" for name, _ in triggers]
+    for statement in (*dropped, *statements, *(sql for _, sql in triggers)):
         connection.execute(statement)
     connection.commit()
     connection.close()
@@ -195,6 +195,21 @@ def test_every_damage_is_named_by_chain_and_place(filled: Run, tmp_path: Path):
         "record_id": "rec_1",
         "problem": "record rec_1 was changed",
     }
+
+
+def test_a_store_whose_triggers_were_dropped_is_told_with_how_to_put_them_back(filled: Run, tmp_path: Path):
+    with sqlite3.connect(tmp_path / ".owlclaw" / "owlclaw.db") as connection:
+        connection.execute("DROP TRIGGER ledger_no_update")
+
+    result = filled("ledger", "verify")
+
+    assert result.exit_code == 1
+    said = " ".join(result.output.split())
+    assert "lost what keeps the ledger append-only (ledger_no_update)" in said
+    assert "start it again, which puts it back" in said
+    assert "the ledger holds: 1 chain" in said
+    told = json.loads(filled("ledger", "verify", "--json").output)
+    assert (told["holds"], told["missing_guards"]) == (True, ["ledger_no_update"])
 
 
 def test_what_the_server_finds_is_told(owlclaw: Run, runtime: MemoryRuntime):

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.tool import Effect, Permission
@@ -10,6 +12,7 @@ from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.declarative.loading import load_tools, load_usable_tools
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
+from owlclaw_ray.tools.declarative.template import code_with_field
 from owlclaw_ray.tools.host import HostTools
 
 SCHEMA = {
@@ -136,8 +139,86 @@ X = "{{path}}"
         ("awk", [f"/{X}/"], 0),
         ("sed", ["-n", f"s/a/{X}/p"], 1),
         ("ssh", ["host", "ls", X], 2),
-        ("xargs", ["ls", X], 1),
+        ("bash", ["-euo", "pipefail", "-c", X], 3),
+        ("bash", ["-O", "extglob", "+o", "posix", "-lc", f"ls {X}"], 5),
+        ("bash", ["--rcfile", "rc", X], 2),
+        ("python3", ["-W", "ignore", "-c", X], 3),
+        ("python3", [f"-c{X}"], 0),
+        ("python3", ["-Im", X], 1),
+        ("python3", ["-W", X, "work.py"], 1),
+        ("perl", ["-I", "lib", "-e", X], 3),
+        ("perl", ["-lane", X], 1),
+        ("perl", ["-e", "print 1", "-e", X], 3),
+        ("perl", ["-pe", "s/a/b/", X], 2),
+        ("perl", [f"-M{X}", "-e", "1"], 0),
+        ("awk", ["-F", ",", X], 2),
+        ("awk", ["-v", "n=1", X], 2),
+        ("awk", ["-v", X, "{print n}"], 1),
+        ("awk", ["-v", f"{X}=1", "{print n}"], 1),
+        ("mysql", [f"--exec={X}"], 0),
+        ("gawk", ["--assign=n=1", "-i", X, "{print n}"], 2),
+        ("sed", ["-n", "-e", "p", "-e", X], 4),
+        ("sed", ["p", "file", "-e", X], 3),
+        ("sed", [f"--expr={X}"], 0),
+        ("ruby", ["-r", "json", "-e", X], 3),
+        ("node", ["-r", "fs", "-p", X], 3),
+        ("node", ["--require", X, "work.js"], 1),
+        ("deno", ["eval", X], 1),
+        ("php", ["-d", "a=1", "-r", X], 3),
+        ("lua", ["-e", "x = 1", X], 2),
+        ("Rscript", ["--vanilla", "-e", X], 2),
+        ("pwsh", ["-NoProfile", "-Command", "ls", X], 3),
+        ("java", ["-cp", X, "Work"], 1),
+        ("make", ["-j", "2", X], 2),
+        ("sqlite3", ["shop.db", X], 1),
+        ("sqlite3", ["-separator", ",", "shop.db", ".mode csv", X], 4),
+        ("sqlite3", ["--cmd", X, "shop.db"], 1),
+        ("psql", ["-d", "shop", "-c", X], 3),
+        ("psql", ["shop", f"--command={X}"], 1),
+        ("psql", ["-Atc", X], 1),
+        ("mysql", ["-u", "owl", "-e", X], 3),
+        ("vim", ["-es", "-c", X], 2),
+        ("vim", [f"+{X}"], 0),
+        ("vim", [X], 0),
+        ("gdb", ["-batch", "-ex", X], 2),
         ("find", [".", "-exec", X, ";"], 2),
+        ("find", [".", "-name", "a", "-exec", "sh", "-c", X, ";"], 6),
+        ("find", [".", f"-{X}", "id", ";"], 1),
+        ("tar", ["-xf", "a.tar", f"--to-command={X}"], 2),
+        ("tar", ["--checkpoint=1", "--checkpoint-action", X, "-cf", "a.tar", "."], 2),
+        ("tar", ["-cI", X, "-f", "a.tar", "."], 1),
+        ("tar", ["cfI", "a.tar", X, "."], 2),
+        ("tar", [X, "a.tar"], 0),
+        ("rsync", ["-ae", X, "a", "b"], 1),
+        ("rsync", ["a", "b", f"--rsh={X}"], 2),
+        ("scp", ["-o", f"ProxyCommand={X}", "a", "host:b"], 1),
+        ("ssh", ["-p", "22", "host", X], 3),
+        ("ssh", ["-o", f"ProxyCommand={X}", "host"], 1),
+        ("git", ["-C", "repo", "-c", f"alias.x={X}", "x"], 3),
+        ("git", ["-c", f"core.pager={X}", "log"], 1),
+        ("git", [X], 0),
+        ("git", ["clone", "-c", X, "url"], 2),
+        ("git", ["fetch", f"--upload-pack={X}", "origin"], 1),
+        ("git", ["rebase", "-x", X, "main"], 2),
+        ("git", ["config", "alias.x", X], 2),
+        ("env", ["-S", f"bash -c {X}"], 1),
+        ("env", [f"LD_PRELOAD={X}", "ls"], 0),
+        ("env", [f"{X}=1", "ls"], 0),
+        ("env", ["-u", "A", X], 2),
+        ("env", ["-", "git", "-c", X, "log"], 3),
+        ("timeout", ["-k", "1", "5", X], 3),
+        ("nice", ["-n", "5", "sudo", "-u", "owl", "python3", "-c", X], 7),
+        ("nohup", ["busybox", "sh", "-c", X], 3),
+        ("xargs", ["-n", "1", "sh", "-c", X], 4),
+        ("xargs", [X], 0),
+        ("su", ["owl", "-c", X], 2),
+        ("docker", ["exec", "-it", "web", "bash", "-c", X], 5),
+        ("docker", ["exec", "db", "psql", "-c", X], 4),
+        ("docker", ["exec", "web", "git", "-c", X, "log"], 4),
+        ("env", ["-", X], 1),
+        ("perl", ["-n", "work.pl", X], 2),
+        ("node", [f"--some-option={X}", "work.js"], 0),
+        ("find", [".", "-exec", "sh", "-c", "ls", "sh", "{}", "+", "-exec", "sh", "-c", X, ";"], 11),
     ],
 )
 def test_no_value_stands_where_a_program_would_run_it(folder, command, args, place):
@@ -152,7 +233,27 @@ def test_no_value_stands_where_a_program_would_run_it(folder, command, args, pla
         ("sh", ["-c", 'wc -w < "$1"', "count", X]),
         ("bash", ["-eu", "-c", "ls", "--", X]),
         ("env", ["-i", "python3", "-c", "import sys; print(sys.argv[1])", X]),
+        ("sh", ["-c", 'wc -w < "$1"', "sh", X]),
+        ("bash", ["-euo", "pipefail", "-c", "ls", "bash", X]),
         ("awk", ["{print $1}", X]),
+        ("awk", ["-F", X, "-v", f"name={X}", "-f", "count.awk", X]),
+        ("sed", ["-e", "p", "-n", X]),
+        ("perl", ["-Ilib", "-e", "print $ARGV[0]", X]),
+        ("python3", ["-W", "ignore", "-c", "import sys", "-c", X]),
+        ("python3", ["-m", "work", "--name", X]),
+        ("ssh", ["-p", X, X, "uptime"]),
+        ("find", [".", "-name", X]),
+        ("find", [X, "-type", "f", "-exec", "grep", "-e", X, "{}", "+", "-size", X]),
+        ("sqlite3", ["-readonly", X, ".tables"]),
+        ("vim", ["-es", "--", X]),
+        ("tar", ["cf", X, "-C", X, "."]),
+        ("rsync", ["-a", X, X]),
+        ("git", ["-C", X, "log", "--grep", X]),
+        ("git", ["commit", "-m", X]),
+        ("env", [f"TZ={X}", "date", f"+{X}"]),
+        ("timeout", [X, "grep", X, "file"]),
+        ("xargs", ["-n", "1", "grep", X]),
+        ("jq", [X]),
         ("git", ["log", "--", X]),
         ("grep", ["-r", "--", X]),
     ],
@@ -160,6 +261,37 @@ def test_no_value_stands_where_a_program_would_run_it(folder, command, args, pla
 def test_values_are_arguments_of_code_and_of_programs_that_run_none(folder, command, args):
     write(folder, command=command, args=args)
     assert load_tools(options(folder), {})
+
+
+INTERPRETED = [
+    ("sh", ["-eu", "-c"]),
+    ("bash", ["-euo", "pipefail", "-c"]),
+    ("python3", ["-I", "-W", "ignore", "-c"]),
+    ("perl", ["-w", "-e"]),
+    ("node", ["--no-warnings", "-e"]),
+    ("awk", ["-F", ","]),
+    ("sed", ["-n"]),
+    ("git", ["-c"]),
+]
+STARTERS = [
+    [],
+    ["env", "A=b", "-u", "C"],
+    ["nice", "-n", "5"],
+    ["timeout", "-k", "1", "--foreground", "5"],
+    ["sudo", "-u", "owl", "--"],
+    ["nohup"],
+    ["xargs", "-0", "-n", "1"],
+    ["find", ".", "-exec"],
+    ["docker", "exec", "-i", "web"],
+]
+
+
+@pytest.mark.property
+@given(st.lists(st.sampled_from(STARTERS), max_size=3), st.sampled_from(INTERPRETED))
+def test_code_is_found_behind_any_programs_that_start_others(starters, interpreted):
+    program, options = interpreted
+    words = [*(word for starter in starters for word in starter), program, *options, f"a{X}"]
+    assert code_with_field(words[0], words[1:]) == len(words) - 2
 
 
 @pytest.mark.parametrize(

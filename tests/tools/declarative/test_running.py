@@ -195,7 +195,7 @@ VALUES = st.one_of(
 def test_values_become_no_further_arguments_and_are_not_read_as_templates(args, value):
     """tool-registry: values replace fields only, each argument on its own."""
     try:
-        filled = filled_arguments("my.tool", args, {"text": value, "count": 7})
+        filled = filled_arguments("my.tool", "work", args, {"text": value, "count": 7})
     except ToolArgumentsError:
         assert value.startswith("-")
         return
@@ -203,8 +203,33 @@ def test_values_become_no_further_arguments_and_are_not_read_as_templates(args, 
     assert filled == expected
 
 
-def test_what_stands_after_the_end_of_its_commands_options_may_begin_with_a_dash():
-    assert filled_arguments("my.tool", ["--", "{{n}}"], {"n": -5}) == ["--", "-5"]
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("grep", ["--", "{{n}}"]),
+        ("sh", ["-c", "echo", "sh", "--", "{{n}}"]),
+        ("perl", ["-e", "print", "--", "{{n}}"]),
+        ("env", ["--", "A=b", "grep", "--", "{{n}}"]),
+    ],
+)
+def test_what_stands_after_the_end_of_its_commands_options_may_begin_with_a_dash(command, args):
+    assert filled_arguments("my.tool", command, args, {"n": -5}) == [*args[:-1], "-5"]
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("env", ["--", "grep", "{{n}}"]),
+        ("sudo", ["-u", "owl", "--", "perl", "-e", "print", "{{n}}"]),
+        ("python3", ["--", "work.py", "{{n}}"]),
+        ("sed", ["-e", "--", "{{n}}"]),
+        ("find", ["--", "{{n}}"]),
+        ("sqlite3", ["--", "{{n}}"]),
+    ],
+)
+def test_the_end_of_other_options_lets_no_value_begin_with_a_dash(command, args):
+    with pytest.raises(ToolArgumentsError, match="option"):
+        filled_arguments("my.tool", command, args, {"n": -5})
 
 
 @pytest.mark.parametrize(
@@ -212,7 +237,7 @@ def test_what_stands_after_the_end_of_its_commands_options_may_begin_with_a_dash
 )
 def test_no_argument_is_taken_for_an_option_whatever_it_is_made_of(arg, arguments):
     with pytest.raises(ToolArgumentsError, match="option"):
-        filled_arguments("my.tool", [arg], arguments)
+        filled_arguments("my.tool", "work", [arg], arguments)
 
 
 def test_a_program_cannot_say_that_its_call_was_not_made(folder):

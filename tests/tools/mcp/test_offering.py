@@ -260,3 +260,34 @@ def test_plain_values_and_names_reach_the_model_and_the_server_as_they_are(value
     }
 
     assert one(listed(schema=schema)).input_schema == schema
+
+
+def schema_of(size):
+    """Return a schema of about so many bytes."""
+    return {
+        "type": "object",
+        "properties": {f"p{at}": {"type": "string", "description": "x" * 990} for at in range(size // 1_050)},
+    }
+
+
+def test_a_tool_whose_schema_has_too_many_bytes_is_left_out_and_the_others_stay(caplog):
+    offering = offering_of(
+        server(), [listed("small"), listed("huge", schema_of(80_000)), listed("large", schema_of(60_000))]
+    )
+
+    assert [each.metadata["raw_name"] for each in offering.definitions] == ["small", "large"]
+    (left,) = offering.left_out
+    assert left.tool == "huge"
+    assert re.fullmatch(r"inputSchema: has \d+ bytes \(a tool may have 65536\)", left.why)
+    offering.warn("files")
+    assert "the tool 'huge' of the MCP server files is left out: inputSchema: has" in caplog.text
+
+
+def test_what_goes_beyond_the_bytes_of_all_schemas_of_a_server_is_left_out():
+    offering = offering_of(server(), [listed(f"t{at}", schema_of(60_000)) for at in range(20)] + [listed("last")])
+
+    names = [each.metadata["raw_name"] for each in offering.definitions]
+    assert names == [*(f"t{at}" for at in range(17)), "last"]
+    assert {each.why for each in offering.left_out} == {
+        "the schemas of a server's tools may have 1048576 bytes together"
+    }

@@ -1,0 +1,39 @@
+"""What all sections of configuration files have in common."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Union
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from owlclaw_ray.domain.json import JsonValue
+
+
+class Section(BaseModel):
+    """A mapping with known keys. `true` is no number: pydantic alone would take it for 1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_for_a_number(cls, value: JsonValue, info: ValidationInfo) -> JsonValue:
+        if isinstance(value, bool) and info.field_name is not None:
+            kinds = set(_alternatives(cls.model_fields[info.field_name].annotation))
+            if bool not in kinds and kinds & {int, float}:
+                raise PydanticCustomError("number_type", "Input should be a number")
+        return value
+
+
+def _alternatives(annotation: object) -> Iterator[object]:
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        yield from _alternatives(parts[0])
+    elif origin in {Union, UnionType}:
+        for each in parts:
+            yield from _alternatives(each)
+    else:
+        yield annotation

@@ -1,0 +1,345 @@
+"""Where programs run what they read: a table of programs, and a scanner that says what each word of a command is.
+
+A program of the table that starts another one (`env`, `timeout`, `find -exec`) is seen through. Of a program that is not in it, every
+word is data, until one that is the name of an interpreter: that one is taken to be started (`docker exec web sh -c CODE`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum, IntEnum
+from pathlib import PurePath
+
+from msgspec import Struct
+
+
+class Role(IntEnum):
+    """What a word of a command is to the program that reads it, the most dangerous first."""
+
+    CODE = 0
+    """It is run, or says what is run."""
+    WORD = 1
+    """Data, unless it begins as options do."""
+    FREE = 2
+    """Data: the options have ended."""
+
+
+class _Operands(Enum):
+    """What a program does with the words that are no options."""
+
+    DATA = "reads them"
+    SCRIPT = "runs the first, unless an option gave the code; the others are arguments of that code"
+    FILTER = "as a script, but options may follow"
+    CODE = "runs them"
+    COMMAND = "starts them: a program and its arguments"
+
+
+class _Kind(Enum):
+    """What the value of an option is."""
+
+    RUNS = "code, in place of a script"
+    LAST = "code, and whatever follows is arguments of it"
+    LOADS = "what else is run, or how"
+    STARTS = "a command, up to `;` or `+`"
+    SETS = "NAME=VALUE"
+    TAKES = "data"
+    OPENS = "no value: operands are opened as Perl does, which starts `program|`"
+
+
+class _Program(Struct, frozen=True):
+    operands: _Operands
+    before: int
+    """How many operands come before those."""
+    options: Mapping[str, _Kind]
+    """Those that take a value, and flags that matter; all others are flags."""
+    words: bool
+    """Whether an option is a whole word behind one dash or two (`-exec`), and `--` ends nothing."""
+    assigns: bool
+    """Whether NAME=VALUE may stand before the command."""
+    bundles: bool
+    """Whether the first word is letters of options, with a dash or without (`tar cf`)."""
+    inside: str
+    """What the command's name begins with in the table (`git clone`)."""
+
+
+def _program(
+    operands: _Operands,
+    before: int = 0,
+    *,
+    words: bool = False,
+    assigns: bool = False,
+    bundles: bool = False,
+    inside: str = "",
+    **options: str,
+) -> _Program:
+    kinds = {each: _Kind[kind.upper()] for kind, names in options.items() for each in names.split()}
+    return _Program(operands, before, kinds, words, assigns, bundles, inside)
+
+
+_DATA, _SCRIPT, _CODE, _COMMAND = _Operands.DATA, _Operands.SCRIPT, _Operands.CODE, _Operands.COMMAND
+_SSH = "-B -b -c -D -E -e -I -i -J -L -l -m -O -p -Q -R -S -W -w"
+_PROGRAMS = {
+    # shells and interpreters
+    r"(?:ba|da|a|z|k|mk|pdk|c|tc|ya|o)?sh": _program(_SCRIPT, loads="-o +o -O +O --rcfile --init-file"),
+    r"fish|nu|xonsh|elvish|expect": _program(_SCRIPT, runs="-c --command --commands", loads="-C --init-command -d -D"),
+    r"(?:python|pypy)[0-9.]*": _program(_SCRIPT, last="-c -m", loads="-W -X --check-hash-based-pycs"),
+    r"perl[0-9.]*": _program(_SCRIPT, runs="-e -E", loads="-I -M -m -F -V", opens="-n -p"),
+    r"ruby[0-9.]*": _program(_SCRIPT, runs="-e", loads="-r -I -F --require", takes="-C -E --encoding"),
+    r"node|nodejs": _program(
+        _SCRIPT,
+        runs="-e -p --eval --print",
+        loads="-r -C --require --import --loader --experimental-loader --conditions --env-file --env-file-if-exists",
+    ),
+    r"deno|bun": _program(_SCRIPT, 1, runs="-e -p --eval --print", loads="-r -c --preload --require --import --config"),
+    r"php[0-9.]*": _program(
+        _SCRIPT, runs="-r -R -B -E -f -F --run --file --process-code --process-file", loads="-d -c -z --define"
+    ),
+    r"lua(?:jit)?[0-9.]*": _program(_SCRIPT, loads="-e -l -j"),
+    r"tclsh[0-9.]*|wish[0-9.]*": _program(_SCRIPT, loads="-encoding", words=True),
+    r"Rscript": _program(_SCRIPT, runs="-e", loads="--default-packages"),
+    r"R": _program(_DATA, runs="-e -f --file"),
+    r"julia": _program(_SCRIPT, runs="-e -E --eval --print", loads="-L -J --load --sysimage --project"),
+    r"osascript": _program(_SCRIPT, runs="-e", loads="-l"),
+    r"pwsh|powershell": _program(_CODE, words=True, last="-File -file -f"),
+    r"java": _program(
+        _SCRIPT, words=True, last="-jar -m --module", loads="-cp -classpath --class-path -p --module-path"
+    ),
+    r"[gmn]?awk": _program(
+        _SCRIPT,
+        runs="-f -e -E --file --source --exec",
+        loads="-i -l --include --load",
+        sets="-v --assign",
+        takes="-F --field-separator",
+    ),
+    r"g?sed": _program(_Operands.FILTER, runs="-e -f --expression --file", takes="-l --line-length"),
+    r"dc": _program(_SCRIPT, runs="-e -f --expression --file"),
+    r"g?make": _program(_CODE, runs="-f -C -I --file --makefile --directory --include-dir --eval", takes="-j -l -o -W"),
+    # databases, editors, debuggers
+    r"sqlite3?|duckdb": _program(
+        _CODE,
+        1,
+        words=True,
+        runs="-cmd -init -c -s",
+        takes="-separator -newline -nullvalue -vfs -maxsize -mmap -nonce -heap",
+    ),
+    r"psql": _program(_DATA, runs="-c -f --command --file", takes="-d -h -p -U -o -v -P -F -R -T -L"),
+    r"mysql|mariadb": _program(_DATA, runs="-e --execute --init-command --pager", takes="-h -u -P -D -S"),
+    r"mongo(?:sh)?": _program(_DATA, runs="-f --eval --file"),
+    r"clickhouse(?:-client)?": _program(_DATA, runs="-q --query --queries-file"),
+    r"g?vi(?:m|mdiff|ew)?|nvim|view|ex": _program(_DATA, runs="+ -c -S -u -U --cmd", takes="-i -T -w -W -t"),
+    r"less|more": _program(
+        _DATA, runs="+ -k --lesskey-file --lesskey-src --lesskey-content", takes="-o -O -p -P -t -T"
+    ),
+    r"emacs(?:client)?": _program(
+        _DATA, words=True, runs="-eval -e -execute -f -funcall -l -load -script -x", loads="-L -directory"
+    ),
+    r"gdb": _program(
+        _DATA,
+        words=True,
+        runs="-ex -iex -x -ix -eval-command -init-eval-command -command -init-command",
+        loads="-data-directory",
+        starts="-args",
+    ),
+    r"lldb": _program(_DATA, runs="-o -O -s -S -k -K --one-line --source --one-line-before-file --source-before-file"),
+    # programs with options that start others
+    r"find": _program(_DATA, words=True, starts="-exec -execdir -ok -okdir"),
+    r"(?:bsd|g)?tar": _program(
+        _DATA,
+        bundles=True,
+        runs="-I -F --use-compress-program --to-command --checkpoint-action --info-script --new-volume-script --rsh-command"
+        " --rmt-command",
+        takes="-f -C -T -X -b -g -K -L -N -V --checkpoint --file --directory",
+    ),
+    r"rsync": _program(_DATA, runs="-e -M --rsh --rsync-path --remote-option --config", takes="-f -T -B"),
+    r"scp|sftp": _program(_DATA, runs="-o -F -S -D", takes="-b -c -i -J -l -P -R -X"),
+    r"ssh": _program(_CODE, 1, runs="-o -F", takes=_SSH),
+    r"git": _program(
+        _COMMAND, inside="git ", runs="-c --config-env --exec-path", takes="-C --git-dir --work-tree --namespace"
+    ),
+    r"git (?:clone|fetch|pull|push|ls-remote|archive|init)": _program(
+        _DATA, runs="-c --config --upload-pack --receive-pack --exec --template"
+    ),
+    r"git (?:rebase|difftool|mergetool|grep)": _program(_DATA, runs="-x -O --exec --extcmd --open-files-in-pager"),
+    r"git (?:config|bisect|filter-branch|submodule)": _program(_CODE),
+    # programs that start others
+    r"env": _program(_COMMAND, assigns=True, runs="-S --split-string", takes="-u -C --unset --chdir --argv0 -a"),
+    r"sudo|doas": _program(_COMMAND, assigns=True, takes="-u -g -h -p -C -D -R -T -U -r -t --user --group --chdir"),
+    r"nice|nohup|setsid|stdbuf|ionice|time|busybox|toybox": _program(
+        _COMMAND, takes="-n -i -o -e -c -f -p --adjustment --input --output --error --format --class --classdata"
+    ),
+    r"timeout|gtimeout": _program(_COMMAND, 1, takes="-k -s --kill-after --signal"),
+    r"chroot|chrt|taskset": _program(_COMMAND, 1, takes="-T -P -D --userspec --groups"),
+    r"flock": _program(_COMMAND, 1, runs="-c --command", takes="-w -E --timeout --conflict-exit-code"),
+    r"strace|ltrace": _program(_COMMAND, takes="-e -o -p -s -a -u -E -I -O -P -S -X"),
+    r"unshare|nsenter": _program(_COMMAND, takes="-t -S -G -R -w --target --setuid --setgid --root --wd"),
+    r"xargs": _program(
+        _COMMAND,
+        takes="-a -d -E -I -L -n -P -s --arg-file --delimiter --max-lines --max-args --max-procs --max-chars --replace",
+    ),
+    r"npx|uvx|bunx": _program(_COMMAND, runs="-c --call", loads="-p --package --from --with --python --shell"),
+    r"eval|source|parallel|su|runuser|script|watch": _program(_CODE),
+}
+"""Programs by their names, and what they run. An option that is in no set takes no value."""
+_KNOWN = tuple((re.compile(name), program) for name, program in _PROGRAMS.items())
+_RUN_VARIABLE = re.compile(
+    r"(?:DY)?LD_.*|(?:.*_)?PATH|HOME|IFS|PS4|PROMPT_COMMAND|(?:BASH_)?ENV|SHELL(?:OPTS)?|BASH.*|(?:PYTHON|PERL|RUBY|NODE_|GIT_|LUA).*"
+    r"|.*(?:EDITOR|PAGER|BROWSER|VISUAL|LESSOPEN|LESSCLOSE|OPTIONS|OPTS?|FLAGS|COMMAND|RSH)"
+)
+"""Variables that say what programs run."""
+_FIELD = "{{"
+
+
+def roles(words: Sequence[str]) -> list[Role]:
+    """Return what each word of a command is, its program first. Words may hold `{{field}}`."""
+    return list(_command(words))
+
+
+def _command(words: Sequence[str], inside: str = "") -> Iterator[Role]:
+    if words:
+        yield Role.CODE
+        program = _known(inside + PurePath(words[0]).name)
+        yield from _unknown(words[1:]) if program is None else _Reader(program, words[1:]).roles()
+
+
+def _known(name: str) -> _Program | None:
+    return next((program for pattern, program in _KNOWN if pattern.fullmatch(name)), None)
+
+
+def _unknown(words: Sequence[str]) -> list[Role]:
+    found = _data(words)
+    for start, word in enumerate(words):
+        program = _known(PurePath(word).name)
+        if program is not None and (program.inside or program.operands is not _COMMAND):
+            found[start:] = map(min, found[start:], _command(words[start:]))
+    return found
+
+
+def _data(words: Sequence[str]) -> list[Role]:
+    end = words.index("--") if "--" in words else len(words)
+    return [Role.WORD if at <= end else Role.FREE for at in range(len(words))]
+
+
+class _Reader:
+    """Reads the arguments of one program as it does."""
+
+    def __init__(self, program: _Program, words: Sequence[str]) -> None:
+        self._program, self._words = program, words
+        self._at = 0
+        self._values: list[_Kind] = []
+        """What the options that were read want."""
+        self._operands = 0
+        self._free = self._has_code = self._opens = False
+
+    def roles(self) -> Iterator[Role]:
+        """Yield what each argument is."""
+        while self._at < len(self._words):
+            word = self._words[self._at]
+            if self._values:
+                yield from self._value(self._values.pop(0), word)
+            elif self._free or not self._is_option(word):
+                yield from self._operand(word)
+            else:
+                self._at += 1
+                yield self._option(word)
+
+    def _is_option(self, word: str) -> bool:
+        signs = ("-", "+") if any(each.startswith("+") for each in self._program.options) else ("-",)
+        return (word.startswith(signs) and (word != "-" or self._program.assigns)) or (
+            self._program.bundles and not self._at
+        )
+
+    def _option(self, word: str) -> Role:
+        if word == "--" and not self._program.words:
+            self._free = True
+            return Role.WORD
+        found = list(self._values_of(word))
+        self._values = [kind for kind, value in found if value is None]
+        told = [self._taken(kind, value) for kind, value in found if value is not None]
+        if told:
+            return told[-1]
+        return Role.CODE if _FIELD in word and self._program.operands is not _Operands.DATA else Role.WORD
+
+    def _values_of(self, word: str) -> Iterator[tuple[_Kind, str | None]]:
+        """Yield the options of a word that take a value or matter, and their value where it stands in the word."""
+        program = self._program
+        name, equals, value = word.partition("=")
+        name = f"-{name.lstrip('-')}" if program.words else name
+        kind = program.options.get(name)
+        if kind is None and name.startswith("--"):
+            kind = next((each for option, each in program.options.items() if option.startswith(name)), None)
+        if kind is not None:
+            yield kind, "" if kind is _Kind.OPENS else value if equals else None
+        elif _FIELD in name and (program.words or name.startswith("--")):
+            yield _Kind.RUNS, value
+        elif not program.words and not name.startswith("--"):
+            yield from self._letters(word)
+
+    def _letters(self, word: str) -> Iterator[tuple[_Kind, str | None]]:
+        signed = word.startswith(("-", "+"))
+        sign = word[0] if signed else "-"
+        if sign in self._program.options:
+            yield self._program.options[sign], word[1:]
+            return
+        for at in range(int(signed), len(word)):
+            kind = self._program.options.get(sign + word[at])
+            if word.startswith(_FIELD, at):
+                yield _Kind.RUNS, word[at:]
+                return
+            if kind is _Kind.OPENS:
+                yield kind, ""
+            elif kind is not None:
+                yield kind, (word[at + 1 :] or None) if signed else None
+                if signed:
+                    return
+
+    def _value(self, kind: _Kind, word: str) -> Iterator[Role]:
+        if kind is _Kind.STARTS:
+            rest = self._words[self._at :]
+            ends = (at for at, each in enumerate(rest) if each == ";" or (each == "+" and rest[at - 1] == "{}"))
+            started = rest[: next(ends, len(rest))]
+            self._at += len(started)
+            yield from _command(started)
+        else:
+            self._at += 1
+            yield self._taken(kind, word)
+            if kind is _Kind.LAST:
+                yield from self._rest_is(_data)
+
+    def _taken(self, kind: _Kind, value: str) -> Role:
+        self._opens |= kind is _Kind.OPENS
+        self._has_code |= kind in {_Kind.RUNS, _Kind.LAST}
+        if kind is _Kind.SETS:
+            name, equals, _ = value.partition("=")
+            return Role.WORD if equals and _FIELD not in name and not _RUN_VARIABLE.fullmatch(name) else Role.CODE
+        return Role.WORD if kind in {_Kind.TAKES, _Kind.OPENS} else Role.CODE
+
+    def _operand(self, word: str) -> Iterator[Role]:
+        program, place = self._program, self._operands
+        data = Role.CODE if self._opens else Role.FREE if self._free else Role.WORD
+        if program.assigns and "=" in word.partition(_FIELD)[0]:
+            self._at += 1
+            yield self._taken(_Kind.SETS, word)
+            return
+        if program.operands is _COMMAND and place >= program.before:
+            yield from self._rest_is(lambda words: _command(words, program.inside))
+            return
+        self._at += 1
+        self._operands += 1
+        match program.operands:
+            case _Operands.DATA:
+                yield Role.CODE if "+" in program.options and not self._free else data
+            case _Operands.CODE | _Operands.COMMAND:
+                yield data if place < program.before else Role.CODE
+            case _Operands.SCRIPT | _Operands.FILTER if self._has_code:
+                yield data
+            case _Operands.SCRIPT | _Operands.FILTER:
+                yield Role.CODE
+                self._has_code = place == program.before
+                if self._has_code and program.operands is _SCRIPT:
+                    yield from self._rest_is(lambda words: [Role.CODE] * len(words) if self._opens else _data(words))
+
+    def _rest_is(self, reading: Callable[[Sequence[str]], Iterable[Role]]) -> Iterator[Role]:
+        rest = self._words[self._at :]
+        self._at = len(self._words)
+        yield from reading(rest)
