@@ -38,15 +38,15 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml
-	@echo "installing OwlClaw into $(VENV) (a few minutes the first time) ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local-embeddings]' \
+	@echo "installing OwlClaw into $(VENV) (1.5 GB; the first time it takes a few minutes) ..."
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[local-embeddings]' \
 	  || { echo "without the local embedder: memories are found by their words only"; \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .; }
+	    $(BIN)/python -m pip install --disable-pip-version-check --editable .; }
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	@echo "installing OwlClaw and its development tools into $(VENV) (a few minutes the first time) ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "installing OwlClaw and its development tools into $(VENV) (1.5 GB; the first time it takes a few minutes) ..."
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
 
 clean:
