@@ -25,7 +25,16 @@ from owlclaw_ray.engine.run_news import NewsBoxId, RunNews
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.metrics import MetricFamily
-from owlclaw_ray.ports.store import NotedHead
+from owlclaw_ray.ports.store import (
+    ApprovalStore,
+    CallbackStore,
+    DeliveryStore,
+    LedgerStore,
+    NotedHead,
+    RunStore,
+    ScheduleStore,
+    TaskStore,
+)
 
 if TYPE_CHECKING:
     from owlclaw_ray.adapters.store.sql_store import SqlStore
@@ -35,47 +44,8 @@ logger = logging.getLogger(__name__)
 _NOTE_EVERY = 5.0
 """Seconds between two looks at the ledger's heads: what is cut off sooner after its commit is not missed."""
 
-QUERIES = frozenset(
-    {
-        "run",
-        "runs",
-        "active_runs",
-        "journal",
-        "watched",
-        "moved",
-        "agent",
-        "agents",
-        "agents_with_work",
-        "family",
-        "agents_of",
-        "released_runs",
-        "task",
-        "tasks",
-        "due_schedules",
-        "next_due",
-        "upcoming_schedules",
-        "schedule",
-        "schedules",
-        "schedules_named",
-        "paused_heartbeats",
-        "ticks",
-        "approval",
-        "approvals",
-        "expired_approvals",
-        "delivery",
-        "deliveries",
-        "waiting_deliveries",
-        "old_deliveries",
-        "callback",
-        "callbacks",
-        "due_callbacks",
-        "pending_callbacks",
-        "old_callbacks",
-        "ledger",
-        "verify_ledger",
-        "ledger_chains",
-    }
-)
+_READ = (RunStore, ScheduleStore, TaskStore, ApprovalStore, DeliveryStore, CallbackStore, LedgerStore)
+QUERIES = frozenset(name for port in _READ for name in vars(port) if not name.startswith("_"))
 
 
 class KeeperActor:

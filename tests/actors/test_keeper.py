@@ -82,6 +82,7 @@ async def test_it_answers_whether_the_ledger_holds(keeper):
     [chain] = await keeper.query("ledger_chains", [AGENT.tenant])
     assert (chain.writer, chain.position) == ("keeper", 2)
     assert await keeper.query("verify_ledger", [AGENT.tenant]) == []
+    assert await keeper.query("missing_guards", []) == []
 
 
 def heads_in(folder):

@@ -105,7 +105,10 @@ def check_compose(arguments):
 
 
 def check_pip(arguments):
-    """Assert that it installs this project with extras that it has."""
+    """Assert that it installs this project with extras that it has, or what tests of applications need."""
+    if "-e" not in arguments:
+        assert arguments == ["pytest", "pytest-asyncio"]
+        return
     extra = _EXTRAS.search(arguments[-1])
     assert extra
     assert f"\n{extra[1]} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -148,4 +151,4 @@ def send(arguments, server, run_id, schedule_id):
 
 def known_elsewhere(words):
     """Return whether it is a command of the shell that needs no check."""
-    return words[0] in {"cd", "export"} or words == [".", str(Path(".venv", "bin", "activate"))]
+    return words[0] in {"cd", "export", "pytest"} or words == [".", str(Path(".venv", "bin", "activate"))]

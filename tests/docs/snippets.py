@@ -26,9 +26,14 @@ class Snippet:
         return f"{self.document.relative_to(ROOT)}:{self.line}"
 
     @property
+    def is_of_tutorial(self):
+        """Whether it is a file of the project that docs/tutorial.md builds, which has a test of its own."""
+        return self.mark is not None and self.mark[0] == "tutorial"
+
+    @property
     def file(self):
         """The file that the snippet is, from its mark or its first comment; empty if it names none."""
-        if self.mark and self.mark[0] == "file":
+        if self.mark and self.mark[0] in {"file", "tutorial"}:
             return self.mark[1]
         comment = re.match(r"# ([\w./<>-]+\.yaml)\n", self.text)
         return comment[1] if comment else ""
