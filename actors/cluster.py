@@ -30,7 +30,6 @@ from actors.remote import (
     ask_now,
     find,
     kill,
-    tell,
 )
 from actors.root import make_root
 from actors.tool_task import slot_resources
@@ -104,8 +103,8 @@ class Cluster:
         return [exporter] if exporter else []
 
     def warm_tools(self) -> None:
-        """Begin to load what the first tool calls will need; returns at once."""
-        tell(self._root, "warm_tools")
+        """Return when what the first tool calls need is loaded; raises RuntimeUnavailableError if that takes minutes."""
+        ask_now(self._root, "warm_tools", seconds=_STORE_SECONDS)
 
     def warm_models(self, models: Sequence[str]) -> dict[str, str]:
         """Load what calls of real models need; return which of these lack a key, with the environment variables to set."""

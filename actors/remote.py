@@ -63,11 +63,6 @@ def make(
     return actor
 
 
-def tell(actor: ActorHandle[Any], method: str) -> None:
-    """Have the actor do something without waiting for it, or hearing how it went."""
-    getattr(actor, method).remote()
-
-
 def kill(actor: ActorHandle[Any]) -> None:
     """End the actor's process for good; harmless for a dead one."""
     ray.kill(actor, no_restart=True)

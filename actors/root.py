@@ -115,8 +115,8 @@ class RootActor:
         return await call_memory(self._plan.worker, method, arguments, seconds)
 
     async def warm_tools(self) -> None:
-        """Have tool workers import what calls need, as many as are kept when nothing comes."""
-        warm_workers(self._plan.worker, self._plan.warm_workers)
+        """Return when tool workers have imported what calls need, as many as are kept when nothing comes."""
+        await asyncio.gather(*warm_workers(self._plan.worker, self._plan.warm_workers), return_exceptions=True)
 
     async def retire(self) -> None:
         """Make nothing new any more: the runtime is being stopped."""
@@ -142,7 +142,7 @@ class RootActor:
                 await self._vigil.await_birth(host_id, actor, _BIRTH_SECONDS)
             except RuntimeUnavailableError as error:
                 logger.warning("%s", error)
-        await self.warm_tools()
+        warm_workers(self._plan.worker, self._plan.warm_workers)
 
     async def _complete_parts(self) -> None:
         for name, kind in _shared_parts(self._plan).items():

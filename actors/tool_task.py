@@ -118,10 +118,9 @@ def _numbers(slots: ToolSlots) -> dict[ToolClass, int]:
     }
 
 
-def warm_workers(plan: WorkerPlan, number: int) -> None:
-    """Begin to have so many processes import what calls need."""
-    for _ in range(number):
-        warm_worker.remote(plan, _WARM_HOLD)
+def warm_workers(plan: WorkerPlan, number: int) -> list[ray.ObjectRef[None]]:
+    """Begin to have so many processes import what calls need; return what is there when they have."""
+    return [warm_worker.remote(plan, _WARM_HOLD) for _ in range(number)]
 
 
 class WorkerDiedError(Exception):

@@ -340,7 +340,7 @@ def _warm(
 ) -> None:
     if prepared.scripted:
         announce(f"note: {', '.join(prepared.scripted)} answered by a script, not by a model (see agent.yaml: model)")
-    tools()
+    threading.Thread(target=_warm_tools, args=(tools, announce), name="warm-tools", daemon=True).start()
     if not prepared.real_models:
         return
     try:
@@ -350,6 +350,17 @@ def _warm(
         return
     for model, variables in keyless.items():
         announce(f"warning: {model} has no key: set {variables} and start again (owlclaw doctor checks it)")
+
+
+def _warm_tools(tools: Callable[[], None], announce: Announce) -> None:
+    """Say how long the first tool calls may wait: a run that came with the first trigger waits for the same."""
+    began = time.monotonic()
+    try:
+        tools()
+    except RuntimeUnavailableError as error:
+        logger.info("whether tool workers have loaded is not known: %s", error)
+    else:
+        announce(f"tool workers are ready ({time.monotonic() - began:.1f} s later): calls wait for nothing any more")
 
 
 def _as_json(line: str, level: str = "", **more: str) -> str:

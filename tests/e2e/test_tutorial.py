@@ -94,10 +94,13 @@ class Reader:
         raise AssertionError("owlclaw up ended:\n" + "".join(said))
 
     def stop(self):
-        if self.runtime is not None:
-            self.runtime.terminate()
-            self.runtime.communicate(timeout=90)
-            self.runtime = None
+        """Stop the runtime, and return what it said after it was ready."""
+        if self.runtime is None:
+            return ""
+        self.runtime.terminate()
+        said, _ = self.runtime.communicate(timeout=90)
+        self.runtime = None
+        return said
 
 
 def patiently():
@@ -130,6 +133,7 @@ def test_the_tutorial_does_what_it_says(reader):
                     break
                 said = reader.output_of(reader.last)  # of a run that may not be over yet
             assert plain(snippet.text) in plain(said), f"{snippet}: {said}"
+    assert "tool workers are ready" in reader.stop()
     assert (reader.folder / "done.jsonl").read_text().count("refunded") == 1
 
 
