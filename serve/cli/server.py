@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
@@ -25,11 +26,23 @@ def register(cli: typer.Typer) -> None:
     cli.command()(down)
 
 
-def up(folder: FolderOption = HERE) -> None:
+def up(
+    folder: FolderOption = HERE,
+    *,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="Start again whenever Python files or owlclaw.yaml change; for development."),
+    ] = False,
+) -> None:
     """Start the runtime in the foreground; Ctrl-C drains and stops it."""
+    target = console()
+    if reload:
+        from serve.reload import Reloader
+
+        command = [sys.executable, "-m", "serve.cli", "up", "--folder", str(folder)]
+        raise typer.Exit(Reloader(command, folder, lambda line: target.print(line, soft_wrap=True)).run())
     from serve.launch import up as launch
 
-    target = console()
     raise typer.Exit(launch(folder, environment(), lambda line: target.print(line, soft_wrap=True)))
 
 

@@ -1,0 +1,85 @@
+"""`owlclaw up --reload`: the runtime in a process of its own, which is started again when the application's code or settings change."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from typing_extensions import override
+from watchfiles import Change, DefaultFilter, watch
+
+_LOOK_EVERY_MS = 500
+"""How often it is seen that the runtime has ended by itself."""
+_READ_AGAIN = ("agents", ".owlclaw")
+"""Folders of which nothing needs a start: definitions are read again while the runtime runs, data are its own."""
+
+Announce = Callable[[str], None]
+
+
+class Reloader:
+    """Runs a command until a signal ends both. A second signal is passed on, too, and ends the command at once."""
+
+    def __init__(self, command: Sequence[str], folder: Path, announce: Announce) -> None:
+        self._command, self._folder, self._announce = tuple(command), folder.resolve(), announce
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        """Return the command's exit code, once it ended well by itself or a signal ended it. One that failed waits for a change."""
+        handlers = {each: signal.signal(each, self._pass_on) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return self._run_again()
+        finally:
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+
+    def _run_again(self) -> int:
+        self._process = self._start()
+        failed = False
+        for changes in watch(
+            self._folder,
+            watch_filter=_Sources(self._folder),
+            stop_event=self._stopping,
+            rust_timeout=_LOOK_EVERY_MS,
+            yield_on_timeout=True,
+            raise_interrupt=False,
+        ):
+            if self._stopping.is_set():
+                break
+            if changes:
+                names = sorted({os.path.relpath(path, self._folder) for _, path in changes})
+                self._announce(f"{', '.join(names)} changed: starting again …")
+                self._process.terminate()
+                self._process.wait()
+                self._process, failed = self._start(), False
+            elif not failed and (code := self._process.poll()) is not None:
+                if code == 0:
+                    return 0
+                failed = True
+                self._announce(f"ended with code {code}; it starts again when a file in {self._folder} changes")
+        return self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start the command in a session of its own, so that Ctrl-C comes to it once: from here."""
+        return subprocess.Popen(self._command, start_new_session=True)  # noqa: S603 - our own command line
+
+    def _pass_on(self, _number: int, _frame: FrameType | None) -> None:
+        self._stopping.set()
+        if self._process is not None:
+            self._process.terminate()
+
+
+class _Sources(DefaultFilter):
+    """Python files, and the settings."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(ignore_paths=[folder / name for name in _READ_AGAIN])
+
+    @override
+    def __call__(self, change: Change, path: str) -> bool:
+        return path.endswith((".py", "owlclaw.yaml")) and super().__call__(change, path)
