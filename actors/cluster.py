@@ -33,6 +33,7 @@ from actors.remote import (
 )
 from actors.root import make_root
 from actors.tool_task import slot_resources
+from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 
@@ -106,7 +107,7 @@ class Cluster:
         """Return when what the first tool calls need is loaded; raises RuntimeUnavailableError if that takes minutes."""
         ask_now(self._root, "warm_tools", seconds=_STORE_SECONDS)
 
-    def warm_models(self, models: Sequence[str]) -> dict[str, str]:
+    def warm_models(self, models: Sequence[RealModel]) -> dict[str, str]:
         """Load what calls of real models need; return which of these lack a key, with the environment variables to set."""
         return cast("dict[str, str]", self._part(GATEWAY).ask_now("warm", models, seconds=_STORE_SECONDS))
 

@@ -16,6 +16,7 @@ from actors.plan import RuntimePlan
 from actors.secrets import take_over
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
+from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.model import ContextWindow, Price
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.engine.model_gateway import ModelGateway
@@ -89,13 +90,13 @@ class ModelGatewayActor:
         """See TokenCounter.price."""
         return await self._litellm.price(model)
 
-    async def warm(self, models: Sequence[str]) -> dict[str, str]:
+    async def warm(self, models: Sequence[RealModel]) -> dict[str, str]:
         """Import litellm now, beside everything else, instead of with the first call.
 
         Return which of these models lack a key, each with the environment variables to set.
         """
         await self._litellm.load()
-        missing = {model: self._litellm.missing_key(model) for model in models}
+        missing = {each.model: self._litellm.missing_key(each.model, each.endpoint) for each in models}
         return {model: variables for model, variables in missing.items() if variables is not None}
 
     async def slots(self) -> tuple[SlotCounts, ...]:

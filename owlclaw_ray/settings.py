@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.governance import SharedBudgetFile, twice_named
 from owlclaw_ray.configuration.hatchet import HatchetSettings
@@ -32,6 +33,7 @@ from owlclaw_ray.configuration.webhooks import WebhookSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.memory import MemoryLimits
 from owlclaw_ray.domain.model import Price
@@ -59,6 +61,7 @@ _STORE_DRIVERS = {
 }
 _MAX_FILE_BYTES = 1024 * 1024
 _TLS_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file")
+_PROVIDER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 NonEmpty = Annotated[str, Field(min_length=1)]
 _Where: TypeAlias = Callable[[Sequence[str | int]], str]
 """Tells where the setting at a path stands."""
@@ -214,6 +217,22 @@ class ModelSettings(Section):
     """What models cost, by patterns of their names, before what is known of them; the first that fits holds."""
     routes: Routes = Field(default_factory=dict)
     """The models, each with its fallbacks, of certain types of tasks, for all definitions."""
+    providers: dict[NonEmpty, EndpointFile] = Field(default_factory=dict)
+    """Where and how models are asked, by what stands before the slash in their names."""
+
+    @field_validator("providers")
+    @classmethod
+    def _names(cls, providers: dict[str, EndpointFile]) -> dict[str, EndpointFile]:
+        for name in providers:
+            if not _PROVIDER.fullmatch(name):
+                right = "what stands before the slash in a model's name, such as openai or hosted_vllm"
+                raise ValueError(f"has {name!r}: a provider is {right}")
+        return providers
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The providers, as the engine reads them."""
+        return tuple(each.endpoint(name) for name, each in self.providers.items())
 
     @property
     def price_rules(self) -> tuple[tuple[str, Price], ...]:
@@ -478,7 +497,7 @@ class Settings(FileSettings):
         )
         budgets = tuple(each.budget() for each in self.budgets)
         chain, routes = (self.model, *self.fallback), tuple(self.models.routes.items())
-        return Defaults(chain, self.run_limits, policy, budgets, self.callback_rules, routes)
+        return Defaults(chain, self.run_limits, policy, budgets, self.callback_rules, routes, self.models.endpoints)
 
 
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
@@ -604,12 +623,20 @@ def _missing_files(settings: Settings, where: _Where) -> Iterator[Problem]:
 
 
 def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _Where) -> Iterator[Problem]:
-    """Find the variables that MCP servers and webhooks need and that this machine, if they run on it, has not."""
+    """Find the variables that models' providers, MCP servers and webhooks need and that this machine, if they run on it, has not."""
     if settings.ray.address is not None:
         return
     for path, variable in settings.webhooks.variables():
         if variable not in environ:
             yield Problem(where(("webhooks", *path)), f"needs the variable {variable}, which is not set", "set it")
+    for name, provider in settings.models.providers.items():
+        for path, variable in provider.variables():
+            if variable not in environ:
+                place, what = (
+                    where(("models", "providers", name, *path)),
+                    f"needs the variable {variable}, which is not set",
+                )
+                yield Problem(place, what, "set it, or remove the provider")
     for name, server in settings.mcp.servers.items():
         for path, variable in server.variables():
             if variable not in environ:

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from urllib.parse import urlsplit
 
 from actors.json_lines import json_line
+from owlclaw_ray.adapters.litellm_prices import doubt_about
 from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
+from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from serve import ray_output
 from serve.connections import connections
@@ -335,12 +337,15 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
 def _warm(
     prepared: Preparation,
     tools: Callable[[], None],
-    models: Callable[[tuple[str, ...]], Mapping[str, str]],
+    models: Callable[[tuple[RealModel, ...]], Mapping[str, str]],
     announce: Announce,
 ) -> None:
     if prepared.scripted:
         announce(f"note: {', '.join(prepared.scripted)} answered by a script, not by a model (see agent.yaml: model)")
     threading.Thread(target=_warm_tools, args=(tools, announce), name="warm-tools", daemon=True).start()
+    for asked in prepared.real_models:
+        if doubt := doubt_about(asked):
+            announce(f"warning: {asked.model}: {doubt}")
     if not prepared.real_models:
         return
     try:

@@ -39,7 +39,9 @@ def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | 
             namespace=NAMESPACE,
             agents_dir=str(settings.agents_dir),
             embedding=EmbeddingCalls(
-                batch=settings.memory.embedding_batch, timeout=settings.memory.embedding_timeout_seconds
+                batch=settings.memory.embedding_batch,
+                timeout=settings.memory.embedding_timeout_seconds,
+                endpoints=models.endpoints,
             ),
             log=LogPlan(settings.log.level, settings.log.format),
             memory_limits=settings.memory.limits,

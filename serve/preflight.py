@@ -15,6 +15,7 @@ from msgspec import Struct
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
@@ -46,10 +47,9 @@ class Preparation(Struct, frozen=True):
         return tuple(each.name for each in self.definitions if each.model.chain[0].startswith("scripted:"))
 
     @property
-    def real_models(self) -> tuple[str, ...]:
-        """Names of all models that are no scripts, fallbacks included."""
-        named = {model for each in self.definitions for model in each.models}
-        return tuple(sorted(model for model in named if not model.startswith("scripted:")))
+    def real_models(self) -> tuple[RealModel, ...]:
+        """All models that are no scripts, fallbacks included, with how they are asked."""
+        return tuple(dict.fromkeys(found for each in self.definitions for found in each.real_models))
 
 
 def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:

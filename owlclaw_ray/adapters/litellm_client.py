@@ -16,7 +16,9 @@ from owlclaw_ray.adapters.litellm_errors import missing_key_error, translate
 from owlclaw_ray.adapters.litellm_prices import price_in
 from owlclaw_ray.adapters.litellm_stream import ReplyParts, collect
 from owlclaw_ray.adapters.openai_form import decode_tools, messages, unique_calls
+from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
+from owlclaw_ray.domain.endpoint import Endpoint, endpoint_of
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
 from owlclaw_ray.domain.run import Usage
@@ -27,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 _CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
 """Providers whose credentials may come from a machine's identity, which only a call can tell."""
+_OWN_ADDRESSES = (*_CLOUD_IDENTITIES, "azure")
+"""Providers that have an address for each customer anyway: what their variables say is meant for it."""
+_NO_KEY = "none"
+"""What servers get that want none: clients send no request without a key."""
 
 _OWN_HTTP_CLIENT = "EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"
 _CONNECTIONS = {"AIOHTTP_CONNECTOR_LIMIT": "100000", "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "0"}
@@ -36,7 +42,7 @@ _OPENAI_CLIENT_ONLY = ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_I
 
 
 class LiteLLMClient:
-    """Asks any model whose name is not `scripted:…`; keys and addresses come from the provider's environment variables.
+    """Asks any model whose name is not `scripted:…`; keys and addresses come from the request's endpoints, else from variables.
 
     litellm takes seconds to import: that happens in a thread, in `load` or with the first call. One event loop per client.
     """
@@ -60,24 +66,25 @@ class LiteLLMClient:
                 except ImportError as error:
                     raise ModelRefusedError(f"litellm cannot be imported: {error}") from error
 
-    def missing_key(self, model: str) -> str | None:
+    def missing_key(self, model: str, endpoint: Endpoint | None = None) -> str | None:
         """Return the environment variables that the model lacks (`GOOGLE_API_KEY or GEMINI_API_KEY`), or None.
 
         Looks at the environment only. None is no proof: the key may be wrong, and machine identities are not looked at.
         Imports litellm if that has not happened yet.
         """
-        return _missing_key(load_litellm(), model)
+        return _missing_key(load_litellm(), model, endpoint)
 
     async def complete(self, request: ModelRequest, model: str) -> ModelReply:
         """Ask the model once; see ModelClient for the errors. Cancelling closes the connection to the provider."""
         await self.load()
         litellm = self._litellm
-        missing = _missing_key(litellm, model)
+        endpoint = endpoint_of(model, request.model.endpoints)
+        missing = _missing_key(litellm, model, endpoint)
         if missing is not None:
             raise missing_key_error(missing)
         _choose_http_client(litellm, model)
         try:
-            parts = await collect(await litellm.acompletion(**_arguments(request, model)))
+            parts = await collect(await litellm.acompletion(**_arguments(request, model), **_at(endpoint)))
         except Exception as error:
             raise translate(error, provider=_provider(litellm, model), timeout=request.timeout) from error
         return ModelReply(parts.text, unique_calls(request, parts.calls), model, _usage(litellm, parts, model))
@@ -86,11 +93,11 @@ class LiteLLMClient:
         """Ask an embedding model once; see EmbeddingClient for the errors."""
         await self.load()
         litellm = self._litellm
-        missing = _missing_key(litellm, request.model)
+        missing = _missing_key(litellm, request.model, request.endpoint)
         if missing is not None:
             raise missing_key_error(missing)
         try:
-            response = await litellm.aembedding(**_embedding_arguments(request))
+            response = await litellm.aembedding(**_embedding_arguments(request), **_at(request.endpoint))
         except Exception as error:
             raise translate(error, provider=_provider(litellm, request.model), timeout=request.timeout) from error
         return EmbeddingReply(
@@ -140,10 +147,16 @@ def load_litellm() -> Any:
         litellm.suppress_debug_info = True
         litellm.disable_hf_tokenizer_download = True
         litellm.DEFAULT_MAX_RETRIES = 0  # its embeddings take max_retries=0 for no wish, and retry beside the gateway
+        # after each answer of Ollama's it asks that server again, in a call that blocks the event loop, for prices that are zero
+        importlib.import_module("litellm.llms.ollama.common_utils").OllamaModelInfo.get_model_info = _unlisted
         litellm.success_callback, litellm.failure_callback, litellm.callbacks = [], [], []
         logging.getLogger("LiteLLM").setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", "Item 'summary' on TypedDict", UserWarning)
     return litellm
+
+
+def _unlisted(*_: object, **__: object) -> None:
+    return None
 
 
 def _rehearsed() -> Any:
@@ -156,13 +169,43 @@ def _rehearsed() -> Any:
     return litellm
 
 
-def _missing_key(litellm: Any, model: str) -> str | None:
+def _missing_key(litellm: Any, model: str, endpoint: Endpoint | None) -> str | None:
+    if endpoint is not None:
+        unset = [name for name in _variables(endpoint) if not os.environ.get(name)]  # noqa: TID251 (keys are nowhere else)
+        if unset or endpoint.api_key or (endpoint.api_base and not endpoint.provider.startswith(_OWN_ADDRESSES)):
+            return " and ".join(unset) or None
     names: list[str] = litellm.validate_environment(model)["missing_keys"]
+    if endpoint is not None:
+        said = (("_API_BASE", endpoint.api_base), ("_API_VERSION", endpoint.api_version))
+        names = [each for each in names if not any(value and each.endswith(ending) for ending, value in said)]
+        names = [each for each in names if not os.environ.get(each)]  # noqa: TID251 (litellm names all if one is missing)
     keys = [name for name in names if name.endswith("_API_KEY")]
     if not keys or model.startswith(_CLOUD_IDENTITIES):
         return None
     alternatives = keys == names and len(keys) > 1
     return (" or " if alternatives else " and ").join(names)
+
+
+def _variables(endpoint: Endpoint) -> tuple[str, ...]:
+    texts = (endpoint.api_key, *(value for _, value in endpoint.headers))
+    return tuple(dict.fromkeys(name for text in texts for name in names_in(text)))
+
+
+def _at(endpoint: Endpoint | None) -> JsonObject:
+    """Return what says where and how to ask. An address gets no key but that which stands beside it, those of customers aside."""
+    if endpoint is None:
+        return {}
+    environ = os.environ  # noqa: TID251 (keys are nowhere else)
+    key = filled(endpoint.api_key, environ)
+    if endpoint.api_base and not endpoint.provider.startswith(_OWN_ADDRESSES):
+        key = key or _NO_KEY
+    said: JsonObject = {
+        "api_base": endpoint.api_base,
+        "api_key": key,
+        "api_version": endpoint.api_version,
+        "extra_headers": {name: filled(value, environ) for name, value in endpoint.headers},
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 @functools.cache

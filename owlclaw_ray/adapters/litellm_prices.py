@@ -1,7 +1,8 @@
-"""The table of prices that comes with litellm, read without importing it."""
+"""The table of models and their prices that comes with litellm, read without importing it."""
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 from collections.abc import Mapping
 from functools import cache
@@ -9,12 +10,16 @@ from pathlib import Path
 
 import orjson
 
+from owlclaw_ray.domain.endpoint import RealModel, provider_of
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import Price
 
 _TABLE = "model_prices_and_context_window_backup.json"
 _OTHER_TERMS = ("_batches", "_priority", "_flex", "_balanced", "_decisions", "_ultrafast")
 """Of calls that the runtime does not make."""
+_COMPLETE = frozenset({"openai", "anthropic", "gemini", "deepseek", "mistral", "xai"})
+"""Providers whose models litellm lists, and that serve no others: none that customers give their own names."""
+_TUNED = "ft:"
 _MILLION = 1_000_000
 
 
@@ -38,6 +43,31 @@ def price_in(table: Mapping[str, JsonObject], model: str) -> Price | None:
         return None
     prompt = _highest(found, "input_cost_per_token", "cache_creation_input_token_cost")
     return Price(prompt, _highest(found, "output_cost_per_token", "output_cost_per_reasoning_token"))
+
+
+def doubt_about(asked: RealModel) -> str:
+    """Return why the name of a model is probably misspelt, with the nearest one that litellm lists; or the empty text.
+
+    Of models that are asked at another address than their provider's nothing is known.
+    """
+    table, model, provider = local_prices(), asked.model, provider_of(asked.model)
+    bare = provider == model
+    if not table or model in table or (asked.endpoint is not None and asked.endpoint.api_base):
+        return ""
+    own = model.removeprefix(f"{provider}/")
+    if not bare and (provider not in _COMPLETE or own.startswith(_TUNED)):
+        return ""
+    names = [name for name, each in table.items() if _asked_as(name, each, "" if bare else provider)]
+    if own in {name.removeprefix(f"{provider}/") for name in names}:
+        return ""
+    near = difflib.get_close_matches(own, {name.removeprefix(f"{provider}/"): None for name in names}, n=1)
+    return f"litellm knows no such model{f'; did you mean {near[0]}?' if near else ''}"
+
+
+def _asked_as(name: str, listed: JsonObject, provider: str) -> bool:
+    """Return whether a listed model is one that answers, of that provider; without one, whether its name needs none."""
+    of_it = listed.get("litellm_provider") == provider if provider else "/" not in name
+    return of_it and listed.get("mode") in {"chat", "responses", "completion"}
 
 
 def _highest(found: JsonObject, *names: str) -> float:

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.endpoint import Endpoint, RealModel, endpoint_of
 from owlclaw_ray.domain.governance import Breaker, Governance, Pace, matches
 from owlclaw_ray.domain.heartbeat import Heartbeat, Pulse
 from owlclaw_ray.domain.permission import PermissionPolicy
@@ -131,6 +132,8 @@ class ModelChoice(Struct, frozen=True):
     temperature: float | None = None
     max_tokens: int | None = None
     stream: bool = False
+    endpoints: tuple[Endpoint, ...] = ()
+    """Of the providers that are asked in another way than their variables say."""
 
 
 class ToolChoice(Struct, frozen=True):
@@ -207,6 +210,12 @@ class AgentDefinition(Struct, frozen=True):
     def models(self) -> tuple[str, ...]:
         """The names of all models that runs may ask, `cheaper` ones of budgets aside."""
         return tuple(dict.fromkeys((*self.model.chain, *(model for _, chain in self.routes for model in chain))))
+
+    @property
+    def real_models(self) -> tuple[RealModel, ...]:
+        """Those of them that are no scripts."""
+        real = (model for model in self.models if not model.startswith("scripted:"))
+        return tuple(RealModel(model, endpoint_of(model, self.model.endpoints)) for model in real)
 
 
 class AgentState(Struct, frozen=True):

@@ -8,6 +8,7 @@ from enum import Enum
 
 from msgspec import Struct, field
 
+from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
 
@@ -21,6 +22,8 @@ class EmbeddingCalls(Struct, frozen=True):
     """Of one attempt; a question waits no longer in all."""
     patience: float = 120.0
     """Of all attempts at a batch of documents."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """Of the providers that are asked in another way than their variables say."""
 
 
 class EmbeddingRequest(Struct, frozen=True):
@@ -33,6 +36,8 @@ class EmbeddingRequest(Struct, frozen=True):
     """Seconds for each attempt."""
     patience: float
     """Seconds for all attempts and the waits between them."""
+    endpoint: Endpoint | None = None
+    """How the model's provider is asked; None: as its variables say."""
 
 
 class EmbeddingReply(Struct, frozen=True):

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.endpoint import endpoint_of, provider_of
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest
 from owlclaw_ray.engine.adaptive_limit import AdaptiveLimit
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.engine.prices import PriceRules, priced
-from owlclaw_ray.engine.provider_slots import ProviderSlots, SlotCounts, provider_of
+from owlclaw_ray.engine.provider_slots import ProviderSlots, SlotCounts
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import (
     ContextWindowExceededError,
@@ -31,10 +32,10 @@ MAX_CONCURRENT = 4_000
 class ModelGateway:
     """Implements `Models` over clients, of which the first that serves a model is asked.
 
-    Each provider has slots of its own: as many attempts at once as it seems to bear, `max_concurrent` at most, shared out fairly
-    between agent definitions. The others wait, and their time limit starts when they run, with their client loaded. A call
-    that waits for its next attempt holds no slot. `jitter` returns numbers in [0, 1). What a reply cost is what `prices` says, if
-    they name its model.
+    Each provider, and each address of one, has slots of its own: as many attempts at once as it seems to bear, `max_concurrent` at
+    most, shared out fairly between agent definitions. The others wait, and their time limit starts when they run, with their client
+    loaded. A call that waits for its next attempt holds no slot. `jitter` returns numbers in [0, 1). What a reply cost is what
+    `prices` says, if they name its model.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ModelGateway:
     async def _attempt(self, client: ModelClient, request: ModelRequest, model: str, waiting: Waiting) -> ModelReply:
         await client.load()
         definition = request.agent_id.partition(":")[0]
-        async with self._slots_of(model).slot(definition, model, request.timeout, waiting):
+        async with self._slots_of(request, model).slot(definition, model, request.timeout, waiting):
             started = self._clock.monotonic()
             try:
                 async with deadline(self._clock, request.timeout):
@@ -114,8 +115,9 @@ class ModelGateway:
             duration_ms = round((self._clock.monotonic() - started) * 1_000)
             return replace(reply, usage=usage, duration_ms=duration_ms)
 
-    def _slots_of(self, model: str) -> ProviderSlots:
-        provider = provider_of(model)
+    def _slots_of(self, request: ModelRequest, model: str) -> ProviderSlots:
+        endpoint = endpoint_of(model, request.model.endpoints)
+        provider = provider_of(model) if endpoint is None else endpoint.place
         if provider not in self._slots:
             limit = AdaptiveLimit(ceiling=self._max_concurrent)
             self._slots[provider] = ProviderSlots(provider, limit, self._clock)

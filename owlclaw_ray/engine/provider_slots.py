@@ -21,15 +21,11 @@ _PATIENCE = 2.0
 _LOOK_SECONDS = 1.0
 
 
-def provider_of(model: str) -> str:
-    """Return who is asked for a model: `openai` for openai/gpt-4o. A scripted model is a provider of its own."""
-    return model if model.startswith("scripted:") else model.partition("/")[0]
-
-
 class SlotCounts(Struct, frozen=True):
     """How the calls of one provider stand."""
 
     provider: str
+    """Its name; with its address, if that is not the provider's own."""
     limit: int
     running: int
     waiting: int

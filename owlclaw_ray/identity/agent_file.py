@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile, Zone
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
@@ -13,6 +14,7 @@ from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.routes import Routes
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.agent import EVERY_STATE, Isolation, ModelChoice, StateChoice, ToolChoice
+from owlclaw_ray.domain.endpoint import Endpoint, endpoint_of, provider_of
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.identity.defaults import Defaults
 
@@ -45,8 +47,8 @@ class ToolSection(ToolsFile):
         return ToolChoice(self.allow, self.deny)
 
 
-class AgentFile(Section):
-    """The keys of agent.yaml; all are optional."""
+class AgentFile(EndpointFile):
+    """The keys of agent.yaml; all are optional. Those of EndpointFile are of the provider of `model`."""
 
     model: _NonEmpty | None = None
     """None takes the settings' model and fallback chain."""
@@ -82,4 +84,13 @@ class AgentFile(Section):
         """Return the chain: a model written here stands alone unless a fallback is written too."""
         inherited = defaults.chain[1:] if self.model is None else ()
         fallback = self.fallback if self.fallback is not None else inherited
-        return ModelChoice((self.model or defaults.chain[0], *fallback), self.temperature, self.max_tokens, self.stream)
+        chain = (self.model or defaults.chain[0], *fallback)
+        return ModelChoice(chain, self.temperature, self.max_tokens, self.stream, self._endpoints(chain[0], defaults))
+
+    def _endpoints(self, model: str, defaults: Defaults) -> tuple[Endpoint, ...]:
+        if self.model_fields_set.isdisjoint(EndpointFile.model_fields):
+            return defaults.endpoints
+        provider = provider_of(model)
+        own, inherited = self.endpoint(provider), endpoint_of(model, defaults.endpoints)
+        others = (each for each in defaults.endpoints if each.provider != provider)
+        return (own if inherited is None else own.over(inherited), *others)

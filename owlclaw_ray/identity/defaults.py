@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.permission import PermissionPolicy
 
 
@@ -24,3 +25,5 @@ class Defaults(Struct, frozen=True):
     """Where callbacks may go; None: nowhere."""
     routes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The models of certain types of tasks, which a definition's own go before."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """Of models' providers."""

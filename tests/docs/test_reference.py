@@ -14,6 +14,7 @@ from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
 from owlclaw_ray.adapters.lance_memory.table import MOST_FRAGMENTS, MOST_UNINDEXED, Session
+from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
@@ -97,6 +98,12 @@ def test_every_key_of_the_rules_is_documented_with_its_default(section, model):
         default = info.get_default(call_default_factory=True)
         if not info.is_required() and not isinstance(default, BaseModel | dict) and default != DAYS:
             assert documented[info.alias or name] == shown(default)
+
+
+def test_every_key_of_a_provider_is_documented_with_its_default():
+    documented = {code(key): default for key, default, _ in table("docs/models.md", "key of `models.providers`")}
+    fields = EndpointFile.model_fields.items()
+    assert documented == {name: shown(info.get_default(call_default_factory=True)) for name, info in fields}
 
 
 def test_every_key_source_and_reason_of_heartbeats_is_documented():

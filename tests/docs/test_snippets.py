@@ -1,5 +1,6 @@
 """Every example in README.md and docs/ runs, or is read by what reads it in earnest."""
 
+import re
 import sys
 
 import pytest
@@ -50,7 +51,8 @@ def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
     if snippet.file.endswith("owlclaw.yaml"):
         (tmp_path / "owlclaw.yaml").write_text(snippet.text, encoding="utf-8")
         (tmp_path / "work").mkdir()
-        load_runtime_settings(tmp_path, dict.fromkeys(names_in(snippet.text), "a secret"))
+        variables = [*names_in(snippet.text), *re.findall(r"api_key_env: (\w+)", snippet.text)]
+        load_runtime_settings(tmp_path, dict.fromkeys(variables, "a secret"))
     elif snippet.file.endswith("agent.yaml"):
         AgentFile.model_validate(document.data)
     else:

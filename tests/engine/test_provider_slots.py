@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.endpoint import Endpoint, provider_of
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.engine.adaptive_limit import AdaptiveLimit
 from owlclaw_ray.engine.model_gateway import ModelGateway
-from owlclaw_ray.engine.provider_slots import ProviderSlots, SlotCounts, provider_of
+from owlclaw_ray.engine.provider_slots import ProviderSlots, SlotCounts
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import (
     ModelOverloadedError,
@@ -68,6 +69,10 @@ def asking(gateway, agent, *chain, timeout=60.0, waiting=lambda _: None):
     return asyncio.create_task(gateway.complete(request, waiting))
 
 
+def own(address):
+    return (Endpoint("hung", address),)
+
+
 async def cancel(tasks):
     for task in tasks:
         task.cancel()
@@ -76,9 +81,15 @@ async def cancel(tasks):
 
 @pytest.mark.parametrize(
     ("model", "provider"),
-    [("openai/gpt-4o", "openai"), ("gpt-4o", "gpt-4o"), ("scripted:a/b.yaml", "scripted:a/b.yaml")],
+    [
+        ("openai/gpt-4o", "openai"),
+        ("gpt-4o", "openai"),
+        ("claude-sonnet-4-5", "anthropic"),
+        ("qwen", "qwen"),
+        ("scripted:a/b.yaml", "scripted:a/b.yaml"),
+    ],
 )
-def test_a_provider_is_what_stands_before_the_slash_and_each_script_is_one(model, provider):
+def test_a_provider_is_what_stands_before_the_slash_or_is_known_and_each_script_is_one(model, provider):
     assert provider_of(model) == provider
 
 
@@ -93,6 +104,25 @@ async def test_calls_to_another_provider_are_answered_while_all_of_a_hanging_one
     assert clock.monotonic() == 0
     assert gateway.slots[0] == SlotCounts("hung", 64, 48, 152)
     await cancel(hanging)
+
+
+async def test_an_address_that_hangs_takes_no_slots_from_the_others_of_its_provider(gateway, providers, clock):
+    there, here = (
+        replace(model_request("hung/m").model, endpoints=at) for at in (own("http://a:1/v1/"), own("http://b:2"))
+    )
+    hanging = [
+        asyncio.create_task(gateway.complete(replace(model_request(), model=there, agent_id=f"agent:{number}")))
+        for number in range(200)
+    ]
+    await clock.settle()
+    asked = len(providers.asked)
+
+    other = asyncio.create_task(gateway.complete(replace(model_request(), model=here, agent_id="agent:200")))
+    await clock.settle()
+
+    assert providers.asked[asked:] == [("hung/m", "agent:200")]
+    assert gateway.slots == (SlotCounts("hung at a:1/v1", 64, 48, 152), SlotCounts("hung at b:2", 64, 1, 0))
+    await cancel([*hanging, other])
 
 
 async def test_a_definition_whose_calls_all_hang_leaves_slots_of_its_provider_to_others(gateway, providers, clock):

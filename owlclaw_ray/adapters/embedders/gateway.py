@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
+from owlclaw_ray.domain.endpoint import endpoint_of
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.ports.embedding import Embedded, Patience
 
@@ -56,9 +57,10 @@ class GatewayEmbedder:
 
     def _embed(self, texts: Sequence[str], patience: float) -> Embedded:
         vectors: list[Sequence[float]] = []
+        seconds, endpoint = self._calls.timeout, endpoint_of(self._model, self._calls.endpoints)
         for start in range(0, len(texts), self._calls.batch):
             batch = tuple(_acceptable(text) for text in texts[start : start + self._calls.batch])
-            vectors += self._ask(EmbeddingRequest(self._model, batch, self._calls.timeout, patience)).vectors
+            vectors += self._ask(EmbeddingRequest(self._model, batch, seconds, patience, endpoint)).vectors
         for vector in vectors:
             self._check(len(vector))
         return Embedded(vectors)

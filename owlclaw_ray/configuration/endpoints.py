@@ -1,0 +1,89 @@
+"""Where and how models are asked, as owlclaw.yaml and agent.yaml write it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from owlclaw_ray.configuration.placeholders import PLACEHOLDER, names_in, stray_in
+from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.domain.endpoint import Endpoint
+
+_NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+class EndpointFile(Section):
+    """An entry of `models.providers`, and what agent.yaml may say of its model's provider."""
+
+    api_base: str | None = None
+    """None: the provider's own address."""
+    api_key: str | None = None
+    """`${NAME}`, a variable of the runtime."""
+    api_key_env: str | None = None
+    """The same, as the variable's name."""
+    api_version: _NonEmpty | None = None
+    extra_headers: dict[str, str] = Field(default_factory=dict)
+    """`${NAME}` in a value is a variable of the runtime."""
+
+    @field_validator("api_base")
+    @classmethod
+    def _address(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.username or parts.password or parts.query:
+            raise ValueError(
+                "has more than an address: write the key as api_key_env, and what else is secret in extra_headers"
+            )
+        if parts.scheme not in {"http", "https"} or not parts.netloc or "${" in url:
+            shown = f"{parts.scheme}://…" if parts.scheme in {"http", "https"} else repr(url)
+            raise ValueError(f"is {shown}: write it as http://host:port/v1, or https://host/path")
+        return url
+
+    @field_validator("api_key")
+    @classmethod
+    def _placeholder(cls, key: str | None) -> str | None:
+        if key is not None and not PLACEHOLDER.fullmatch(key):
+            raise ValueError(
+                "is not of the form ${NAME}: a key stands in a variable, not in a file; an address that needs none gets none"
+            )
+        return key
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _variable(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is not None and not _VARIABLE.fullmatch(name):
+            raise ValueError("is no name of a variable: name the one that has the key, such as VLLM_API_KEY")
+        if name is not None and info.data.get("api_key") is not None:
+            raise ValueError("stands beside api_key, which says the same: remove one of them")
+        return name
+
+    @field_validator("extra_headers")
+    @classmethod
+    def _fields(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not _HEADER.fullmatch(name):
+                raise ValueError(f"has {name!r}, which is no name of a header")
+            if stray_in(value):
+                raise ValueError(f"has a ${{ in {name} that names no variable: write ${{NAME}}")
+        return headers
+
+    def endpoint(self, provider: str) -> Endpoint:
+        """Return it as the domain says it."""
+        key = f"${{{self.api_key_env}}}" if self.api_key_env else self.api_key or ""
+        headers = tuple(self.extra_headers.items())
+        return Endpoint(provider, self.api_base or "", key, self.api_version or "", headers)
+
+    def variables(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the variables of the runtime that it needs, each with the place below this section that names it."""
+        if self.api_key_env:
+            yield ("api_key_env",), self.api_key_env
+        yield from ((("api_key",), variable) for variable in names_in(self.api_key or ""))
+        for name, value in self.extra_headers.items():
+            yield from ((("extra_headers", name), variable) for variable in names_in(value))
