@@ -5,8 +5,9 @@ import orjson
 import pytest
 
 from owlclaw_ray.adapters.litellm_client import LiteLLMClient
-from owlclaw_ray.adapters.litellm_prices import local_prices, price_in
+from owlclaw_ray.adapters.litellm_prices import doubt_about, local_prices, price_in
 from owlclaw_ray.domain.agent import ModelChoice
+from owlclaw_ray.domain.endpoint import Endpoint, RealModel
 from owlclaw_ray.domain.model import ContextWindow, Message, ModelRequest, Price, Role
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -256,6 +257,29 @@ async def test_prices_are_the_highest_of_the_table_that_comes_with_litellm(clien
     assert await client.price("openai/nobody-knows-it") is None
     assert price_in(local_prices(), "openai/gpt-4o") == Price(2.5, 10.0)
     assert not server.requests
+
+
+@pytest.mark.parametrize(
+    ("model", "address", "doubt"),
+    [
+        ("openai/gpt-4o-mini", "", ""),
+        ("gpt-4o-mini", "", ""),
+        ("anthropic/claude-sonnet-4-5", "", ""),
+        ("openai/gpt-4o-mni", "", "litellm knows no such model; did you mean gpt-4o-mini?"),
+        ("gpt4o-mini-x", "", "litellm knows no such model; did you mean gpt-4o-mini?"),
+        ("claude-sonet-4-5", "", "litellm knows no such model; did you mean claude-sonnet-4-5?"),
+        ("openai/zzzz", "", "litellm knows no such model"),
+        ("openai/qwen3", "http://127.0.0.1:8080/v1", ""),
+        ("openai/ft:gpt-4o:shop::1", "", ""),
+        ("hosted_vllm/qwen3", "", ""),
+        ("ollama_chat/qwen3", "", ""),
+        ("azure/my-deployment", "", ""),
+    ],
+)
+async def test_a_name_that_nobody_lists_is_doubted_where_a_provider_has_no_others(model, address, doubt):
+    endpoint = Endpoint(model.partition("/")[0], address) if address else None
+
+    assert doubt_about(RealModel(model, endpoint)) == doubt
 
 
 async def test_a_name_without_a_provider_is_a_refusal_that_shows_the_form(client, server):

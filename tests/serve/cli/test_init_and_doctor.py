@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import sqlite3
 from pathlib import Path
@@ -129,6 +130,26 @@ def test_everything_that_is_wrong_is_found_with_how_to_fix_it(cli: Run, project:
     assert "FAIL store: " in text
     assert f"FAIL port: 127.0.0.1:{port} is in use" in text
     assert "→ stop what listens there, or set OWLCLAW_HTTP__PORT to another" in text
+
+
+def test_a_misspelt_model_is_told_with_the_nearest_one_and_an_own_endpoint_s_with_its_variable(
+    cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    monkeypatch.delenv("GPU_KEY", raising=False)
+    assistant, gpu = project / "agents" / "assistant", project / "agents" / "gpu"
+    shutil.copytree(assistant, gpu)
+    (assistant / "agent.yaml").write_text("model: openai/gpt-4o-mni\n")
+    (gpu / "agent.yaml").write_text("model: openai/qwen3\napi_base: http://127.0.0.1:1/v1\napi_key_env: GPU_KEY\n")
+
+    text = cli("doctor", "--folder", str(project)).output
+
+    assert "WARN model openai/gpt-4o-mni: litellm knows no such model; did you mean gpt-4o-mini?" in text
+    assert "FAIL model openai/qwen3: GPU_KEY is not set" in text
+    monkeypatch.setenv("GPU_KEY", "sk-gpu")
+    assert (
+        "model openai/qwen3: at http://127.0.0.1:1/v1; its key is set" in cli("doctor", "--folder", str(project)).output
+    )
 
 
 def test_wrong_settings_are_reported_each(cli: Run, tmp_path: Path):
