@@ -41,8 +41,8 @@ class EntryKind(Enum):
     records (of the last turns that were dropped), earlier (how they are shown), window (the tokens that the model was found to take,
     if less than was known)"""
     MODEL_REPLIED = "model_replied"
-    """text, tool_calls [{id, name, arguments}], model, scripted, usage {…}, duration_ms, waited_ms (of the time since the entry
-    before, what was spent waiting for a slot of a provider; if any)"""
+    """text, tool_calls [{id, name, arguments}], model, scripted, usage {…}, duration_ms, asked_ms (with the attempts that failed
+    before, if any), waited_ms (of the time since the entry before, what was spent waiting for a slot of a provider; if any)"""
     TOOL_STARTED = "tool_started"
     """call_id, tool: written and committed before a `once` tool runs"""
     TOOL_FINISHED = "tool_finished"

@@ -80,6 +80,8 @@ class FailedAttempt(Struct, frozen=True):
     model: str
     error: str
     retryable: bool
+    after_ms: int = 0
+    """How long after the beginning of the first attempt it failed."""
 
 
 class ModelReply(Struct, frozen=True):
@@ -94,3 +96,5 @@ class ModelReply(Struct, frozen=True):
     scripted: bool = False
     failed_attempts: tuple[FailedAttempt, ...] = ()
     """Attempts before this one, in order."""
+    asked_ms: int = 0
+    """From the beginning of the first of them until the reply."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import asdict
+
 from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose, used_by
 from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
@@ -47,6 +49,7 @@ def model_replied(reply: ModelReply, waited: float = 0.0) -> JsonObject:
         "scripted": reply.scripted,
         "usage": usage_data(reply.usage),
         "duration_ms": reply.duration_ms,
+        **({"asked_ms": reply.asked_ms} if reply.failed_attempts else {}),
         **slot_wait(waited),
     }
 
@@ -102,7 +105,7 @@ def embeddings_data(calls: Sequence[EmbeddedCall]) -> JsonObject:
 
 
 def _failed(attempts: Iterable[FailedAttempt]) -> JsonObject:
-    told = [{"model": each.model, "error": each.error, "retryable": each.retryable} for each in attempts]
+    told = [asdict(each) for each in attempts]
     return {"failed_attempts": told} if told else {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.endpoint import endpoint_of, provider_of
@@ -27,6 +28,22 @@ from owlclaw_ray.ports.models import ModelClient, Waiting, unheard
 
 MAX_CONCURRENT = 4_000
 """Calls of one provider at once: what one process bears in memory and connections."""
+
+
+class _Attempts(Struct):
+    """What has become of a call so far."""
+
+    failed: list[FailedAttempt] = field(default_factory=list)
+    began: float | None = None
+    """When the first attempt did."""
+
+    def add(self, model: str, error: str, *, retryable: bool, now: float) -> None:
+        """Note one more that failed."""
+        self.failed.append(FailedAttempt(model, error, retryable, self.milliseconds(now)))
+
+    def milliseconds(self, now: float) -> int:
+        """Return for how long it has been asked."""
+        return 0 if self.began is None else round((now - self.began) * 1_000)
 
 
 class ModelGateway:
@@ -71,41 +88,45 @@ class ModelGateway:
         return tuple(each.counts for each in self._slots.values())
 
     async def _complete(self, request: ModelRequest, waiting: Waiting) -> ModelReply:
-        failed: list[FailedAttempt] = []
+        attempts = _Attempts()
         last: ModelUnavailableError | ModelRefusedError | None = None
         too_long = False
         for model in request.model.chain:
             try:
-                reply = await self._ask(request, model, failed, waiting)
+                reply = await self._ask(request, model, attempts, waiting)
             except (ModelUnavailableError, ModelRefusedError) as error:
                 last, too_long = error, too_long or isinstance(error, ContextWindowExceededError)
             else:
-                return replace(reply, failed_attempts=tuple(failed)) if failed else reply
-        raise _exhausted(failed, last, too_long=too_long) from last
+                if not attempts.failed:
+                    return reply
+                asked_ms = attempts.milliseconds(self._clock.monotonic())
+                return replace(reply, failed_attempts=tuple(attempts.failed), asked_ms=asked_ms)
+        raise _exhausted(attempts.failed, last, too_long=too_long) from last
 
-    async def _ask(
-        self, request: ModelRequest, model: str, failed: list[FailedAttempt], waiting: Waiting
-    ) -> ModelReply:
-        client = self._client(model, failed)
+    async def _ask(self, request: ModelRequest, model: str, attempts: _Attempts, waiting: Waiting) -> ModelReply:
+        client = self._client(model, attempts)
         attempt = 1
         while True:
             try:
-                return await self._attempt(client, request, model, waiting)
+                return await self._attempt(client, request, model, attempts, waiting)
             except ModelRefusedError as error:
-                failed.append(FailedAttempt(model, str(error), retryable=False))
+                attempts.add(model, str(error), retryable=False, now=self._clock.monotonic())
                 raise
             except ModelUnavailableError as error:
-                failed.append(FailedAttempt(model, str(error), retryable=True))
+                attempts.add(model, str(error), retryable=True, now=self._clock.monotonic())
                 if attempt == self._retry.attempts or isinstance(error, NoSlotError):
                     raise
                 await self._clock.sleep(self._retry.delay(attempt, self._jitter(), error.retry_after))
             attempt += 1
 
-    async def _attempt(self, client: ModelClient, request: ModelRequest, model: str, waiting: Waiting) -> ModelReply:
+    async def _attempt(
+        self, client: ModelClient, request: ModelRequest, model: str, attempts: _Attempts, waiting: Waiting
+    ) -> ModelReply:
         await client.load()
         definition = request.agent_id.partition(":")[0]
         async with self._slots_of(request, model).slot(definition, model, request.timeout, waiting):
             started = self._clock.monotonic()
+            attempts.began = started if attempts.began is None else attempts.began
             try:
                 async with deadline(self._clock, request.timeout):
                     reply = await client.complete(request, model)
@@ -123,12 +144,12 @@ class ModelGateway:
             self._slots[provider] = ProviderSlots(provider, limit, self._clock)
         return self._slots[provider]
 
-    def _client(self, model: str, failed: list[FailedAttempt]) -> ModelClient:
+    def _client(self, model: str, attempts: _Attempts) -> ModelClient:
         for client in self._clients:
             if client.serves(model):
                 return client
         message = "no client serves it; write scripted:<path or name>, or a litellm name such as openai/gpt-4o"
-        failed.append(FailedAttempt(model, message, retryable=False))
+        attempts.add(model, message, retryable=False, now=self._clock.monotonic())
         raise ModelRefusedError(message)
 
 

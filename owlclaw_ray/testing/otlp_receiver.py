@@ -21,6 +21,7 @@ class ReceivedEvent(Struct, frozen=True):
     """An event of a span."""
 
     name: str
+    time: int
     attributes: Mapping[str, Any]
 
 
@@ -139,7 +140,7 @@ def _span(span: trace_pb2.Span, service: str) -> ReceivedSpan:
         _attributes(span.attributes),
         span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
         span.status.message,
-        tuple(ReceivedEvent(each.name, _attributes(each.attributes)) for each in span.events),
+        tuple(ReceivedEvent(each.name, each.time_unix_nano, _attributes(each.attributes)) for each in span.events),
         service,
     )
 

@@ -207,7 +207,7 @@ class RunSpans:
             attributes[name.INPUT_MESSAGES] = self._content.json(list(asked))
             if system in self._facts.blobs:
                 attributes[name.SYSTEM_INSTRUCTIONS] = self._content.prompt(system, [_text(self._facts.blobs[system])])
-        times = self._times(entry, data["duration_ms"])
+        times = self._times(entry, data["asked_ms"] if "asked_ms" in data else data["duration_ms"])
         events = self._failed_attempts({} if record is None else record.data, times[0])
         span_id = span_of(self._run.run_id, "model", str(turn))
         return self._span(f"chat {model}", span_id, times, attributes, asks_elsewhere=True, events=events)
@@ -304,11 +304,11 @@ class RunSpans:
             events=self._failed_attempts(call, times[0]),
         )
 
-    def _failed_attempts(self, call: JsonObject, at: datetime) -> tuple[SpanEvent, ...]:
+    def _failed_attempts(self, call: JsonObject, since: datetime) -> tuple[SpanEvent, ...]:
         return tuple(
             SpanEvent(
                 name.ATTEMPT_FAILED,
-                at,
+                since + timedelta(milliseconds=each.get("after_ms", 0)),
                 {name.REQUEST_MODEL: each["model"], name.REASON: self._content.error("failed", each["error"])},
             )
             for each in call.get("failed_attempts", ())

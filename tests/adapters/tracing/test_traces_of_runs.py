@@ -22,10 +22,11 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tracing import Destination, TraceParent, run_span
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.entries import embedding_record
-from owlclaw_ray.errors import ConfigurationError, ModelUnavailableError
+from owlclaw_ray.errors import ConfigurationError, ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import RecordId, RunId
 from owlclaw_ray.ports.store import AppendLedger, ApprovalFilter, CancelRun
+from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from owlclaw_ray.tools.agents.options import AgentOptions
@@ -398,6 +399,42 @@ async def test_a_failed_attempt_is_an_event_of_the_call_that_was_answered_after_
     [event] = call.events
     assert not call.failed
     assert (event.name, event.attributes["owlclaw.model.reason"]) == ("owlclaw.model.attempt_failed", "too busy")
+
+
+class Slow:
+    """Two models: one refuses after 20 s, the other answers after 2 s."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def serves(self, model):
+        return True
+
+    async def load(self):
+        pass
+
+    async def complete(self, request, model):
+        await self.clock.advance(20 if model == "a/first" else 2)
+        if model == "a/first":
+            raise ModelRefusedError("no such model")
+        return ModelReply("done", (), model)
+
+
+async def test_the_span_of_a_call_begins_with_its_first_attempt_and_knows_when_that_failed(
+    agents, receiver, exporting, tmp_path
+):
+    folder, clock = agents({"text": "never asked"}), ManualClock()
+    (folder / "watch" / "agent.yaml").write_text("model: a/first\nfallback: [b/second]\n")
+    async with (
+        in_process_runtime(agents_dir=folder, data_dir=tmp_path / "data", models=[Slow(clock)], clock=clock) as runtime,
+        exporting(runtime.store) as export,
+    ):
+        await runtime.trigger("watch")
+        await export.step()
+
+    [call] = of(receiver.spans, "chat")
+    [event] = call.events
+    assert (call.end - call.start, event.time - call.start) == (22 * 10**9, 20 * 10**9)
 
 
 async def test_a_query_that_was_embedded_at_the_second_attempt_is_no_failed_call_of_the_run(
