@@ -96,8 +96,8 @@ class ModelGatewayActor:
         Return which of these models lack a key, each with the environment variables to set.
         """
         await self._litellm.load()
-        missing = {each.model: self._litellm.missing_key(each.model, each.endpoint) for each in models}
-        return {model: variables for model, variables in missing.items() if variables is not None}
+        missing = ((each.model, self._litellm.missing_key(each.model, each.endpoint)) for each in models)
+        return {model: variables for model, variables in missing if variables is not None}
 
     async def slots(self) -> tuple[SlotCounts, ...]:
         """See ModelGateway.slots."""

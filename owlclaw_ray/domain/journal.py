@@ -42,7 +42,8 @@ class EntryKind(Enum):
     if less than was known)"""
     MODEL_REPLIED = "model_replied"
     """text, tool_calls [{id, name, arguments}], model, scripted, usage {…}, duration_ms, asked_ms (with the attempts that failed
-    before, if any), waited_ms (of the time since the entry before, what was spent waiting for a slot of a provider; if any)"""
+    before, if any), waited_ms (of the time since the entry before, what was spent waiting for a slot of a provider; if any), note (what
+    is odd about the reply, if anything)"""
     TOOL_STARTED = "tool_started"
     """call_id, tool: written and committed before a `once` tool runs"""
     TOOL_FINISHED = "tool_finished"

@@ -38,7 +38,7 @@ def slot_wait(waited: float) -> JsonObject:
     return {"waited_ms": round(waited * 1_000)} if waited else {}
 
 
-def model_replied(reply: ModelReply, waited: float = 0.0) -> JsonObject:
+def model_replied(reply: ModelReply, waited: float = 0.0, note: str = "") -> JsonObject:
     """Return the data of a model_replied entry."""
     return {
         "text": reply.text,
@@ -50,6 +50,7 @@ def model_replied(reply: ModelReply, waited: float = 0.0) -> JsonObject:
         "usage": usage_data(reply.usage),
         "duration_ms": reply.duration_ms,
         **({"asked_ms": reply.asked_ms} if reply.failed_attempts else {}),
+        **({"note": note} if note else {}),
         **slot_wait(waited),
     }
 

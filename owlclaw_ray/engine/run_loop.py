@@ -45,7 +45,7 @@ from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill
 from owlclaw_ray.engine.started_run import StartedRun
-from owlclaw_ray.engine.tokens import BoundedTokens, EstimatedTokens
+from owlclaw_ray.engine.tokens import BoundedTokens, EstimatedTokens, fewest_tokens
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.engine.unexecuted import NothingAllowed
 from owlclaw_ray.errors import (
@@ -367,7 +367,10 @@ class RunLoop:
         self._asking = False
         record = model_call_record(reply, self._time.paused - before, conversation.route)
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
-        self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._take_wait()))
+        note = _unheard_tools(request, reply, len(visible.names)) if not conversation.turns else ""
+        if note:
+            self._journal.audit(LedgerKind.WARNING, "tools", {"what": "tools not in the prompt", "why": note})
+        self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._take_wait(), note))
         self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:
             await self._journal.commit()
@@ -602,6 +605,23 @@ def deadline_passed(run: Run, now: datetime) -> RunResult | None:
 
 def _moment(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
+
+
+def _unheard_tools(request: ModelRequest, reply: ModelReply, offered: int) -> str:
+    """Return what is to be said if the prompt was too short to have had the tools in it, as far as its provider counts right."""
+    text, counted = request.system + "".join(each.content for each in request.messages), reply.usage.prompt_tokens
+    if (
+        reply.scripted
+        or reply.tool_calls
+        or not offered
+        or not counted
+        or counted >= fewest_tokens(text, request.tools)
+    ):
+        return ""
+    return (
+        f"{offered} tools were offered, and a prompt of {counted} tokens cannot hold them: the template of {reply.model} seems to drop "
+        "tools (owlclaw doctor --probe asks it for a call)"
+    )
 
 
 def _milliseconds(start: datetime, end: datetime) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,10 +23,15 @@ def register(cli: typer.Typer) -> None:
     cli.command()(doctor)
 
 
-def doctor(folder: FolderOption = HERE, *, as_json: JsonOption = False) -> None:
+ProbeOption = Annotated[
+    bool, typer.Option("--probe", help="Ask each real model for one call of a tool, which may cost a little.")
+]
+
+
+def doctor(folder: FolderOption = HERE, *, probe: ProbeOption = False, as_json: JsonOption = False) -> None:
     """Check the machine and the application, and say how to fix what is wrong; exit with 1 if something fails."""
     findings = []
-    for finding in _findings(folder):
+    for finding in _findings(folder, probe=probe):
         findings.append(finding)
         if not as_json:
             _print(finding)
@@ -40,11 +45,11 @@ def doctor(folder: FolderOption = HERE, *, as_json: JsonOption = False) -> None:
     raise typer.Exit(1 if any(each.level.value == "FAIL" for each in findings) else 0)
 
 
-def _findings(folder: Path) -> Iterator[Finding]:
+def _findings(folder: Path, *, probe: bool) -> Iterator[Finding]:
     from serve.cli.machine_checks import check_machine
     from serve.cli.project_checks import check_project
 
-    return chain(check_machine(), check_project(folder, environment()))
+    return chain(check_machine(), check_project(folder, environment(), probed=probe))
 
 
 def _print(finding: Finding) -> None:

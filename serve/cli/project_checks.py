@@ -38,8 +38,8 @@ _STORE_PARTS = ("keeper", "store")
 """Whoever writes the store, in what runtimes say of their parts: a process for it, or their own."""
 
 
-def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what is found; nothing after bad settings, for everything else needs them."""
+def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = False) -> Iterator[Finding]:
+    """Yield what is found; nothing after bad settings, for everything else needs them. `probed`: real models are asked once."""
     from owlclaw_ray.settings import FILE_NAME, load_runtime_settings
 
     try:
@@ -55,6 +55,8 @@ def check_project(folder: Path, environ: Mapping[str, str]) -> Iterator[Finding]
     definitions: list[AgentDefinition] = []
     yield from _definitions(settings, environ, definitions)
     yield from _models(definitions)
+    if probed:
+        yield from _probed(definitions)
     yield from _unsuitable(settings, definitions, tools)
     yield from _unpriced(settings, definitions)
     yield _embedder(settings)
@@ -204,6 +206,12 @@ def _real(asked: RealModel) -> Iterator[Finding]:
     else:
         fix = f"set {missing}, or name another model in agent.yaml, such as scripted:echo"
         yield fail(subject, f"{missing} is not set", fix)
+
+
+def _probed(definitions: list[AgentDefinition]) -> Iterator[Finding]:
+    from serve.cli.probing import probe
+
+    yield from probe(tuple(dict.fromkeys(found for each in definitions for found in each.real_models)))
 
 
 def _embedder(settings: Settings) -> Finding:

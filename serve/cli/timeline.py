@@ -129,6 +129,8 @@ def _reply(data: JsonObject) -> Iterator[tuple[str, str, str]]:
     calls = data.get("tool_calls") or ()
     if data.get("text") or not calls:
         yield "model", data.get("text") or "(no text)", ""
+    if data.get("note"):
+        yield "note", data["note"], "yellow"
     for call in calls:
         yield "call", f"{call['name'].replace('__', '.')}({_arguments(call['arguments'])})", "cyan"
 

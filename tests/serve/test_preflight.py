@@ -6,7 +6,9 @@ import pytest
 
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import load_settings
-from serve.preflight import check_ray
+from serve.launch import _warm
+from serve.preflight import check_ray, prepare
+from tests.identity.writing import write_definition
 
 
 def settings(folder, address):
@@ -31,3 +33,22 @@ def test_a_cluster_that_answers_and_addresses_that_only_ray_can_read_pass(tmp_pa
         head.listen()
         for address in (f"127.0.0.1:{head.getsockname()[1]}", "auto", None):
             check_ray(settings(tmp_path, address))
+
+
+def test_a_misspelt_model_and_one_without_its_key_are_told_when_all_is_ready(tmp_path):
+    own = "model: openai/qwen3\napi_base: http://127.0.0.1:1/v1\napi_key_env: GPU_KEY\n"
+    write_definition(tmp_path / "agents" / "own", agent=own)
+    write_definition(tmp_path / "agents" / "typo", agent="model: openai/gpt-4o-mni\n")
+    asked, told = [], []
+
+    def models(real):
+        asked.extend((each.model, each.endpoint and each.endpoint.api_key) for each in real)
+        return {"openai/qwen3": "GPU_KEY"}
+
+    _warm(prepare(tmp_path, {}), lambda: None, models, told.append)
+
+    assert asked == [("openai/qwen3", "${GPU_KEY}"), ("openai/gpt-4o-mni", None)]
+    assert told == [
+        "warning: openai/gpt-4o-mni: litellm knows no such model; did you mean gpt-4o-mini?",
+        "warning: openai/qwen3 has no key: set GPU_KEY and start again (owlclaw doctor checks it)",
+    ]

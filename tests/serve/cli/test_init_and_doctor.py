@@ -17,6 +17,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.testing.openai_server import Answer, Failure, FunctionCall, OpenAIServer
 from tests.serve.cli.conftest import Run
 
 
@@ -150,6 +151,28 @@ def test_a_misspelt_model_is_told_with_the_nearest_one_and_an_own_endpoint_s_wit
     assert (
         "model openai/qwen3: at http://127.0.0.1:1/v1; its key is set" in cli("doctor", "--folder", str(project)).output
     )
+
+
+def test_models_are_asked_for_a_call_of_a_tool_if_that_is_wanted(
+    cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    agent = project / "agents" / "assistant" / "agent.yaml"
+    with OpenAIServer() as server:
+        agent.write_text(f"model: openai/deaf\nfallback: [openai/able, openai/gone]\napi_base: {server.base_url}\n")
+        assert "understood" not in cli("doctor", "--folder", str(project)).output
+        assert server.requests == []
+        call = Answer(tool_calls=[FunctionCall("report_status", '{"status": "ok"}')])
+        server.enqueue(Answer("status: ok", prompt_tokens=40), call, Failure(401, "who are you?"))
+        text = cli("doctor", "--probe", "--folder", str(project)).output
+
+    assert (
+        "WARN model openai/deaf: tools offered: 1, understood: 0: asked for a call, it answered with text (its prompt"
+        in text
+    )
+    assert "OK   model openai/able: tools offered: 1, understood: 1" in text
+    assert "FAIL model openai/gone: does not answer: " in text
+    assert [each.body["tools"][0]["function"]["name"] for each in server.requests] == ["report_status"] * 3
 
 
 def test_wrong_settings_are_reported_each(cli: Run, tmp_path: Path):

@@ -57,6 +57,13 @@ def test_arguments_that_are_no_json_are_shown_as_they_are():
     assert 'my_app.write_note({"text": )' in shown("model_replied", {"text": "", "tool_calls": [call]})
 
 
+def test_what_is_odd_about_a_reply_is_told_after_it():
+    text, note = shown("model_replied", {"text": "I cannot.", "note": "10 tools were offered"}).splitlines()
+
+    assert text.endswith("I cannot.")
+    assert note.split(maxsplit=2)[1:] == ["note", "10 tools were offered"]
+
+
 def test_long_results_are_cut_to_the_width_of_the_screen():
     line = shown("tool_finished", {"tool": "t", "content": {"text": "很长" * 100}, "duration_ms": 1}, width=60)
 
