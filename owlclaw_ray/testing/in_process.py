@@ -695,7 +695,9 @@ async def in_process_runtime(
     definitions = DefinitionFolder(agents_dir, defaults, Machine(environ))
     reach = LoopAgents(store, commits, definitions)
     if embedding is not None:
-        embedders = ConfiguredEmbedders(embedder, reach.embeddings(embedding, clock, ids), EmbeddingCalls())
+        embedders = ConfiguredEmbedders(
+            embedder, reach.embeddings(embedding, clock, ids), EmbeddingCalls(endpoints=defaults.endpoints)
+        )
     memory, artifacts = LanceMemory(data_dir, embedders or OneEmbedder(None), clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     agents, options = reach.agents(clock), host_tools.agents

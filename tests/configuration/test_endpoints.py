@@ -7,6 +7,7 @@ from owlclaw_ray.errors import ConfigurationError, DefinitionError
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.identity.loading import load_definition
 from owlclaw_ray.settings import load_runtime_settings
+from serve.planning import plan_of
 from tests.identity.writing import write_definition
 
 OFFICE = Endpoint("openai", "http://office:8000/v1", "${OFFICE_KEY}", headers=(("X-Team", "desk"),))
@@ -33,6 +34,17 @@ def test_providers_have_an_address_a_key_a_version_and_headers(tmp_path):
         Endpoint("openai", "http://office:8000/v1", "${OFFICE_KEY}", "", (("X-Team", "${TEAM}"),)),
         Endpoint("azure", "https://x.openai.azure.com", "${AZURE}", "2024-10-21"),
     )
+
+
+def test_settings_and_plans_know_the_variables_of_keys_and_not_the_keys(tmp_path):
+    found = settings(
+        tmp_path, "    openai: {api_base: 'http://office', api_key_env: OFFICE_KEY}\n", OFFICE_KEY="sk-office-1"
+    )
+
+    plan = plan_of(found, 1.0)
+
+    assert plan.worker.embedding.endpoints == plan.defaults.endpoints == found.models.endpoints
+    assert "sk-office-1" not in repr(found) + repr(plan)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +89,9 @@ def test_an_agent_has_what_the_settings_say_unless_it_says_it_itself(tmp_path):
     own = definition(tmp_path, "model: openai/qwen\napi_key_env: MINE\nextra_headers: {X-Desk: '7'}\n")
 
     headers = (("X-Team", "desk"), ("X-Desk", "7"))
-    assert own.real_models == (RealModel("openai/qwen", Endpoint("openai", OFFICE.api_base, "${MINE}", "", headers)),)
+    endpoint = Endpoint("openai", OFFICE.api_base, "${MINE}", "", headers)
+    assert own.model.endpoints == (endpoint, SHARED.endpoints[1])
+    assert own.real_models == (RealModel("openai/qwen", endpoint),)
 
 
 def test_an_address_of_an_agent_s_own_inherits_no_key_and_no_headers(tmp_path):

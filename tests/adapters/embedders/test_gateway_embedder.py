@@ -2,6 +2,7 @@ import pytest
 
 from owlclaw_ray.adapters.embedders import GatewayEmbedder
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply
+from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
 
@@ -41,6 +42,13 @@ def test_a_question_is_waited_for_less_than_documents(gateway):
     one.embed_documents(["a"])
 
     assert [(each.timeout, each.patience) for each in gateway.requests] == [(3.0, 3.0), (3.0, 60.0)]
+
+
+def test_the_endpoint_of_the_model_s_provider_goes_with_each_call(gateway):
+    endpoints = (Endpoint("azure", "https://x.example.com"), Endpoint("openai", "http://office:8000/v1"))
+    embedder(gateway, endpoints=endpoints).embed_queries(["a"])
+
+    assert [each.endpoint for each in gateway.requests] == [endpoints[1]]
 
 
 def test_the_first_vector_tells_the_dimension_and_another_length_is_another_model(gateway):
