@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
@@ -22,8 +22,23 @@ PermissionName = Literal["readonly", "write"]
 EffectName = Literal["pure", "idempotent", "once"]
 
 
+class ToolKeywords(TypedDict, total=False):
+    """What `handler` and `tool` take beside a name."""
+
+    description: str | None
+    permission: PermissionName
+    effect: EffectName
+    timeout: float | None
+    tags: Iterable[str]
+    arguments: type[BaseModel] | None
+    input_schema: JsonObject | None
+    target: Target
+
+
 class OwlClaw:
     """An application: business handlers, state providers and tools, registered by decorators that return the function itself.
+
+    `@app.tool`, `@app.handler`, `@app.state` and `@app.event_source` without a name take the function's.
 
     `name` is the first part of the canonical name of every tool that is registered without a dot: `write_report` of the
     application `host_watch` is `host_watch.write_report`. Registration raises ConfigurationError.
@@ -38,9 +53,15 @@ class OwlClaw:
         """What `mask_traces` registered."""
         self._adapters: list[ToolAdapter] = []
 
+    @overload
+    def handler(self, name: _Function, /) -> _Function: ...
+
+    @overload
+    def handler(self, name: str | None = None, **options: Unpack[ToolKeywords]) -> Callable[[_Function], _Function]: ...
+
     def handler(
         self,
-        name: str,
+        name: str | Callable[..., Any] | None = None,
         *,
         description: str | None = None,
         permission: PermissionName = "write",
@@ -50,7 +71,7 @@ class OwlClaw:
         arguments: type[BaseModel] | None = None,
         input_schema: JsonObject | None = None,
         target: Target = None,
-    ) -> Callable[[_Function], _Function]:
+    ) -> Callable[..., Any]:
         """Register a business capability, sync or async: by default it changes the world and is never silently repeated.
 
         Models see its typed parameters as a schema, with descriptions from `Annotated[..., Field(description=…)]` or the
@@ -61,11 +82,17 @@ class OwlClaw:
         target for the session.
         """
         options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema, target)
-        return self._registering(name, options)
+        return _registered(name, lambda known, function: self.registry.add(known, function, options))
+
+    @overload
+    def tool(self, name: _Function, /) -> _Function: ...
+
+    @overload
+    def tool(self, name: str | None = None, **options: Unpack[ToolKeywords]) -> Callable[[_Function], _Function]: ...
 
     def tool(
         self,
-        name: str,
+        name: str | Callable[..., Any] | None = None,
         *,
         description: str | None = None,
         permission: PermissionName = "readonly",
@@ -75,35 +102,37 @@ class OwlClaw:
         arguments: type[BaseModel] | None = None,
         input_schema: JsonObject | None = None,
         target: Target = None,
-    ) -> Callable[[_Function], _Function]:
+    ) -> Callable[..., Any]:
         """Register a tool that only looks or computes: as `handler`, but it may run in parallel and be repeated freely."""
         options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema, target)
-        return self._registering(name, options)
+        return _registered(name, lambda known, function: self.registry.add(known, function, options))
 
-    def state(self, name: str, *, ttl: float | None = None) -> Callable[[_Function], _Function]:
+    @overload
+    def state(self, name: _Function, /) -> _Function: ...
+
+    @overload
+    def state(self, name: str | None = None, *, ttl: float | None = None) -> Callable[[_Function], _Function]: ...
+
+    def state(self, name: str | Callable[..., Any] | None = None, *, ttl: float | None = None) -> Callable[..., Any]:
         """Register a state provider for query_state: sync or async, with no parameter or with the asking agent's AgentRef.
 
         An answer is kept for `ttl` seconds in each process (for each agent, if the provider takes one).
         """
+        return _registered(name, lambda known, function: self.registry.state_providers.add(known, function, ttl))
 
-        def register(function: _Function) -> _Function:
-            self.registry.state_providers.add(name, function, ttl)
-            return function
+    @overload
+    def event_source(self, name: _Function, /) -> _Function: ...
 
-        return register
+    @overload
+    def event_source(self, name: str | None = None) -> Callable[[_Function], _Function]: ...
 
-    def event_source(self, name: str) -> Callable[[_Function], _Function]:
+    def event_source(self, name: str | Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Register an event source, which the heartbeats of agents ask: sync or async, with no parameter or with the agent's AgentRef.
 
         It returns what is pending, as JSON; nothing, an empty text, list or object, 0 or False means that nothing is. The same
         answer again does not wake an agent that dealt with it, so it should not say how old things are.
         """
-
-        def register(function: _Function) -> _Function:
-            self.registry.event_sources.add(name, function, None)
-            return function
-
-        return register
+        return _registered(name, lambda known, function: self.registry.event_sources.add(known, function, None))
 
     def add_tools(self, adapter: ToolAdapter) -> None:
         """Register the tools of another source. Raises ConfigurationError, and registers none of them, if one has a bad name
@@ -150,12 +179,21 @@ class OwlClaw:
 
         return register
 
-    def _registering(self, name: str, options: ToolOptions) -> Callable[[_Function], _Function]:
-        def register(function: _Function) -> _Function:
-            self.registry.add(name, function, options)
-            return function
-
-        return register
-
     def __repr__(self) -> str:
         return f"OwlClaw({self.name!r})"
+
+
+def _registered(
+    given: str | Callable[..., Any] | None, register: Callable[[str, Callable[..., Any]], object]
+) -> Callable[..., Any]:
+    """Return the function that was given, registered under its name, or the decorator that registers one."""
+    if not (given is None or isinstance(given, str) or callable(given)):
+        fix = "give it a name, such as @app.tool('price'), or nothing"
+        raise ConfigurationError([Problem("decorator", f"is given {given!r}, which is no name", fix)])
+
+    def decorate(function: _Function) -> _Function:
+        name = given if isinstance(given, str) else getattr(function, "__name__", repr(function))
+        register(name, function)
+        return function
+
+    return decorate(given) if callable(given) else decorate

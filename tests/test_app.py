@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,28 @@ def test_importing_the_package_or_the_engine_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_decorators_without_parentheses_or_without_a_name_take_the_functions(folder):
+    source = Path(__file__).with_name("typed_application.py").read_text()
+    (folder / "shop.py").write_text(source)
+    registry = load_app("shop:app", folder).registry
+
+    named = ["catalogue.find", "desk.price", "desk.refund", "desk.sell", "desk.stock", "desk.weight"]
+    assert [each.name for each in registry.definitions()] == named
+    assert registry.states() == ("opening-hours", "orders", "till")
+    assert registry.event_sources.names == ("letters", "mail")
+    assert sys.modules["shop"].price("four") == 4
+
+
+def test_what_is_no_function_is_refused_with_its_line_without_parentheses_too(folder):
+    (folder / "shop.py").write_text(
+        "from owlclaw_ray import OwlClaw\napp = OwlClaw('shop')\n\n@app.tool\nclass Basket: ...\n"
+    )
+
+    assert "shop.py:4: tool 'shop.Basket'" in problem_of("shop:app", folder)
+    with pytest.raises(ConfigurationError, match="decorator: is given 5, which is no name"):
+        OwlClaw("shop").state(5)
 
 
 def test_an_app_is_loaded_from_its_folder(folder):
