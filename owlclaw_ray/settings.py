@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
+from msgspec import Struct
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from owlclaw_ray.configuration.endpoints import EndpointFile
@@ -500,14 +501,24 @@ class Settings(FileSettings):
         return Defaults(chain, self.run_limits, policy, budgets, self.callback_rules, routes, self.models.endpoints)
 
 
+class ReadSettings(Struct, frozen=True):
+    """Settings as far as they can be read."""
+
+    settings: Settings
+    """With defaults in the place of sections that are wrong."""
+    wrong: frozenset[str]
+    """The sections that are: keys of owlclaw.yaml."""
+    problems: tuple[Problem, ...]
+    where: _Where
+
+
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     """Read `owlclaw.yaml` in the folder, if it is there, and the variables `OWLCLAW_…` (`OWLCLAW_HTTP__PORT` is http.port).
 
     Raises ConfigurationError with every bad key and value, where it stands, and what would be right. What only a runtime uses
     (variables with secrets, folders, files) may be missing: `load_runtime_settings` asks for it.
     """
-    settings, _ = _load(folder, environ)
-    return settings
+    return _usable(read_settings(folder, environ))
 
 
 def load_runtime_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
@@ -515,34 +526,57 @@ def load_runtime_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
 
     Raises ConfigurationError, too, with every variable, folder and file that it needs and that is not there.
     """
-    settings, where = _load(folder, environ)
-    missing = [
+    read = read_settings(folder, environ)
+    settings = _usable(read)
+    if missing := missing_for_runtime(read, environ):
+        raise ConfigurationError(missing)
+    return settings
+
+
+def read_settings(folder: Path, environ: Mapping[str, str]) -> ReadSettings:
+    """Read the settings as `load_settings` does; return what is wrong with what is right, and raise nothing."""
+    folder = folder.resolve()
+    try:
+        document, problems = written_settings(folder), []
+    except ConfigurationError as error:
+        document, problems = YamlDocument(FILE_NAME, {}), list(error.problems)
+    unread = frozenset(FileSettings.model_fields) if problems else frozenset[str]()
+    environment = Environment.of(environ, FileSettings)
+    problems += environment.problems
+
+    def where(path: Sequence[str | int]) -> str:
+        return environment.where(path) or document.where(path)
+
+    data, wrong = environment.over(document.data), frozenset[str]()
+    try:
+        written = FileSettings.model_validate(data)
+    except ValidationError as error:
+        problems += model_problems(error, FileSettings, where)
+        wrong = frozenset(str(each["loc"][0]) for each in error.errors())
+        written = FileSettings.model_validate({key: value for key, value in data.items() if key not in wrong})
+    return ReadSettings(_resolved(written, folder), unread | wrong, tuple(problems), where)
+
+
+def missing_for_runtime(read: ReadSettings, environ: Mapping[str, str]) -> list[Problem]:
+    """Return a problem for every variable, folder and file that a runtime needs and that is not there."""
+    settings, where = read.settings, read.where
+    return [
         *_missing_folders(settings, where),
         *_missing_files(settings, where),
         *_missing_variables(settings, environ, where),
         *settings.tracing.problems(environ),
     ]
-    if missing:
-        raise ConfigurationError(missing)
-    return settings
 
 
-def _load(folder: Path, environ: Mapping[str, str]) -> tuple[Settings, _Where]:
-    """Return the settings, and what tells where each of them stands."""
-    folder = folder.resolve()
-    document = _read_file(folder / FILE_NAME)
-    environment = Environment.of(environ, FileSettings)
+def _usable(read: ReadSettings) -> Settings:
+    if read.problems:
+        raise ConfigurationError(read.problems)
+    return read.settings
 
-    def where(path: Sequence[str | int]) -> str:
-        return environment.where(path) or document.where(path)
 
-    try:
-        written = FileSettings.model_validate(environment.over(document.data))
-    except ValidationError as error:
-        raise ConfigurationError([*environment.problems, *model_problems(error, FileSettings, where)]) from error
-    if environment.problems:
-        raise ConfigurationError(environment.problems)
-    return _resolved(written, folder), where
+def written_settings(folder: Path) -> YamlDocument:
+    """Return `owlclaw.yaml` as it is written, empty if there is none; raises ConfigurationError if it cannot be read."""
+    return _read_file(folder / FILE_NAME)
 
 
 def _read_file(path: Path) -> YamlDocument:

@@ -33,6 +33,7 @@ from serve.preflight import Preparation, check_data_dir, check_port, check_ray, 
 from serve.processes import adopt_orphans, end_descendants
 from serve.ray_watch import RayWatch
 from serve.stopping import Step, StopSignals, carry_out
+from serve.tool_advice import added, counted
 
 if TYPE_CHECKING:
     from actors.cluster import Cluster
@@ -195,8 +196,10 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
     for definition in prepared.definitions:
         for warning in definition.warnings:
             announce(f"warning: {warning}")
-    added = sum("builtin" not in each.tags for each in prepared.tools)
-    announce(f"checked: {len(prepared.definitions)} agent definitions, {added} tools")
+    for problem in prepared.advice:
+        announce(f"warning: {problem}")
+    agents, tools = counted(len(prepared.definitions), "agent definition"), counted(len(added(prepared.tools)), "tool")
+    announce(f"checked: {agents}, {tools} beside the runtime's own")
     if prepared.tracing is not None:
         announce(f"traces go to {prepared.tracing.destination.value}: {urlsplit(prepared.tracing.url).netloc}")
 

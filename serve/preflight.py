@@ -21,6 +21,7 @@ from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.settings import Settings, load_runtime_settings
 from serve import pid_file
+from serve.tool_advice import Known, tool_advice
 
 _LOCK = "owlclaw.lock"
 _RAY_SECONDS = 5.0
@@ -40,6 +41,8 @@ class Preparation(Struct, frozen=True):
     """Definitions that cannot be used; the others can."""
     tracing: TracingOptions | None = None
     """Where traces go; None: nowhere."""
+    advice: tuple[Problem, ...] = ()
+    """What works, and does not do what its author meant."""
 
     @property
     def scripted(self) -> tuple[str, ...]:
@@ -75,7 +78,8 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
     if unknown := list(price_problems(settings, definitions)):
         raise ConfigurationError(unknown)
-    return Preparation(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ))
+    advice = tuple(tool_advice(app, Known.of(app, tools, settings, {}), settings, definitions))
+    return Preparation(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ), advice)
 
 
 def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -> Iterator[Problem]:

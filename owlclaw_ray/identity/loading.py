@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.problems import model_problems
-from owlclaw_ray.configuration.yaml_document import read_yaml
+from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.endpoint import provider_of
 from owlclaw_ray.domain.governance import Governance, Risk
@@ -167,6 +167,15 @@ def _text(path: Path, problems: list[Problem], warnings: list[str]) -> str:
         problems.append(Problem(_shown(path), "is empty", _CONTENT[path.name]))
     warnings += map(str, injections(written, _shown(path)))
     return text
+
+
+def agent_document(folder: Path) -> YamlDocument:
+    """Return a definition's agent.yaml as it is written, which says where its keys stand; empty if it cannot be read."""
+    path = folder / AGENT
+    try:
+        return read_yaml(path.read_text("utf-8-sig"), _shown(path))
+    except (OSError, UnicodeDecodeError, ConfigurationError):
+        return YamlDocument(_shown(path), {})
 
 
 def _agent_file(path: Path, problems: list[Problem]) -> AgentFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +36,8 @@ class RegisteredTool(Struct, frozen=True):
     context_parameter: str | None
     target: Target = None
     """What says what a call acts on."""
+    documented: bool = True
+    """Whether its description is more than its name."""
 
     def call(self, given: Given, context: ToolContext) -> Any:
         """Call the function."""
@@ -90,10 +92,11 @@ class ToolRegistry:
         parameters = read_parameters(function, where)
         arguments = _arguments(function, parameters, options, where)
         check_target(options.target, arguments.schema, where)
+        described = options.description or parse_docstring(inspect.getdoc(function) or "").summary
         tool = RegisteredTool(
             definition=ToolDefinition(
                 name=canonical,
-                description=_description(name, function, options),
+                description=described or name.rpartition(".")[2].replace("_", " "),
                 input_schema=arguments.schema,
                 permission=Permission(options.permission),
                 effect=Effect(options.effect),
@@ -107,6 +110,7 @@ class ToolRegistry:
             arguments=arguments,
             context_parameter=parameters.context,
             target=options.target,
+            documented=bool(described),
         )
         self._tools[canonical] = tool
         self._canonical[wire_name(canonical)] = canonical
@@ -132,6 +136,16 @@ class ToolRegistry:
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Return the definitions of all tools, by name."""
         return tuple(self._tools[name].definition for name in sorted(self._tools))
+
+    def undocumented(self) -> Iterator[Problem]:
+        """Yield a problem for each tool of which models learn its name only."""
+        for name, tool in sorted(self._tools.items()):
+            if not tool.documented:
+                code = getattr(inspect.unwrap(tool.function), "__code__", None)
+                place = f"{code.co_filename}:{code.co_firstlineno}" if code else tool.definition.metadata["function"]
+                fix = "write one whose first paragraph says what it does and when to use it, or give description="
+                what = "has no docstring: models are told its name only"
+                yield Problem(f"tool {name!r} ({place})", what, fix)
 
     def tool(self, name: str) -> RegisteredTool | None:
         """Return the tool of that canonical or wire name."""
@@ -186,8 +200,3 @@ def _arguments(function: Callable[..., Any], parameters: Parameters, options: To
     if options.arguments is not None:
         return Arguments(schema_of_model(options.arguments, where), as_model(options.arguments))
     return Arguments(plain_schema(options.input_schema or {}, where), as_object)
-
-
-def _description(name: str, function: Callable[..., Any], options: ToolOptions) -> str:
-    documented = parse_docstring(inspect.getdoc(function) or "").summary
-    return options.description or documented or name.rpartition(".")[2].replace("_", " ")

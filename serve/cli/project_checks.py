@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
@@ -20,6 +20,7 @@ from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
 from serve.cli.findings import Finding, fail, failures, ok, warn
+from serve.tool_advice import Known, added, counted, tool_advice
 
 if TYPE_CHECKING:
     from owlclaw_ray.app import OwlClaw
@@ -39,18 +40,23 @@ _STORE_PARTS = ("keeper", "store")
 
 
 def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = False) -> Iterator[Finding]:
-    """Yield what is found; nothing after bad settings, for everything else needs them. `probed`: real models are asked once."""
-    from owlclaw_ray.settings import FILE_NAME, load_runtime_settings
+    """Yield all that is found: sections of the settings that are wrong are taken as if they were not there.
 
-    try:
-        settings = load_runtime_settings(folder, environ)
-    except ConfigurationError as error:
-        yield from failures("settings", error)
-        return
+    `probed`: real models are asked once.
+    """
+    from owlclaw_ray.settings import FILE_NAME, missing_for_runtime, read_settings
+
+    read = read_settings(folder, environ)
+    settings, wrong = read.settings, [*read.problems, *missing_for_runtime(read, environ)]
     present = (settings.folder / FILE_NAME).exists()
-    yield ok("settings", str(settings.folder / FILE_NAME) if present else f"defaults; there is no {FILE_NAME}")
+    if wrong:
+        yield from failures("settings", ConfigurationError(wrong))
+    else:
+        yield ok("settings", str(settings.folder / FILE_NAME) if present else f"defaults; there is no {FILE_NAME}")
+    app: list[OwlClaw] = []
     tools: list[ToolDefinition] = []
-    yield from _application(settings, tools)
+    yield from _application(settings, app, known="app" not in read.wrong)
+    yield from _host_tools(settings, app, tools)
     yield from _mcp_servers(settings, environ)
     definitions: list[AgentDefinition] = []
     yield from _definitions(settings, environ, definitions)
@@ -59,8 +65,11 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
         yield from _probed(definitions)
     yield from _unsuitable(settings, definitions, tools)
     yield from _unpriced(settings, definitions)
+    if app and tools and read.wrong.isdisjoint({"app", "tools", "mcp"}):
+        yield from _advice(settings, app[0], tools, definitions)
     yield _embedder(settings)
-    yield from _traces(settings, environ)
+    if "tracing" not in read.wrong and not settings.tracing.problems(environ):
+        yield from _traces(settings, environ)
     yield from _webhooks(settings)
     yield _data_dir(settings.data_dir)
     yield from _others(settings)
@@ -68,42 +77,66 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
     yield _port(settings)
 
 
-def _application(settings: Settings, usable: list[ToolDefinition]) -> Iterator[Finding]:
-    """Yield what is found, and add all tools to `usable`, if they can be used."""
+def _application(settings: Settings, usable: list[OwlClaw], *, known: bool) -> Iterator[Finding]:
+    """Yield what is found, and add the application to `usable`, if it can be used; nothing if it is not known which it is."""
     from owlclaw_ray.app_loader import application
     from owlclaw_ray.tools.composition import declared_tools
 
+    if not known:
+        return
     try:
         app = application(settings.app, settings.folder)
-        tools = declared_tools(app.sources())
-        added = sum(each.tags.isdisjoint({"builtin", "internal"}) for each in tools)
+        tools = counted(len(added(declared_tools(app.sources()))), "tool")
     except ConfigurationError as error:
         yield from failures("application", error)
         return
+    usable.append(app)
     if settings.app is not None:
-        yield ok("application", f"{settings.app} registers {added} tools")
-    elif added:
-        yield ok("application", f"none; installed packages register {added} tools")
-    else:
+        yield ok("application", f"{settings.app} registers {tools}")
+    elif tools.startswith("0 "):
         yield ok("application", "none; agents have no handlers")
-    yield from _host_tools(settings, app, usable)
+    else:
+        yield ok("application", f"none; installed packages register {tools}")
 
 
-def _host_tools(settings: Settings, app: OwlClaw, usable: list[ToolDefinition]) -> Iterator[Finding]:
+def _host_tools(settings: Settings, app: list[OwlClaw], usable: list[ToolDefinition]) -> Iterator[Finding]:
+    """Yield what is found, and add all tools to `usable`, if they can be used."""
     from owlclaw_ray.tools.composition import declared_tools
 
     host = settings.host_tools
     try:
-        tools = declared_tools(app.sources(), host)
+        tools = declared_tools(app[0].sources() if app else (), host)
     except ConfigurationError as error:
         yield from failures("tools", error)
         return
     usable += tools
     if host.declarative is not None:
-        found = sum("declarative" in each.tags for each in tools)
-        yield ok("tools", f"{found} declarative tools in {host.declarative.folder}")
+        found = counted(sum("declarative" in each.tags for each in tools), "declarative tool")
+        yield ok("tools", f"{found} in {host.declarative.folder}")
     if host.code is not None:
         yield ok("tools", f"code tools work in {host.code.project}")
+
+
+def _advice(
+    settings: Settings, app: OwlClaw, tools: list[ToolDefinition], definitions: list[AgentDefinition]
+) -> Iterator[Finding]:
+    """Yield a warning for what works, and does not do what its author meant."""
+    known = Known.of(app, tools, settings, _live_tools(settings) if settings.mcp.servers else {})
+    for problem in tool_advice(app, known, settings, definitions):
+        yield warn("tools", f"{problem.where}: {problem.what}", problem.fix)
+
+
+def _live_tools(settings: Settings) -> Mapping[str, Collection[str]]:
+    """Return the tools of the MCP servers that are up, by server, if a runtime of this folder is."""
+    from owlclaw_ray.client import SyncClient
+    from serve import pid_file
+
+    with suppress(OwlClawError):  # those of the runtime itself are findings of the store and the port
+        running = pid_file.read(settings.data_dir)
+        if running is not None and running.process() is not None:
+            with SyncClient(running.url, timeout=_ANSWER_SECONDS) as client:
+                return {each["name"]: each["tools"] for each in client.mcp_servers() if each["tools"]}
+    return {}
 
 
 def _mcp_servers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -141,7 +174,7 @@ def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[Ag
             yield from failures(f"agent {name}", error)
             continue
         usable.append(definition)
-        yield ok(f"agent {name}", f"{len(definition.skills)} skills")
+        yield ok(f"agent {name}", counted(len(definition.skills), "skill"))
         for warning in definition.warnings:
             yield warn(f"agent {name}", warning, "")
 

@@ -182,6 +182,52 @@ def test_wrong_settings_are_reported_each(cli: Run, tmp_path: Path):
     assert found["settings"] == ["FAIL", "FAIL"]
 
 
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("model: scripted:script.yaml\nhttp: {port: eighty}\n", "owlclaw.yaml:3: http.port"),
+        (
+            "mcp: {servers: {a: {command: sh, env: {T: '${NOT_SET}'}}}}\n",
+            "needs the variable NOT_SET, which is not set",
+        ),
+        ("tools: {code: {enabled: true, project: nowhere}}\n", "nowhere is no folder"),
+        ("tools: {folder: nowhere}\n", "nowhere is no folder"),
+        ("tracing: {export: langfuse}\n", "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY are not set"),
+        ("http:\n\tport: 1\n", "owlclaw.yaml:3: is not valid YAML"),
+        ("webhooks: {sources: {shop: {}}}\nlimits: {turns: 0}\n", "owlclaw.yaml:3: limits.turns"),
+    ],
+)
+def test_bad_settings_hide_nothing_else(
+    cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch, settings: str, said: str
+):
+    monkeypatch.delenv("NOT_SET", raising=False)
+    (project / "owlclaw.yaml").write_text(f"app: app:app\n{settings}")
+    (project / "agents" / "assistant" / "agent.yaml").write_text("model: scripted:script.yaml\nmodle: x\n")
+    (project / ".owlclaw").mkdir()
+    (project / ".owlclaw" / "owlclaw.db").write_text("this is no database, " * 100)
+
+    output = cli("doctor", "--folder", str(project)).output
+
+    assert said in output
+    assert "FAIL agent assistant: assistant/agent.yaml:2: modle: there is no such key" in output
+    assert "FAIL store: " in output
+    assert "port: " in output
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+def test_warnings_about_tools_are_told_and_do_not_fail(cli: Run, project: Path):
+    (project / "agents" / "assistant" / "agent.yaml").write_text(
+        "model: scripted:script.yaml\npermissions: {deny: [my_app.write_nots]}\n"
+    )
+    result = cli("doctor", "--folder", str(project))
+
+    assert result.exit_code == 0
+    assert "OK   application: app:app registers 1 tool\n" in result.output
+    assert "WARN tools: assistant/agent.yaml:2: permissions.deny[0]: is 'my_app.write_nots'" in result.output
+    assert "→ did you mean my_app.write_note?" in result.output
+
+
 def test_a_folder_without_agents_is_pointed_to_init(cli: Run):
     result = cli("doctor")
 

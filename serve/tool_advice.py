@@ -1,0 +1,155 @@
+"""What works, and does not do what its author meant: tools that say nothing of themselves, and rules that no tool is under."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.configuration.yaml_document import YamlDocument
+from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.permission import PermissionRules
+from owlclaw_ray.domain.tool import AGENT, DANGEROUS, NETWORK, SENSITIVE, ToolDefinition
+from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.identity.loading import agent_document
+from owlclaw_ray.settings import Settings, written_settings
+
+_OFF = {"code": "tools.code.enabled", "agent": "tools.agents.enabled"}
+"""The settings that turn on tools whose names begin so."""
+_RUNTIME_TAGS = frozenset({DANGEROUS, NETWORK, SENSITIVE, AGENT})
+"""Tags that mean something to the runtime, whether or not a tool has them yet."""
+_SHOWN = 8
+
+
+def added(tools: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
+    """Return the tools beside the runtime's own: those that an application, its packages and settings add."""
+    return tuple(each for each in tools if each.tags.isdisjoint({"builtin", "internal"}))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return how many of something there are, as people write it: `1 tool`, `2 tools`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+class Known(Struct, frozen=True):
+    """The names that rules can be about."""
+
+    tools: Mapping[str, ToolDefinition]
+    states: Collection[str]
+    servers: Collection[str]
+    """MCP servers whose tools are not known, for they are not up."""
+    mcp_tools: Collection[str] = ()
+    """Tools of the other MCP servers."""
+    names: frozenset[str] = field(default_factory=frozenset)
+
+    @classmethod
+    def of(
+        cls, app: OwlClaw, tools: Iterable[ToolDefinition], settings: Settings, live: Mapping[str, Collection[str]]
+    ) -> Known:
+        """Return what is known of an application; `live` has the tools of those MCP servers that are up."""
+        by_name = {each.name: each for each in tools}
+        servers = set(settings.mcp.servers) - live.keys()
+        of_servers = {tool for server in live.values() for tool in server}
+        return cls(by_name, app.registry.states(), servers, of_servers, frozenset(by_name) | of_servers)
+
+
+class _Rule(Struct, frozen=True):
+    """A pattern of a file, and where it stands."""
+
+    document: YamlDocument
+    path: tuple[str | int, ...]
+    pattern: str
+
+
+def tool_advice(
+    app: OwlClaw, known: Known, settings: Settings, definitions: Iterable[AgentDefinition]
+) -> Iterator[Problem]:
+    """Yield a problem for each tool that models are told nothing of, and for each rule that no tool, or no state, is under.
+
+    Nothing is said of rules that tools of an MCP server may be under that is not up.
+    """
+    yield from app.registry.undocumented()
+    shared = _document_of_settings(settings)
+    for rule in _permissions(shared, settings.permissions.rules):
+        yield from _unused(rule, known)
+    for definition in definitions:
+        document = agent_document(Path(definition.folder))
+        rules = [
+            *_permissions(document, definition.permissions.own),
+            *_rules(document, ("tools", "allow"), definition.tools.allow),
+            *_rules(document, ("tools", "deny"), definition.tools.deny),
+            *(
+                _Rule(document, ("tools", "limits", limit.tools), limit.tools)
+                for limit in definition.governance.tool_limits
+            ),
+        ]
+        for rule in rules:
+            yield from _unused(rule, known)
+        for key, patterns in (("allow", definition.states.allow), ("deny", definition.states.deny)):
+            for rule in _rules(document, ("tools", "states", key), patterns):
+                if rule.pattern != "*" and not any(fnmatchcase(state, rule.pattern) for state in known.states):
+                    yield _problem(rule, "no state", known.states, "the application has no states")
+
+
+def _document_of_settings(settings: Settings) -> YamlDocument:
+    try:
+        return written_settings(settings.folder)
+    except ConfigurationError:
+        return YamlDocument("owlclaw.yaml", {})
+
+
+def _permissions(document: YamlDocument, rules: PermissionRules) -> Iterator[_Rule]:
+    for verdict in ("allow", "ask", "deny"):
+        yield from _rules(document, ("permissions", verdict), getattr(rules, verdict))
+
+
+def _rules(document: YamlDocument, path: tuple[str, ...], patterns: Sequence[str]) -> Iterator[_Rule]:
+    return (_Rule(document, (*path, index), pattern) for index, pattern in enumerate(patterns))
+
+
+def _unused(rule: _Rule, known: Known) -> Iterator[Problem]:
+    kind, colon, value = rule.pattern.partition(":")
+    if colon and kind == "tag":
+        tags = _RUNTIME_TAGS.union(*(each.tags for each in known.tools.values()))
+        if value not in tags and not known.servers and not known.mcp_tools:
+            yield _problem(rule, "no tool", {f"tag:{tag}" for tag in tags}, "")
+    elif not colon and not any(fnmatchcase(name, rule.pattern) for name in known.names):
+        unknown = any(_may_name(rule.pattern, f"mcp.{server}.") for server in known.servers)
+        if not unknown:
+            yield _problem(rule, "no tool", known.names, _remedy(rule.pattern, known))
+
+
+def _may_name(pattern: str, beginning: str) -> bool:
+    """Return whether a name that begins so may be under the pattern."""
+    literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    return literal.startswith(beginning) or (literal != pattern and beginning.startswith(literal))
+
+
+def _remedy(pattern: str, known: Known) -> str:
+    first, _, rest = pattern.partition(".")
+    server = rest.partition(".")[0]
+    if first == "mcp" and server:
+        return f"owlclaw.yaml has no MCP server {server!r}: add it (mcp.servers), or remove the rule"
+    if first in _OFF and not any(name.startswith(f"{first}.") for name in known.names):
+        return f"such tools are off: turn them on ({_OFF[first]} in owlclaw.yaml), or remove the rule"
+    return ""
+
+
+def _problem(rule: _Rule, nothing: str, names: Collection[str], remedy: str) -> Problem:
+    what = f"is {rule.pattern!r}, which matches {nothing}: the rule does nothing"
+    close = _nearest(rule.pattern, names)
+    listed = ", ".join(sorted(names)[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
+    fix = f"did you mean {close}?" if close else remedy or f"name one of these, or remove the rule: {listed}"
+    return Problem(rule.document.where(rule.path), what, fix)
+
+
+def _nearest(pattern: str, names: Collection[str]) -> str:
+    """Return the name that was meant, most likely: of its whole, or of its last part where the pattern has no dot."""
+    written = {name if "." in pattern else name.rpartition(".")[2]: name for name in sorted(names)}
+    close = difflib.get_close_matches(pattern, written, n=1, cutoff=0.7)
+    return written[close[0]] if close else ""

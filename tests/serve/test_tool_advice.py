@@ -1,0 +1,143 @@
+"""What `owlclaw up` and `owlclaw doctor` say of tools and rules that work, and do not do what their author meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from owlclaw_ray.app_loader import application
+from owlclaw_ray.identity.folder import DefinitionFolder
+from owlclaw_ray.settings import load_settings
+from owlclaw_ray.tools.composition import declared_tools
+from serve.preflight import prepare
+from serve.tool_advice import Known, tool_advice
+
+APP = '''from owlclaw_ray import OwlClaw
+
+app = OwlClaw("desk")
+
+
+@app.tool(tags=["network"])
+def price(article: str) -> int:
+    """Say what an article costs."""
+    return 1
+
+
+@app.handler
+def refund(order: str) -> str:
+    """Give the money back."""
+    return order
+
+
+@app.state
+def orders() -> int:
+    return 1
+'''
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    clerk = tmp_path / "agents" / "clerk"
+    clerk.mkdir(parents=True)
+    (clerk / "SOUL.md").write_text("A clerk.")
+    (clerk / "IDENTITY.md").write_text("## My Capabilities\n- Give refunds\n")
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "owlclaw.yaml").write_text("app: app:app\n")
+    return tmp_path
+
+
+def agent_file(project: Path, text: str) -> None:
+    (project / "agents" / "clerk" / "agent.yaml").write_text(text)
+
+
+def said(project: Path) -> list[str]:
+    return [str(problem) for problem in prepare(project, {}).advice]
+
+
+def test_a_rule_of_an_agent_that_no_tool_is_under_is_said_with_its_line_and_the_nearest_name(project: Path):
+    agent_file(project, "model: scripted:echo\npermissions:\n  allow: [desk.price]\n  deny: [desk.refnd]\n")
+
+    [problem] = said(project)
+
+    assert problem == (
+        "clerk/agent.yaml:4: permissions.deny[0]: is 'desk.refnd', which matches no tool: the rule does nothing "
+        "(did you mean desk.refund?)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("permissions: {ask: [refund]}", "did you mean desk.refund?"),
+        ("permissions: {allow: [remembr]}", "did you mean remember?"),
+        ("permissions: {deny: ['tag:netwrok']}", "did you mean tag:network?"),
+        ("tools: {allow: ['dsk.*', desk.price]}", "tools.allow[0]: is 'dsk.*', which matches no tool"),
+        ("tools: {deny: [desk.pric]}", "did you mean desk.price?"),
+        ("tools: {limits: {desk.prize: {calls: 1}}}", "did you mean desk.price?"),
+        (
+            "tools: {states: {deny: [ordres]}}",
+            "is 'ordres', which matches no state: the rule does nothing (did you mean orders?)",
+        ),
+        ("permissions: {deny: ['code.*']}", "such tools are off: turn them on (tools.code.enabled in owlclaw.yaml)"),
+        ("permissions: {deny: [mcp.files.write]}", "owlclaw.yaml has no MCP server 'files'"),
+    ],
+)
+def test_each_kind_of_rule_is_looked_at(project: Path, text: str, expected: str):
+    agent_file(project, text)
+
+    [problem] = said(project)
+
+    assert expected in problem
+
+
+def test_a_rule_of_the_settings_is_said_once_for_all_agents(project: Path):
+    (project / "owlclaw.yaml").write_text("app: app:app\npermissions:\n  ask:\n    - desk.refnd\n")
+
+    [problem] = said(project)
+
+    assert problem.startswith("owlclaw.yaml:4: permissions.ask[0]: is 'desk.refnd'")
+
+
+def test_rules_that_do_something_are_not_said(project: Path):
+    agent_file(
+        project,
+        "permissions: {allow: [desk.price, 'desk.*', remember, 'tag:dangerous', 'tag:network'], deny: ['permission:write']}\n"
+        "tools: {allow: ['*'], deny: [desk.refund, 'schedule_*'], states: {allow: ['ord*']}}\n",
+    )
+
+    assert said(project) == []
+
+
+def test_rules_about_a_server_that_is_not_up_are_not_said(project: Path):
+    (project / "owlclaw.yaml").write_text("app: app:app\nmcp: {servers: {files: {command: sh}}}\n")
+    agent_file(project, "permissions: {deny: [mcp.files.write, 'mcp.*', '*.delete', 'tag:disk', mcp.file.read]}")
+
+    [problem] = said(project)
+
+    assert "is 'mcp.file.read'" in problem
+    assert "owlclaw.yaml has no MCP server 'file'" in problem
+
+
+def test_rules_about_a_server_that_is_up_are_said(project: Path):
+    (project / "owlclaw.yaml").write_text("app: app:app\nmcp: {servers: {files: {command: sh}}}\n")
+    agent_file(project, "permissions: {ask: [mcp.files.write], deny: [mcp.files.wriet]}")
+    settings = load_settings(project, {})
+    app = application(settings.app, project)
+    known = Known.of(app, declared_tools(app.sources()), settings, {"files": ["mcp.files.write"]})
+    definitions = [DefinitionFolder(settings.agents_dir, settings.defaults).load("clerk")]
+
+    [problem] = tool_advice(app, known, settings, definitions)
+
+    assert problem.fix == "did you mean mcp.files.write?"
+
+
+def test_a_tool_without_a_docstring_is_said_with_its_line(project: Path):
+    silent = "@app.tool\ndef weight(article: str) -> int:\n    return 1\n"
+    described = "app.tool('height', description='How high it is.')(lambda: 1)\n"
+    (project / "app.py").write_text(f"{APP}\n\n{silent}\n\n{described}")
+
+    [problem] = said(project)
+
+    assert problem.startswith(f"tool 'desk.weight' ({project / 'app.py'}:23): has no docstring")
+    assert "first paragraph says what it does" in problem
