@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from benchmarks.asking import Answered, Failed, Outcome, Unavailable, ask, exit_code, install_command
+from benchmarks.asking import Answered, Failed, Outcome, Unavailable, ask, exit_code
 from benchmarks.interruption import interrupt_on_signals
 from benchmarks.machine import describe, load_average
 from benchmarks.plots import draw
@@ -17,6 +17,7 @@ from benchmarks.question import Size
 from benchmarks.report import Report, as_markdown, write
 from benchmarks.suites import EXTRAS, SUITES, Asking, chosen
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.errors import install_command
 
 RESULTS = Path("benchmarks", "results")
 

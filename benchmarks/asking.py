@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from benchmarks.question import Answer, Say
 from benchmarks.suites import Asking, module_of
+from owlclaw_ray.errors import install_command
 
 _OURS = ("benchmarks", "serve", "actors", "owlclaw_ray")
 
@@ -44,11 +45,6 @@ class Failed:
 
 
 Outcome: TypeAlias = Answered | Unavailable | Failed
-
-
-def install_command(extra: str) -> str:
-    """Return what installs an optional extra."""
-    return f"pip install 'owlclaw-ray[{extra}]'"
 
 
 def ask(asking: Asking, extras: Mapping[str, str], say: Say) -> Outcome:

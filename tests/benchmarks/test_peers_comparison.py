@@ -95,8 +95,8 @@ def test_a_peer_that_is_missing_does_not_keep_the_others_from_being_measured(tmp
 
     assert list(installed) == [HERE]
     assert findings.versions == {"pytest": pytest.__version__}
-    assert findings.missing == {"dbos": "pip install 'owlclaw-ray[peers]'"}
-    assert said == ["dbos is not measured; install it with: pip install 'owlclaw-ray[peers]'"]
+    assert findings.missing == {"dbos": "pip install -e '.[peers]'"}
+    assert said == ["dbos is not measured; install it with: pip install -e '.[peers]'"]
 
 
 def test_without_any_peer_the_question_says_which_extra_it_needs(tmp_path):
@@ -109,7 +109,7 @@ def test_without_any_peer_the_question_says_which_extra_it_needs(tmp_path):
         outcome = ask(asking, EXTRAS, print)
 
     assert isinstance(outcome, Unavailable)
-    assert "pip install 'owlclaw-ray[peers]'" in outcome.reason
+    assert "pip install -e '.[peers]'" in outcome.reason
 
 
 def test_only_peers_that_there_are_can_be_asked_for(capsys):

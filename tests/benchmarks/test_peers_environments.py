@@ -48,7 +48,7 @@ def test_a_peer_that_is_not_installed_here_runs_in_the_environment_of_its_name(t
 def test_a_peer_that_is_nowhere_comes_with_the_command_that_installs_it(tmp_path):
     peer = replace(DBOS, distributions=("no-such-distribution>=1",))
 
-    assert find(peer, tmp_path) == Missing("pip install 'owlclaw-ray[peers]'")
+    assert find(peer, tmp_path) == Missing("pip install -e '.[peers]'")
 
 
 def test_a_peer_that_contradicts_our_dependencies_is_installed_into_an_environment_of_its_own():

@@ -86,7 +86,7 @@ def test_without_the_sdk_of_langfuse_an_error_names_the_command_that_installs_it
     monkeypatch.setattr(destinations, "find_spec", lambda _: None)
 
     check_installed(replace(options, destination=Destination.OTLP))
-    with pytest.raises(ConfigurationError, match=r"pip install 'owlclaw-ray\[langfuse\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install -e '\.\[langfuse\]'"):
         check_installed(options)
 
 

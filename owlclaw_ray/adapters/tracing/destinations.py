@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
-from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.errors import ConfigurationError, Problem, install_hint
 from owlclaw_ray.ports.tracing import ScoreReceiver, TraceReceiver
 
 _KEYS = PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
@@ -21,11 +21,11 @@ def check_installed(options: TracingOptions) -> None:
     """Raise ConfigurationError, with the command that installs it, if what sends spans there is not installed."""
     if options.destination is Destination.LANGFUSE and find_spec("langfuse") is None:
         what = "sends traces to langfuse, and langfuse is not installed"
-        fix = "install it with: pip install 'owlclaw-ray[langfuse]', or set tracing.export to otlp or off"
+        fix = f"{install_hint('langfuse')}, or set tracing.export to otlp or off"
         raise ConfigurationError([Problem("tracing.export", what, fix)])
     if options.protocol is Protocol.GRPC and find_spec("grpc") is None:
         what = "sends traces over gRPC (OTEL_EXPORTER_OTLP_PROTOCOL), and grpcio is not installed"
-        fix = "install it with: pip install 'owlclaw-ray[otlp-grpc]', or set the variable to http/protobuf"
+        fix = f"{install_hint('otlp-grpc')}, or set the variable to http/protobuf"
         raise ConfigurationError([Problem("tracing.export", what, fix)])
 
 

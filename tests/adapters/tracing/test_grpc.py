@@ -128,5 +128,5 @@ def test_without_grpc_an_error_names_the_command_that_installs_it(monkeypatch):
     check_installed(options)
     monkeypatch.setattr(destinations, "find_spec", lambda name: None if name == "grpc" else name)
 
-    with pytest.raises(ConfigurationError, match=r"pip install 'owlclaw-ray\[otlp-grpc\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install -e '\.\[otlp-grpc\]'"):
         check_installed(options)

@@ -310,7 +310,7 @@ def test_where_traces_go_is_told_and_what_that_needs(cli: Run, project: Path, mo
 
     assert levels(told)["traces"] == ["OK"]
     assert "go to otlp: 127.0.0.1:4318" in told
-    assert "pip install 'owlclaw-ray[langfuse]'" in lacking
+    assert "pip install -e '.[langfuse]'" in lacking
 
 
 @pytest.mark.parametrize("command", ["doctor", "up"])
