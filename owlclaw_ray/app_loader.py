@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import difflib
 import importlib
 import importlib.metadata
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -113,7 +116,36 @@ def _import(module_name: str, where: str, folder: Path | None) -> ModuleType:
 def _import_failed(where: str, error: BaseException) -> ConfigurationError:
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     what = f"importing it failed at {_place(error)} with {type(error).__name__}: {message}"
-    return ConfigurationError([Problem(where, what)])
+    return ConfigurationError([Problem(where, what, _remedy(error))])
+
+
+def _remedy(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"mend the line: {error.text.strip()}" if error.text else "mend the line"
+    if "partially initialized module" in str(error):
+        return (
+            "two modules import each other: put `app = OwlClaw(…)` into a module of its own, which imports neither and which "
+            "both import"
+        )
+    if isinstance(error, ModuleNotFoundError):
+        top = (error.name or "").partition(".")[0]
+        return f"install the package that has it into the environment of owlclaw: {sys.executable} -m pip install {top}"
+    if isinstance(error, ImportError | NameError) and (meant := _meant(error)):
+        return f"did you mean {meant}?"
+    return (
+        "define or import it before that line" if isinstance(error, NameError) else "mend that line, or what it calls"
+    )
+
+
+def _meant(error: ImportError | NameError) -> str:
+    """Return the name that was meant, if one that is like it was there."""
+    if isinstance(error, NameError):
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        written, known = error.name or "", [*frames[-1].f_globals, *vars(builtins)] if frames else []
+    else:
+        found = re.match(r"cannot import name '(\w+)'", str(error))
+        written, known = found[1] if found else "", dir(sys.modules.get(error.name or ""))
+    return next(iter(difflib.get_close_matches(written, known, n=1, cutoff=0.75)), "")
 
 
 def _place(error: BaseException) -> str:

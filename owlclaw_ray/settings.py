@@ -93,7 +93,7 @@ class HttpSettings(Section):
     def _loopback(cls, host: str) -> str:
         if not _is_loopback(host):
             raise ValueError(
-                f"is {host!r}, which others can reach, and there are no API keys yet: use 127.0.0.1, ::1 or localhost"
+                f"is {host!r}, which others can reach, and there are no API keys yet", "use 127.0.0.1, ::1 or localhost"
             )
         return host
 
@@ -383,7 +383,7 @@ class FileSettings(Section):
     @classmethod
     def _import_path(cls, app: str | None) -> str | None:
         if app is not None and not re.fullmatch(r"[\w.]+:[\w.]+", app):
-            raise ValueError(f"is {app!r}, which is no import path: write it as module:name, such as app:app")
+            raise ValueError(f"is {app!r}, which is no import path", "write it as module:name, such as app:app")
         return app
 
     @field_validator("store_url")
@@ -394,7 +394,10 @@ class FileSettings(Section):
         scheme, separator, _ = url.partition("://")
         if not separator or scheme.partition("+")[0] not in _STORE_DRIVERS:
             shown = re.sub(r"//[^/@]*@", "//…@", url)
-            raise ValueError(f"is {shown!r}: use sqlite:///path/to/file.db or postgresql://user:password@host/database")
+            raise ValueError(
+                f"is {shown!r}, which is no store",
+                "use sqlite:///path/to/file.db or postgresql://user:password@host/database",
+            )
         return url
 
 
@@ -662,7 +665,9 @@ def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _W
         return
     for path, variable in settings.webhooks.variables():
         if variable not in environ:
-            yield Problem(where(("webhooks", *path)), f"needs the variable {variable}, which is not set", "set it")
+            yield Problem(
+                where(("webhooks", *path)), f"needs the variable {variable}, which is not set", _export(variable)
+            )
     for name, provider in settings.models.providers.items():
         for path, variable in provider.variables():
             if variable not in environ:
@@ -670,14 +675,18 @@ def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _W
                     where(("models", "providers", name, *path)),
                     f"needs the variable {variable}, which is not set",
                 )
-                yield Problem(place, what, "set it, or remove the provider")
+                yield Problem(place, what, f"{_export(variable)}, or remove the provider")
     for name, server in settings.mcp.servers.items():
         for path, variable in server.variables():
             if variable not in environ:
-                fix = "set it, or remove the server"
+                fix = f"{_export(variable)}, or remove the server"
                 yield Problem(
                     where(("mcp", "servers", name, *path)), f"needs the variable {variable}, which is not set", fix
                 )
+
+
+def _export(variable: str) -> str:
+    return f"set it with: export {variable}=…"
 
 
 def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServer:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from owlclaw_ray.adapters.store.locations import Location
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentDefinition
@@ -25,6 +26,7 @@ from serve.tool_advice import Known, tool_advice
 
 _LOCK = "owlclaw.lock"
 _RAY_SECONDS = 5.0
+_SERVER_SECONDS = 5.0
 _STORE_SECONDS = 3.0
 """How long a start looks at the store's pages; `owlclaw doctor` has more time."""
 
@@ -57,7 +59,7 @@ class Preparation(Struct, frozen=True):
 
 def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     """Load and check settings, application and definitions; raises ConfigurationError with what is wrong."""
-    from owlclaw_ray.identity.folder import DefinitionFolder
+    from owlclaw_ray.identity.folder import DefinitionFolder, misnamed_definitions
     from owlclaw_ray.skills.machine import Machine
     from owlclaw_ray.tools.composition import declared_tools
 
@@ -65,6 +67,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     app = application(settings.app, settings.folder)
     tools = declared_tools(app.sources(), settings.host_tools, app.registry.hooks)
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
+    misnamed = misnamed_definitions(settings.agents_dir)
     definitions, broken = [], []
     for name in source.present():
         try:
@@ -72,13 +75,13 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
         except DefinitionError as error:
             broken.append(error)
     if not definitions:
-        what = "none of its definitions can be used" if broken else "it holds no agent definition"
-        problems = [problem for error in broken for problem in error.problems]
-        fix = "make one with: owlclaw init"
+        what = "none of its definitions can be used" if broken or misnamed else "it holds no agent definition"
+        problems = [*misnamed, *(problem for error in broken for problem in error.problems)]
+        fix = "mend what follows" if problems else "make one with: owlclaw init"
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
     if unknown := list(price_problems(settings, definitions)):
         raise ConfigurationError(unknown)
-    advice = tuple(tool_advice(app, Known.of(app, tools, settings, {}), settings, definitions))
+    advice = (*misnamed, *tool_advice(app, Known.of(app, tools, settings, {}), settings, definitions))
     return Preparation(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ), advice)
 
 
@@ -153,19 +156,35 @@ def check_data_dir(settings: Settings) -> None:
 def check_store(settings: Settings) -> str:
     """Make the store's file if it is new, and return what is to be said of it; raise ConfigurationError if it is damaged.
 
-    A store on a server is left to those who will use it.
+    Of a store on a server nothing is looked at but whether the server answers, if it is to be used from this machine.
     """
     from owlclaw_ray.adapters.store.damage import require_sound
     from owlclaw_ray.adapters.store.locations import locate, prepare_file
 
     location = locate(settings.store_url)
     if location.path is None:
+        problem = server_problem(location) if settings.ray.address is None else None
+        if problem is not None:
+            raise ConfigurationError([problem])
         return ""
     found = require_sound(location, location.path, _STORE_SECONDS)
     prepare_file(location, location.path)
     if found.complete:
         return ""
     return f"note: {location.shown} is large; {_STORE_SECONDS:g} s of looking for damage found none (owlclaw doctor looks longer)"
+
+
+def server_problem(location: Location) -> Problem | None:
+    """Return what is wrong if nothing listens where the store's server should."""
+    if location.address is None:
+        return None
+    host, port = location.address
+    try:
+        socket.create_connection((host, port), timeout=_SERVER_SECONDS).close()
+    except OSError as error:
+        fix = "start PostgreSQL there, or name the server that runs in store_url (OWLCLAW_STORE_URL)"
+        return Problem(f"store {location.shown}", f"no server answers at {host}:{port}: {error.strerror or error}", fix)
+    return None
 
 
 def open_to_others(settings: Settings) -> bool:

@@ -175,10 +175,10 @@ fallback: gpt-5
             "litellm:openai/text-embedding-3-small)"
         ),
         "owlclaw.yaml:8: log: is 'verbose' (it must be a mapping with: format, level)",
-        "owlclaw.yaml:9: app: is 'app.py', which is no import path: write it as module:name, such as app:app",
+        "owlclaw.yaml:9: app: is 'app.py', which is no import path (write it as module:name, such as app:app)",
         (
-            "owlclaw.yaml:10: store_url: is 'mysql://…@host/db': "
-            "use sqlite:///path/to/file.db or postgresql://user:password@host/database"
+            "owlclaw.yaml:10: store_url: is 'mysql://…@host/db', which is no store "
+            "(use sqlite:///path/to/file.db or postgresql://user:password@host/database)"
         ),
         "owlclaw.yaml:11: fallback: is 'gpt-5' (it must be a list)",
         "OWLCLAW_LIMITS__TOOL_TIMEOUT: is '0' (it must be greater than 0)",
@@ -519,7 +519,7 @@ def test_a_variable_that_a_server_needs_and_that_is_not_set_is_told_with_its_pla
     (problem,) = problems_of(tmp_path, SERVERS, FILES_KEY="x")
     assert problem == (
         "owlclaw.yaml:16: mcp.servers.web-search.headers.Authorization: needs the variable SEARCH_TOKEN, "
-        "which is not set (set it, or remove the server)"
+        "which is not set (set it with: export SEARCH_TOKEN=…, or remove the server)"
     )
     elsewhere = load(tmp_path, SERVERS + "ray: {address: auto}\n")
     assert len(elsewhere.mcp_options.servers) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -12,6 +13,8 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
 
 KeyPath: TypeAlias = tuple[str | int, ...]
+_NO_COLON = re.compile(r"\s*(?P<key>[A-Za-z_][\w.-]*)((?P<colon>:)(?=\S)|\s+|$)(?P<value>(?!.*:(\s|$)).*)")
+"""A line that begins with a key, and has no colon with a space after it."""
 
 
 class YamlDocument(Struct, frozen=True):
@@ -49,10 +52,9 @@ def read_yaml(text: str, source: str, first_line: int = 1) -> YamlDocument:
     if node is None or data is None:
         return YamlDocument(source, {})
     if not isinstance(data, dict):
-        what = f"holds a {type(data).__name__}"
-        raise ConfigurationError(
-            [Problem(f"{source}:{first_line}", what, "it must be a mapping of `key: value` lines")]
-        )
+        what, fix = f"holds a {type(data).__name__}", "it must be a mapping of `key: value` lines"
+        without = _colon_problem(text, node.start_mark.line, source, first_line) if isinstance(data, str) else None
+        raise ConfigurationError([without or Problem(f"{source}:{first_line}", what, fix)])
     walk = _Walk(source, first_line)
     walk.visit(node, ())
     if walk.problems:
@@ -106,11 +108,46 @@ class _Walk:
 
 def _syntax_problem(error: yaml.YAMLError, text: str, source: str, first_line: int) -> Problem:
     mark = getattr(error, "problem_mark", None)
+    line, what = mark.line if mark is not None else 0, str(getattr(error, "problem", None) or error)
+    fix = "quote texts that contain ': ' or '#', or that start with a symbol"
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position)
         what = f"the character U+{ord(text[error.position]):04X} is not allowed"
-    else:
-        line = mark.line if mark is not None else 0
-        what = str(getattr(error, "problem", None) or error)
-    fix = "quote texts that contain ': ' or '#', or that start with a symbol"
+    elif (suspect := _without_colon(error, text)) is not None and (
+        found := _colon_problem(text, suspect, source, first_line)
+    ):
+        return found
+    elif "\t" in _indentation(_line(text, line)):
+        what, fix = "the line begins with a tab", "use spaces"
+    elif "mapping values" in what:
+        what += ": there is a second ': ' in the line, or a line above begins at another column"
     return Problem(f"{source}:{first_line + line}", f"is not valid YAML: {what}", fix)
+
+
+def _without_colon(error: yaml.YAMLError, text: str) -> int | None:
+    """Return the line that may be a key without its colon, if that is why the text cannot be parsed."""
+    mark, context = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    if "could not find expected ':'" in str(error) and context is not None:
+        return int(context.line)
+    if mark is None or "mapping values" not in str(error) or mark.line == 0:
+        return None
+    aligned = _indentation(_line(text, mark.line - 1)) == _indentation(_line(text, mark.line))
+    return int(mark.line) - 1 if aligned else None
+
+
+def _colon_problem(text: str, line: int, source: str, first_line: int) -> Problem | None:
+    """Return what is wrong with a line that begins with a key, and is no `key: value`."""
+    found = _NO_COLON.fullmatch(_line(text, line))
+    if found is None:
+        return None
+    what = f"a {'space is missing after the colon of' if found['colon'] else 'colon is missing after'} {found['key']!r}"
+    return Problem(f"{source}:{first_line + line}", what, f"write {found['key']}: {found['value'] or '…'}")
+
+
+def _line(text: str, number: int) -> str:
+    lines = text.split("\n")
+    return lines[number].rstrip() if number < len(lines) else ""
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]

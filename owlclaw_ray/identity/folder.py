@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,9 +13,9 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.engine.file_threads import in_file_thread
-from owlclaw_ray.errors import DefinitionError, UnknownAgentError
+from owlclaw_ray.errors import DefinitionError, Problem, UnknownAgentError
 from owlclaw_ray.identity.defaults import Defaults
-from owlclaw_ray.identity.loading import load_definition, source_files
+from owlclaw_ray.identity.loading import FILES, load_definition, source_files
 from owlclaw_ray.skills.machine import Machine
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -26,6 +27,21 @@ def find_definitions(agents_dir: Path) -> tuple[str, ...]:
     if not agents_dir.is_dir():
         return ()
     return tuple(sorted(each.name for each in agents_dir.iterdir() if _NAME.fullmatch(each.name) and each.is_dir()))
+
+
+def misnamed_definitions(agents_dir: Path) -> tuple[Problem, ...]:
+    """Return a problem for each folder that holds a definition under a name that no definition can have."""
+    if not agents_dir.is_dir():
+        return ()
+    folders = sorted(each for each in agents_dir.iterdir() if not _NAME.fullmatch(each.name) and each.is_dir())
+    return tuple(_misnamed(each) for each in folders if any((each / name).is_file() for name in FILES))
+
+
+def _misnamed(folder: Path) -> Problem:
+    right = re.sub(r"[^a-z0-9_-]+", "-", folder.name.lower()).strip("-_")[:64]
+    fix = f"rename it, such as: mv {shlex.quote(str(folder))} {shlex.quote(str(folder.with_name(right or 'agent')))}"
+    what = f"{folder.name!r} is no agent's name: names are lower-case letters, digits, '_' and '-', at most 64"
+    return Problem(str(folder), what, fix)
 
 
 class _Cached(Struct, frozen=True):

@@ -33,7 +33,7 @@ from owlclaw_ray.skills.loading import (
 )
 from owlclaw_ray.skills.machine import Machine
 
-SOUL, IDENTITY, AGENT = "SOUL.md", "IDENTITY.md", "agent.yaml"
+FILES = SOUL, IDENTITY, AGENT = "SOUL.md", "IDENTITY.md", "agent.yaml"
 MAX_BYTES = 10 * 1024
 _CONTENT = {
     SOUL: "write there who the agent is: its role and its principles",

@@ -76,11 +76,29 @@ def arguments_of_function(function: Callable[..., Any], parameters: Parameters, 
     config = ConfigDict(extra="forbid", protected_namespaces=())
     try:
         model = create_model("Arguments", __config__=config, **fields)
-    except PydanticUserError as error:
-        raise ConfigurationError(
-            [Problem(where, str(error).partition(". Set ")[0].split("\n", 1)[0], _PLAIN_TYPES)]
-        ) from error
-    return Arguments(schema_of_model(model, where), lambda arguments: _by_name(model, arguments))
+        schema = schema_of_model(model, where)
+    except (PydanticUserError, ConfigurationError) as error:
+        found = [problem for name, field in fields.items() if (problem := _type_problem(name, field, where))]
+        if not found and isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(found or [Problem(where, str(error).split("\n", 1)[0], _PLAIN_TYPES)]) from error
+    return Arguments(schema, lambda arguments: _by_name(model, arguments))
+
+
+def _type_problem(field: str, declared: Any, where: str) -> Problem | None:
+    """Return what is wrong with the type of a parameter: nothing, if a schema can be made of it."""
+    name, hint = field.removeprefix(_PREFIX), typing.get_args(declared[0])[0]
+    fields: dict[str, Any] = {field: declared}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+            create_model("Arguments", __config__=ConfigDict(protected_namespaces=()), **fields).model_json_schema()
+    except PydanticUserError:
+        shown = hint.__qualname__ if isinstance(hint, type) else str(hint)
+        module = f"{hint.__module__}." if isinstance(hint, type) and hint.__module__ != "builtins" else ""
+        what = f"is of the type {module}{shown}, which no model can write"
+        return Problem(f"{where}: {name}", what, f"{_PLAIN_TYPES}; what only the application has is no parameter")
+    return None
 
 
 def arguments_of_model(model: type[BaseModel], tool: str) -> Arguments:

@@ -31,7 +31,10 @@ def environment() -> Mapping[str, str]:
 def connect(url: str | None, folder: Path) -> SyncClient:
     """Return a client of the server that is meant."""
     from owlclaw_ray.client import SyncClient
+    from owlclaw_ray.errors import ConfigurationError, Problem
 
+    if url and "://" not in url:
+        raise ConfigurationError([Problem("--url or OWLCLAW_URL", f"is {url!r}", f"write it as http://{url}")])
     return SyncClient(url or _url_of(folder), attempts=3)
 
 

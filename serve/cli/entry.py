@@ -95,7 +95,8 @@ def _options(
 
 def _sentence(error: OwlClawError) -> str:
     if getattr(error, "refused", False):
-        return f"nothing is listening at {getattr(error, 'url', '')}; start it with: owlclaw up"
+        url = getattr(error, "url", "")
+        return f"nothing is listening at {url}\n  → start it with: owlclaw up, or name a server that runs with --url or OWLCLAW_URL"
     if isinstance(error, ConfigurationError) and len(error.problems) > 1:
         return "\n".join([f"{len(error.problems)} problems:", *(f"  {problem}" for problem in error.problems)])
     return str(error)

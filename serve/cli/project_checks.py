@@ -161,11 +161,14 @@ def _program(command: Command, environ: Mapping[str, str]) -> str | None:
 
 def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[AgentDefinition]) -> Iterator[Finding]:
     """Yield what is found, and add the definitions that can be used to `usable`."""
-    from owlclaw_ray.identity.folder import DefinitionFolder
+    from owlclaw_ray.identity.folder import DefinitionFolder, misnamed_definitions
     from owlclaw_ray.skills.machine import Machine
 
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
-    if not source.present():
+    misnamed = misnamed_definitions(settings.agents_dir)
+    for problem in misnamed:
+        yield (warn if source.present() else fail)("agents", f"{problem.where}: {problem.what}", problem.fix)
+    if not source.present() and not misnamed:
         yield fail("agents", f"there is no definition in {settings.agents_dir}", "make one with: owlclaw init")
     for name in source.present():
         try:
@@ -375,6 +378,7 @@ def _store_at_rest(settings: Settings) -> Iterator[Finding]:
     from owlclaw_ray.adapters.store.damage import require_sound
     from owlclaw_ray.adapters.store.locations import locate
     from owlclaw_ray.adapters.store.opening import open_store
+    from serve.preflight import server_problem
 
     async def try_it() -> tuple[str, ...]:
         store = await open_store(settings.store_url, writer="doctor")
@@ -383,6 +387,9 @@ def _store_at_rest(settings: Settings) -> Iterator[Finding]:
 
     try:
         location, checked = locate(settings.store_url), ""
+        if problem := server_problem(location):
+            yield fail("store", f"{problem.where}: {problem.what}", problem.fix)
+            return
         if location.path is not None:
             complete = require_sound(location, location.path, _STORE_SECONDS).complete
             checked = (

@@ -147,4 +147,4 @@ def _syntax_problem(path: Path, error: yaml.YAMLError) -> Problem:
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
     what = f"is no YAML: {getattr(error, 'problem', None) or error}"
-    return Problem(where, what, 'templates must be in quotes: "{{ … }}"')
+    return Problem(where, what, "quote texts that contain ': ' and templates: \"{{ … }}\"")

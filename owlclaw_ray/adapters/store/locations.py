@@ -14,6 +14,7 @@ from owlclaw_ray.errors import ConfigurationError, Problem
 
 FORMS = "a path, sqlite:///relative.db, sqlite:////absolute.db or postgresql://user:password@host:port/database"
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+asyncpg"}
+_POSTGRESQL_PORT = 5432
 _SQLITE = {"sqlite", "sqlite+aiosqlite"}
 
 
@@ -24,6 +25,11 @@ class Location(Struct, frozen=True):
     shown: str
     path: Path | None = None
     """The file, for SQLite."""
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the server; None for a file, and for a server that is not found by its host alone."""
+        return (self.url.host, self.url.port or _POSTGRESQL_PORT) if self.url.host and not self.url.query else None
 
     def wrong(self, what: str, fix: str = "") -> ConfigurationError:
         """Return the error that says what is wrong with this place."""

@@ -208,7 +208,8 @@ def test_when_nothing_listens_the_way_to_start_it_is_said(cli: Run):
         result = cli("agents", "--url", url)
 
     assert result.exit_code == 1
-    assert result.output == f"nothing is listening at {url}; start it with: owlclaw up\n"
+    remedy = "start it with: owlclaw up, or name a server that runs with --url or OWLCLAW_URL"
+    assert result.output == f"nothing is listening at {url}\n  → {remedy}\n"
 
 
 def test_the_server_of_the_folder_is_found_by_its_pid_file(cli: Run, server: str, tmp_path: Path):
@@ -226,7 +227,7 @@ def test_without_a_server_the_settings_say_where_it_would_be(cli: Run, tmp_path:
         (tmp_path / "owlclaw.yaml").write_text(f"http:\n  port: {port}\n")
         result = cli("agents")
 
-    assert f"nothing is listening at http://127.0.0.1:{port};" in result.output
+    assert f"nothing is listening at http://127.0.0.1:{port}\n" in result.output
 
 
 WANTING = """
