@@ -302,7 +302,7 @@ class MemoryStats(TypedDict):
     problems: list[FileProblem]
 
 
-class NewMemory(TypedDict):
+class MemoryRequest(TypedDict):
     """What an agent is to remember: up to 2,000 characters, and up to 10 tags."""
 
     content: str
@@ -318,7 +318,7 @@ class MemoryChange(TypedDict):
     old_tags: NotRequired[list[str]]
 
 
-class Archiving(TypedDict):
+class ArchiveRequest(TypedDict):
     """Memories that are to be archived, up to 1,000."""
 
     memory_ids: list[str]
