@@ -28,6 +28,7 @@ EventKind: TypeAlias = Literal[
     "heartbeat_woken",
     "prompt_built",
     "context_compacted",
+    "model_attempt_failed",
     "model_replied",
     "tool_started",
     "tool_finished",

@@ -20,10 +20,10 @@ _VALUE_WIDTH = 40
 
 
 class Timeline:
-    """Prints the events of one run, in order, with seconds since the first."""
+    """Prints the events of one run, in order, with seconds since the first; `over`: one that waits for nobody any more."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, *, over: bool = False) -> None:
+        self._console, self._over = console, over
         self._origin: datetime | None = None
 
     def show(self, event: wire.Event) -> None:
@@ -35,6 +35,10 @@ class Timeline:
             line = Text.assemble((f"{seconds:8.2f}s  ", "dim"), (f"{label:<10}", style or "bold"), (plain(body), style))
             line.truncate(self._console.width, overflow="ellipsis")
             self._console.print(line, soft_wrap=True)
+        if event["kind"] == "run_waiting" and not self._over:
+            for approval_id in event["data"].get("approvals", ()):
+                decide = f"owlclaw approvals allow {approval_id}"
+                self._console.print(Text.assemble(" " * 11, ("decide    ", "yellow"), (decide, "bold")), soft_wrap=True)
         if event["kind"] == "run_finished" and event["data"].get("final_text"):
             self._console.print(Text(f"\n{plain(event['data']['final_text'], keep_lines=True)}"), soft_wrap=True)
 
@@ -69,6 +73,8 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             yield "prompt", _prompt(data), "yellow" if data.get("scripted") else ""
         case "context_compacted":
             yield "context", _compacted(data), ""
+        case "model_attempt_failed":
+            yield _failed_attempt(data)
         case "model_replied":
             yield from _reply(data)
         case "tool_started":
@@ -85,7 +91,8 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
         case "run_continued":
             yield "continued", "", ""
         case "run_active":
-            yield "active", f"for {data.get('seconds', 0):.0f} s in all", ""
+            asking = f"; {data['asking']} has not answered yet" if data.get("asking") else ""
+            yield "active", f"for {data.get('seconds', 0):.0f} s in all{asking}", ""
         case "cancel_requested":
             yield "cancel", f"interrupted by {data['by']}" if "by" in data else "asked for", "yellow"
         case "run_finished":
@@ -123,6 +130,15 @@ def _compacted(data: JsonObject) -> str:
         if number
     ]
     return f"{', '.join(parts)}, to fit the model's context window"
+
+
+def _failed_attempt(data: JsonObject) -> tuple[str, str, str]:
+    model, following, seconds = data.get("model", ""), data.get("next_model", ""), data.get("retry_in", 0)
+    failed = f"attempt {data.get('attempt', 1)} of {model}: {data.get('error', '')}"
+    if following != model:
+        return "fallback", f"{failed}; asking {following} instead", "yellow"
+    seconds = f" in {seconds:.0f} s" if seconds >= 1 else ""
+    return "retry", f"{failed}; trying again{seconds}", "yellow"
 
 
 def _reply(data: JsonObject) -> Iterator[tuple[str, str, str]]:
