@@ -42,6 +42,18 @@ async def test_a_model_that_does_not_answer_is_named_for_as_long_as_it_does_not(
     assert {each["asking"] for each in active} == {"test"}
 
 
+async def test_a_model_that_another_fell_back_to_is_named_as_the_one_that_does_not_answer(world):
+    world.definitions.have_models("small", "large")
+    world.nodes[0].submit(SOLO, "x")
+    await asked_and_failed(world, "refused")
+
+    await world.clock.advance(4.5)
+
+    [failed] = await told(world, EntryKind.MODEL_ATTEMPT_FAILED)
+    assert (failed["model"], failed["attempt"], failed["next_model"], failed["retry_in"]) == ("small", 1, "large", 0)
+    assert (await told(world, EntryKind.RUN_ACTIVE))[-1]["asking"] == "large"
+
+
 async def test_waiting_for_a_tool_is_not_waiting_for_a_model(world):
     world.nodes[0].submit(SOLO, "x")
     await until_a_model_is_asked(world)

@@ -153,16 +153,19 @@ async def test_who_asks_is_told_of_each_failed_attempt_in_order_and_nobody_else_
     assert told == [*attempts, attempts[0]], "what was told at last comes before the answer"
 
 
-async def test_nobody_is_told_of_the_attempts_of_a_call_that_was_given_up(far, provider):
+async def test_the_attempts_of_a_call_that_was_given_up_are_told_to_nobody_and_disturb_no_other_call(far, provider):
     told = []
-    asking = asyncio.create_task(ReplyLink(far).ask("a", told.append))
+    link = ReplyLink(far)
+    asking, other = asyncio.create_task(link.ask("a", told.append)), asyncio.create_task(link.ask("b"))
     await settle()
     listener = provider.waiting["a"]
     asking.cancel()
 
     listener(NextAttempt(FailedAttempt("m", "down", retryable=True), 1, "m"))
     await settle()
+    provider.gate.set()
 
+    assert (await other).text
     assert told == []
 
 
