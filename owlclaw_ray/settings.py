@@ -30,7 +30,14 @@ from owlclaw_ray.configuration.routes import Routes
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.configuration.tracing import TracingSettings
 from owlclaw_ray.configuration.webhooks import WebhookSettings
-from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
+from owlclaw_ray.configuration.whereabouts import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    FILE_NAME,
+    read_settings_file,
+    url_of,
+)
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.endpoint import Endpoint
@@ -51,7 +58,6 @@ from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpOptions, McpServer, ToolRule
 
-FILE_NAME = "owlclaw.yaml"
 DEFAULT_TOOLS = "tools"
 BODY_TIMEOUT_SECONDS = 30.0
 _STORE_DRIVERS = {
@@ -59,7 +65,6 @@ _STORE_DRIVERS = {
     "postgres": "postgresql+asyncpg",
     "postgresql": "postgresql+asyncpg",
 }
-_MAX_FILE_BYTES = 1024 * 1024
 _TLS_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file")
 _PROVIDER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 NonEmpty = Annotated[str, Field(min_length=1)]
@@ -70,8 +75,8 @@ _Where: TypeAlias = Callable[[Sequence[str | int]], str]
 class HttpSettings(Section):
     """Where the HTTP API listens."""
 
-    host: NonEmpty = "127.0.0.1"
-    port: Annotated[int, Field(ge=1, le=65_535)] = 8700
+    host: NonEmpty = DEFAULT_HOST
+    port: Annotated[int, Field(ge=1, le=65_535)] = DEFAULT_PORT
     body_limit_bytes: Count = 1024 * 1024
     body_timeout_seconds: Seconds = BODY_TIMEOUT_SECONDS
     bodies_limit_bytes: Count = 32 * 1024 * 1024
@@ -84,8 +89,7 @@ class HttpSettings(Section):
     @property
     def url(self) -> str:
         """Where programs on this machine reach it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return url_of(self.host, self.port)
 
     @field_validator("host")
     @classmethod
@@ -346,7 +350,7 @@ class FileSettings(Section):
     app: NonEmpty | None = None
     """Import path of the application, `module:name`."""
     agents_dir: Path = Path("agents")
-    data_dir: Path = Path(".owlclaw")
+    data_dir: Path = Path(DEFAULT_DATA_DIR)
     store_url: NonEmpty | None = None
     """None: an SQLite file in data_dir."""
     model: NonEmpty = "scripted:echo"
@@ -530,7 +534,7 @@ def load_runtime_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
 def _load(folder: Path, environ: Mapping[str, str]) -> tuple[Settings, _Where]:
     """Return the settings, and what tells where each of them stands."""
     folder = folder.resolve()
-    document = _read_file(folder / FILE_NAME)
+    document = read_settings_file(folder / FILE_NAME)
     environment = Environment.of(environ, FileSettings)
 
     def where(path: Sequence[str | int]) -> str:
@@ -543,20 +547,6 @@ def _load(folder: Path, environ: Mapping[str, str]) -> tuple[Settings, _Where]:
     if environment.problems:
         raise ConfigurationError(environment.problems)
     return _resolved(written, folder), where
-
-
-def _read_file(path: Path) -> YamlDocument:
-    try:
-        content = path.read_bytes()
-        if len(content) > _MAX_FILE_BYTES:
-            raise ConfigurationError([Problem(FILE_NAME, f"is {len(content)} bytes long", "it may have 1 MiB")])
-        return read_yaml(content.decode("utf-8-sig"), FILE_NAME)
-    except FileNotFoundError:
-        return YamlDocument(FILE_NAME, {})
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            [Problem(str(path), f"cannot be read: {error}", "it must be a UTF-8 text file")]
-        ) from error
 
 
 def _resolved(written: FileSettings, folder: Path) -> Settings:

@@ -167,9 +167,11 @@ def _kind(text: str | None) -> wire.LedgerKind | None:
 
 
 def _place(after: str | None) -> str | None:
+    if after is None:
+        return None
     from serve.representations import PLACE_PATTERN
 
-    if after is None or re.match(PLACE_PATTERN, after):
+    if re.match(PLACE_PATTERN, after):
         return after
     raise typer.BadParameter(f"{after!r} is not where a list ended", param_hint="--after")
 

@@ -225,11 +225,11 @@ def _changes(memory: wire.Memory, shown: str, tags: str, content: str) -> wire.M
 
 def _edit_file(agent: str, folder: Path) -> None:
     """Open MEMORY.md itself; it has to be on this machine."""
+    from owlclaw_ray.configuration.whereabouts import find_runtime
     from owlclaw_ray.domain.agent import AgentRef
     from owlclaw_ray.memory.editing import put_back
-    from owlclaw_ray.settings import load_settings
 
-    files = load_settings(folder, environment()).data_dir / "agents" / AgentRef.parse(agent).folder
+    files = find_runtime(folder, environment()).data_dir / "agents" / AgentRef.parse(agent).folder
     path = files / "MEMORY.md"
     if not path.exists():
         fix = f"{agent} remembers nothing yet, or its data is elsewhere: give --folder"

@@ -40,7 +40,8 @@ _STORE_PARTS = ("keeper", "store")
 
 def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = False) -> Iterator[Finding]:
     """Yield what is found; nothing after bad settings, for everything else needs them. `probed`: real models are asked once."""
-    from owlclaw_ray.settings import FILE_NAME, load_runtime_settings
+    from owlclaw_ray.configuration.whereabouts import FILE_NAME
+    from owlclaw_ray.settings import load_runtime_settings
 
     try:
         settings = load_runtime_settings(folder, environ)
