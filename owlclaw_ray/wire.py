@@ -650,6 +650,8 @@ class McpServer(TypedDict):
     starts: int
     """How often a connection to it was begun."""
     calls: int
+    """How many have ended, since the node began."""
+    running: int
     """How many run now."""
     tools: list[str]
     """Canonical names."""

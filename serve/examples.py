@@ -207,7 +207,8 @@ MCP_SERVERS: wire.McpServers = {
             "since": "2026-11-03T09:30:01.000Z",
             "problem": "",
             "starts": 1,
-            "calls": 0,
+            "calls": 14,
+            "running": 0,
             "tools": ["mcp.files.read_file"],
             "left_out": [
                 {"tool": "move", "why": "inputSchema: properties.to.oneOf: the keyword 'oneOf' is not supported"}

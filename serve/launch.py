@@ -26,6 +26,7 @@ from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from serve import ray_output
 from serve.connections import connections
+from serve.counting import counted
 from serve.front import Front
 from serve.loopback import free_ports
 from serve.pid_file import NAME, PidFile
@@ -196,7 +197,7 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
         for warning in definition.warnings:
             announce(f"warning: {warning}")
     added = sum("builtin" not in each.tags for each in prepared.tools)
-    announce(f"checked: {len(prepared.definitions)} agent definitions, {added} tools")
+    announce(f"checked: {counted(len(prepared.definitions), 'agent definition')}, {counted(added, 'tool')}")
     if prepared.tracing is not None:
         announce(f"traces go to {prepared.tracing.destination.value}: {urlsplit(prepared.tracing.url).netloc}")
 

@@ -96,7 +96,10 @@ def _options(
 
 def _sentence(error: OwlClawError) -> str:
     if getattr(error, "refused", False):
-        return f"nothing is listening at {getattr(error, 'url', '')}; start it with: owlclaw up"
+        return (
+            f"nothing is listening at {getattr(error, 'url', '')}; start it with: owlclaw up\n"
+            "a server elsewhere is named by --url or the variable OWLCLAW_URL"
+        )
     if isinstance(error, ConfigurationError) and len(error.problems) > 1:
         return "\n".join([f"{len(error.problems)} problems:", *(f"  {problem}" for problem in error.problems)])
     return str(error)

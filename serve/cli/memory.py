@@ -17,6 +17,7 @@ from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, conn
 from serve.cli.listing import LimitOption
 from serve.cli.output import complain, console, plain, print_json, shortened, table, when
 from serve.cli.person import person
+from serve.counting import counted
 
 MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; give it several times for several.")]
@@ -185,7 +186,7 @@ def delete(
 def reindex(agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE) -> None:
     """Make an agent's index anew from MEMORY.md."""
     with connect(url, folder) as client:
-        console().print(f"indexed {client.reindex_memories(agent, by=person())} memories")
+        console().print(f"indexed {counted(client.reindex_memories(agent, by=person()), 'memory', 'memories')}")
 
 
 def stats(

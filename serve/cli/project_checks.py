@@ -20,6 +20,7 @@ from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
 from serve.cli.findings import Finding, fail, failures, ok, warn
+from serve.counting import counted
 
 if TYPE_CHECKING:
     from owlclaw_ray.app import OwlClaw
@@ -82,9 +83,9 @@ def _application(settings: Settings, usable: list[ToolDefinition]) -> Iterator[F
         yield from failures("application", error)
         return
     if settings.app is not None:
-        yield ok("application", f"{settings.app} registers {added} tools")
+        yield ok("application", f"{settings.app} registers {counted(added, 'tool')}")
     elif added:
-        yield ok("application", f"none; installed packages register {added} tools")
+        yield ok("application", f"none; installed packages register {counted(added, 'tool')}")
     else:
         yield ok("application", "none; agents have no handlers")
     yield from _host_tools(settings, app, usable)
@@ -142,7 +143,7 @@ def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[Ag
             yield from failures(f"agent {name}", error)
             continue
         usable.append(definition)
-        yield ok(f"agent {name}", f"{len(definition.skills)} skills")
+        yield ok(f"agent {name}", counted(len(definition.skills), "skill"))
         for warning in definition.warnings:
             yield warn(f"agent {name}", warning, "")
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from serve.cli.output import plain, shortened
+from serve.counting import counted
 
 SCRIPTED = "scripted model, no real LLM"
 _GOOD = {"completed", "skipped"}
@@ -64,7 +65,7 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             recorded = data.get("recorded_tool_calls", 0)
             yield (
                 "resumed",
-                f"taken over by a new activation; {recorded} tool calls are recorded and not repeated",
+                f"taken over by a new activation; {counted(recorded, 'recorded tool call')} will not be repeated",
                 "yellow",
             )
         case "heartbeat_woken":
@@ -112,7 +113,7 @@ def _prompt(data: JsonObject) -> str:
     parts = [str(data.get("model", ""))]
     if data.get("scripted"):
         parts.append(SCRIPTED)
-    parts.append(_count(len(data.get("visible", ())), "tool"))
+    parts.append(counted(len(data.get("visible", ())), "tool"))
     if data.get("memories"):
         parts.append(f"memories: {data['memories']}")
     return " · ".join(parts)
@@ -122,7 +123,7 @@ def _compacted(data: JsonObject) -> str:
     if "window" in data:
         return f"the model takes less than was known: prompts get shorter than {data['window']} tokens"
     parts = [
-        f"{_count(number, what)} {done}"
+        f"{counted(number, what)} {done}"
         for number, what, done in (
             (len(data.get("shortened", ())), "result", "shortened"),
             (data.get("dropped", 0), "turn", "not shown any more"),
@@ -183,9 +184,9 @@ def _end(data: JsonObject) -> tuple[str, str, str]:
     usage, error = data.get("usage") or {}, data.get("error")
     tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
     parts = [
-        _count(data.get("turns", 0), "turn"),
-        _count(data.get("tool_calls", 0), "tool call"),
-        _count(tokens, "token"),
+        counted(data.get("turns", 0), "turn"),
+        counted(data.get("tool_calls", 0), "tool call"),
+        counted(tokens, "token"),
         f"{data.get('duration_ms', 0) / 1000:.2f} s",
     ]
     if usage.get("cost"):
@@ -193,10 +194,6 @@ def _end(data: JsonObject) -> tuple[str, str, str]:
     if error:
         parts.append(f"{error['type']}: {error['message']}")
     return data["status"], " · ".join(parts), "bold green" if data["status"] in _GOOD else "bold red"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _content(value: JsonValue) -> str:

@@ -208,7 +208,10 @@ def test_when_nothing_listens_the_way_to_start_it_is_said(cli: Run):
         result = cli("agents", "--url", url)
 
     assert result.exit_code == 1
-    assert result.output == f"nothing is listening at {url}; start it with: owlclaw up\n"
+    assert result.output == (
+        f"nothing is listening at {url}; start it with: owlclaw up\n"
+        "a server elsewhere is named by --url or the variable OWLCLAW_URL\n"
+    )
 
 
 def test_the_server_of_the_folder_is_found_by_its_pid_file(cli: Run, server: str, tmp_path: Path):

@@ -100,7 +100,7 @@ def test_a_run_whose_model_is_slow_names_it():
 
 
 def test_a_resumed_run_says_that_nothing_is_repeated():
-    assert "3 tool calls are recorded and not repeated" in shown("run_resumed", {"recorded_tool_calls": 3})
+    assert "3 recorded tool calls will not be repeated" in shown("run_resumed", {"recorded_tool_calls": 3})
 
 
 def test_a_failed_run_says_why():
