@@ -110,11 +110,14 @@ async def test_each_attempt_that_is_followed_by_another_is_told_when_it_failed(c
     listener = lambda news: told.append((clock.monotonic(), news))  # noqa: E731
     await finish(clock, gateway(provider).complete(model_request("a", "b", "c"), listener))
 
-    down, refused = FailedAttempt("a", "rate limited", retryable=True), FailedAttempt("b", "bad key", retryable=False)
+    def down(after_ms: int) -> FailedAttempt:
+        return FailedAttempt("a", "rate limited", retryable=True, after_ms=after_ms)
+
+    refused = FailedAttempt("b", "bad key", retryable=False, after_ms=750)
     assert told == [
-        (0.0, NextAttempt(down, 1, "a", 0.25)),
-        (0.25, NextAttempt(down, 2, "a", 0.5)),
-        (0.75, NextAttempt(down, 3, "b")),
+        (0.0, NextAttempt(down(0), 1, "a", 0.25)),
+        (0.25, NextAttempt(down(250), 2, "a", 0.5)),
+        (0.75, NextAttempt(down(750), 3, "b")),
         (0.75, NextAttempt(refused, 1, "c")),
     ]
 
