@@ -15,7 +15,7 @@ from owlclaw_ray.engine.reply_link import LinkLostError, ReplyLink
 from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.models import Waiting, unheard
+from owlclaw_ray.ports.models import Listener, unheard
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
 _ON_THE_WAY_SECONDS = 5.0
@@ -33,12 +33,12 @@ class GatewayLink:
     def __init__(self, link: str, namespace: str) -> None:
         self._link: ReplyLink[ModelRequest] = ReplyLink(_GatewayBox(link, namespace))
 
-    async def complete(self, request: ModelRequest, waiting: Waiting = unheard) -> ModelReply:
+    async def complete(self, request: ModelRequest, listener: Listener = unheard) -> ModelReply:
         """See Models.complete. Waits for a gateway for as long as the caller does."""
         pause = _FIRST_PAUSE
         while True:
             try:
-                return await self._link.ask(request, waiting)
+                return await self._link.ask(request, listener)
             except LinkLostError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)

@@ -20,7 +20,7 @@ from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.engine.pooled_client import ClientCall, Helper
 from owlclaw_ray.engine.reply_box import BoxId, CallId, Received, ReplyBox
 from owlclaw_ray.errors import ModelRefusedError, RuntimeUnavailableError
-from owlclaw_ray.ports.models import Waiting
+from owlclaw_ray.ports.models import Listener
 
 _BIRTH_SECONDS = 120.0
 _PATIENCE = 30.0
@@ -55,8 +55,8 @@ class ModelWorkerActor:
         """See Helper.cpu_seconds."""
         return time.process_time()
 
-    async def _complete(self, call: ClientCall, waiting: Waiting) -> ModelReply:
-        del waiting  # a slot was taken before the call came here
+    async def _complete(self, call: ClientCall, listener: Listener) -> ModelReply:
+        del listener  # a slot was taken before the call came here
         return await self._client.complete(call.request, call.model)
 
 

@@ -31,7 +31,15 @@ from owlclaw_ray.configuration.routes import Routes
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.configuration.tracing import TracingSettings
 from owlclaw_ray.configuration.webhooks import WebhookSettings
-from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
+from owlclaw_ray.configuration.whereabouts import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    FILE_NAME,
+    read_settings_file,
+    url_of,
+)
+from owlclaw_ray.configuration.yaml_document import YamlDocument
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.endpoint import Endpoint
@@ -52,7 +60,6 @@ from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpOptions, McpServer, ToolRule
 
-FILE_NAME = "owlclaw.yaml"
 DEFAULT_TOOLS = "tools"
 BODY_TIMEOUT_SECONDS = 30.0
 _STORE_DRIVERS = {
@@ -60,7 +67,6 @@ _STORE_DRIVERS = {
     "postgres": "postgresql+asyncpg",
     "postgresql": "postgresql+asyncpg",
 }
-_MAX_FILE_BYTES = 1024 * 1024
 _TLS_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file")
 _PROVIDER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 NonEmpty = Annotated[str, Field(min_length=1)]
@@ -71,8 +77,8 @@ _Where: TypeAlias = Callable[[Sequence[str | int]], str]
 class HttpSettings(Section):
     """Where the HTTP API listens."""
 
-    host: NonEmpty = "127.0.0.1"
-    port: Annotated[int, Field(ge=1, le=65_535)] = 8700
+    host: NonEmpty = DEFAULT_HOST
+    port: Annotated[int, Field(ge=1, le=65_535)] = DEFAULT_PORT
     body_limit_bytes: Count = 1024 * 1024
     body_timeout_seconds: Seconds = BODY_TIMEOUT_SECONDS
     bodies_limit_bytes: Count = 32 * 1024 * 1024
@@ -85,8 +91,7 @@ class HttpSettings(Section):
     @property
     def url(self) -> str:
         """Where programs on this machine reach it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return url_of(self.host, self.port)
 
     @field_validator("host")
     @classmethod
@@ -347,7 +352,7 @@ class FileSettings(Section):
     app: NonEmpty | None = None
     """Import path of the application, `module:name`."""
     agents_dir: Path = Path("agents")
-    data_dir: Path = Path(".owlclaw")
+    data_dir: Path = Path(DEFAULT_DATA_DIR)
     store_url: NonEmpty | None = None
     """None: an SQLite file in data_dir."""
     model: NonEmpty = "scripted:echo"
@@ -579,21 +584,7 @@ def _usable(read: ReadSettings) -> Settings:
 
 def written_settings(folder: Path) -> YamlDocument:
     """Return `owlclaw.yaml` as it is written, empty if there is none; raises ConfigurationError if it cannot be read."""
-    return _read_file(folder / FILE_NAME)
-
-
-def _read_file(path: Path) -> YamlDocument:
-    try:
-        content = path.read_bytes()
-        if len(content) > _MAX_FILE_BYTES:
-            raise ConfigurationError([Problem(FILE_NAME, f"is {len(content)} bytes long", "it may have 1 MiB")])
-        return read_yaml(content.decode("utf-8-sig"), FILE_NAME)
-    except FileNotFoundError:
-        return YamlDocument(FILE_NAME, {})
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            [Problem(str(path), f"cannot be read: {error}", "it must be a UTF-8 text file")]
-        ) from error
+    return read_settings_file(folder / FILE_NAME)
 
 
 def _resolved(written: FileSettings, folder: Path) -> Settings:

@@ -28,6 +28,7 @@ EventKind: TypeAlias = Literal[
     "heartbeat_woken",
     "prompt_built",
     "context_compacted",
+    "model_attempt_failed",
     "model_replied",
     "tool_started",
     "tool_finished",
@@ -302,7 +303,7 @@ class MemoryStats(TypedDict):
     problems: list[FileProblem]
 
 
-class NewMemory(TypedDict):
+class MemoryRequest(TypedDict):
     """What an agent is to remember: up to 2,000 characters, and up to 10 tags."""
 
     content: str
@@ -318,7 +319,7 @@ class MemoryChange(TypedDict):
     old_tags: NotRequired[list[str]]
 
 
-class Archiving(TypedDict):
+class ArchiveRequest(TypedDict):
     """Memories that are to be archived, up to 1,000."""
 
     memory_ids: list[str]
@@ -649,6 +650,8 @@ class McpServer(TypedDict):
     starts: int
     """How often a connection to it was begun."""
     calls: int
+    """How many have ended, since the node began."""
+    running: int
     """How many run now."""
     tools: list[str]
     """Canonical names."""

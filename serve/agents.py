@@ -38,6 +38,7 @@ class Agents:
         router.add_api_route(
             "",
             self.listing,
+            operation_id="list_agents",
             summary="List agents, by id",
             response_model=None,
             responses={200: openapi.answer("Agents", wire.Agents), **openapi.problems(422, 500, 503)},
@@ -45,6 +46,7 @@ class Agents:
         router.add_api_route(
             "/{agent}",
             self.one,
+            operation_id="get_agent",
             summary="An agent",
             response_model=None,
             responses={
@@ -55,6 +57,7 @@ class Agents:
         router.add_api_route(
             "/{agent}/skills",
             self.skills,
+            operation_id="list_skills",
             summary="The skills of an agent's definition",
             response_model=None,
             responses={200: openapi.answer("Skills", wire.Skills), **openapi.problems(404, 409, 422, 500, 503)},
@@ -63,6 +66,7 @@ class Agents:
             "/{agent}/reload",
             self.reload,
             methods=["POST"],
+            operation_id="reload_agent",
             summary="Read the files of an agent's definition anew",
             description=RELOAD_DESCRIPTION,
             response_model=None,
@@ -71,6 +75,7 @@ class Agents:
         router.add_api_route(
             "/{agent}/artifacts",
             self.artifacts,
+            operation_id="list_artifacts",
             summary="An agent's artifacts, newest first",
             response_model=None,
             responses={
@@ -81,6 +86,7 @@ class Agents:
         router.add_api_route(
             "/{agent}/artifacts/{artifact_id}",
             self.artifact,
+            operation_id="get_artifact",
             summary="A large output of one of an agent's tool calls",
             response_model=None,
             responses={200: openapi.ARTIFACT, **openapi.problems(404, 422, 500, 503)},

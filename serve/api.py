@@ -22,6 +22,7 @@ from serve.agents import Agents
 from serve.approvals import Approvals
 from serve.batches import Batches
 from serve.body_limit import BODIES_AT_ONCE, BodyLimit
+from serve.body_schemas import SCHEMAS
 from serve.callbacks import Callbacks
 from serve.deliveries import Deliveries
 from serve.examples import EXAMPLES
@@ -57,7 +58,7 @@ class Api(FastAPI):
         if self.openapi_schema is None:
             components = super().openapi()["components"]
             schema = TypeAdapter(wire.Problem).json_schema(ref_template="#/components/schemas/{model}")
-            components["schemas"] |= schema.pop("$defs") | {"Problem": schema}
+            components["schemas"] |= schema.pop("$defs") | {"Problem": schema} | SCHEMAS
             components["examples"] = EXAMPLES
             for unused in ("HTTPValidationError", "ValidationError"):
                 components["schemas"].pop(unused, None)

@@ -40,6 +40,7 @@ class Approvals:
         router.add_api_route(
             "",
             self.listing,
+            operation_id="list_approvals",
             summary="Calls that wait for a person, newest first",
             response_model=None,
             responses={200: openapi.answer("Approvals", wire.Approvals), **openapi.problems(422, 500, 503)},
@@ -47,6 +48,7 @@ class Approvals:
         router.add_api_route(
             "/{approval_id}",
             self.one,
+            operation_id="get_approval",
             summary="A call that waits, or waited, for a person",
             response_model=None,
             responses={200: openapi.answer("The approval", wire.Approval), **openapi.problems(404, 422, 500, 503)},
@@ -55,6 +57,7 @@ class Approvals:
             "/{approval_id}/decision",
             self.decide,
             methods=["POST"],
+            operation_id="decide_approval",
             summary="Allow or deny a call",
             description=DECISION_DESCRIPTION,
             response_model=None,

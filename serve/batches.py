@@ -42,6 +42,7 @@ class Batches:
             PATH,
             self.submit,
             methods=["POST"],
+            operation_id="trigger_agents",
             summary="Trigger many agents",
             description=DESCRIPTION,
             response_model=None,

@@ -28,6 +28,11 @@ from serve.trigger_request import CALLBACK_URL, KEY, LABEL, MAX_BATCH, TASK_TYPE
 from serve.trigger_request import FOCUS as TRIGGER_FOCUS
 
 
+def reference(name: str) -> JsonObject:
+    """Return what stands for a schema of the document's components."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 def _schema(shape: type, limits: Mapping[str, Mapping[str, Any]]) -> JsonObject:
     """Return the schema of a type of `wire` that has no other fields, with more said of some."""
     schema = TypeAdapter(shape).json_schema()
@@ -53,11 +58,11 @@ _TRIGGER_LIMITS: Mapping[str, Mapping[str, Any]] = {
     "deadline_seconds": {"exclusiveMinimum": 0, "maximum": LONGEST_DEADLINE},
     "callback_url": {**CALLBACK_URL.schema, "format": "uri"},
 }
-TRIGGER = _schema(wire.TriggerRequest, _TRIGGER_LIMITS)
+_TRIGGER = _schema(wire.TriggerRequest, _TRIGGER_LIMITS)
 _BATCH_TRIGGER = _schema(
     wire.BatchTrigger, {**_TRIGGER_LIMITS, "agent": {"pattern": AGENT_PATTERN}, "idempotency_key": KEY.schema}
 )
-BATCH: JsonObject = {
+_BATCH: JsonObject = {
     "type": "object",
     "required": ["triggers"],
     "additionalProperties": False,
@@ -66,22 +71,27 @@ BATCH: JsonObject = {
             "type": "array",
             "minItems": 1,
             "maxItems": MAX_BATCH,
-            "items": {"anyOf": [_BATCH_TRIGGER, {"description": "Anything else is answered with its own `problem`."}]},
+            "items": {
+                "anyOf": [
+                    reference("BatchTrigger"),
+                    {"description": "Anything else is answered with its own `problem`."},
+                ]
+            },
         }
     },
 }
 
-SCORE = _schema(wire.ScoreRequest, {"name": NAME.schema, "value": VALUE, "comment": SCORE_COMMENT.schema})
+_SCORE = _schema(wire.ScoreRequest, {"name": NAME.schema, "value": VALUE, "comment": SCORE_COMMENT.schema})
 
-_DECISION = _schema(wire.DecisionRequest, {"reason": REASON.schema, "by": BY.schema})
+_ANY_DECISION = _schema(wire.DecisionRequest, {"reason": REASON.schema, "by": BY.schema})
 _ALLOWING = [each.value for each in Decision if each is not Decision.DENY]
-_DECISION_FIELDS = _DECISION["properties"]
-DECISION: JsonObject = {
+_DECISION_FIELDS = _ANY_DECISION["properties"]
+_DECISION: JsonObject = {
     "oneOf": [
-        _variant(_DECISION, "Allow", ["decision"], {**_DECISION_FIELDS, "decision": {"enum": _ALLOWING}}),
+        _variant(_ANY_DECISION, "AllowRequest", ["decision"], {**_DECISION_FIELDS, "decision": {"enum": _ALLOWING}}),
         _variant(
-            _DECISION,
-            "Deny",
+            _ANY_DECISION,
+            "DenyRequest",
             ["decision"],
             {
                 "decision": {"const": Decision.DENY.value},
@@ -92,7 +102,7 @@ DECISION: JsonObject = {
     ]
 }
 
-_SCHEDULE = _schema(
+_ANY_SCHEDULE = _schema(
     wire.ScheduleRequest,
     {
         "focus": FOCUS.schema,
@@ -118,25 +128,39 @@ _NO_ZONE: JsonObject = {"const": "UTC"}
 
 
 def _schedule(title: str, when: str, **others: JsonObject) -> JsonObject:
-    fields = {**{name: _SCHEDULE["properties"][name] for name in ("jitter_seconds", "timezone")}, **others}
-    fields |= {name: _SCHEDULE["properties"][name] for name in (when, *_OF_ALL)}
-    return _variant(_SCHEDULE, title, ["focus", when], fields)
+    fields = {**{name: _ANY_SCHEDULE["properties"][name] for name in ("jitter_seconds", "timezone")}, **others}
+    fields |= {name: _ANY_SCHEDULE["properties"][name] for name in (when, *_OF_ALL)}
+    return _variant(_ANY_SCHEDULE, title, ["focus", when], fields)
 
 
-SCHEDULE: JsonObject = {
+_SCHEDULE: JsonObject = {
     "oneOf": [
-        _schedule("AtATime", "at", jitter_seconds=_NO_JITTER, timezone=_NO_ZONE),
-        _schedule("AfterADelay", "delay_seconds", jitter_seconds=_NO_JITTER, timezone=_NO_ZONE),
-        _schedule("AtIntervals", "interval_seconds", timezone=_NO_ZONE),
-        _schedule("ByTheClock", "cron_expression"),
+        _schedule("ScheduleAt", "at", jitter_seconds=_NO_JITTER, timezone=_NO_ZONE),
+        _schedule("ScheduleAfter", "delay_seconds", jitter_seconds=_NO_JITTER, timezone=_NO_ZONE),
+        _schedule("ScheduleEvery", "interval_seconds", timezone=_NO_ZONE),
+        _schedule("ScheduleCron", "cron_expression"),
     ]
 }
-BACKFILL = _schema(wire.BackfillRequest, {"since": {"format": "date-time"}, "until": {"format": "date-time"}})
+_BACKFILL = _schema(wire.BackfillRequest, {"since": {"format": "date-time"}, "until": {"format": "date-time"}})
 
 _TAGS: JsonObject = {"maxItems": MAX_TAGS, "items": TAG.schema}
-NEW_MEMORY = _schema(wire.NewMemory, {"content": CONTENT.schema, "tags": _TAGS})
-MEMORY_CHANGE: JsonObject = {
+_MEMORY = _schema(wire.MemoryRequest, {"content": CONTENT.schema, "tags": _TAGS})
+_MEMORY_CHANGE: JsonObject = {
     **_schema(wire.MemoryChange, {"content": CONTENT.schema, "tags": _TAGS}),
     "anyOf": [{"required": ["content"]}, {"required": ["tags"]}],
 }
-ARCHIVING = _schema(wire.Archiving, {"memory_ids": {"minItems": 1, "maxItems": MAX_ARCHIVED, "items": ID.schema}})
+_ARCHIVE = _schema(wire.ArchiveRequest, {"memory_ids": {"minItems": 1, "maxItems": MAX_ARCHIVED, "items": ID.schema}})
+
+SCHEMAS: Mapping[str, JsonObject] = {
+    "TriggerRequest": _TRIGGER,
+    "BatchTrigger": _BATCH_TRIGGER,
+    "BatchRequest": _BATCH,
+    "ScoreRequest": _SCORE,
+    "DecisionRequest": _DECISION,
+    "ScheduleRequest": _SCHEDULE,
+    "BackfillRequest": _BACKFILL,
+    "MemoryRequest": _MEMORY,
+    "MemoryChange": _MEMORY_CHANGE,
+    "ArchiveRequest": _ARCHIVE,
+}
+"""By the name of the type of `wire`, as the OpenAPI document's `components.schemas` has them."""

@@ -33,6 +33,7 @@ class Callbacks:
         router.add_api_route(
             "",
             self.listing,
+            operation_id="list_callbacks",
             summary="What is told of runs' ends, newest first",
             response_model=None,
             responses={200: openapi.answer("Callbacks", wire.Callbacks), **openapi.problems(422, 500, 503)},
@@ -40,6 +41,7 @@ class Callbacks:
         router.add_api_route(
             "/{callback_id}",
             self.one,
+            operation_id="get_callback",
             summary="What is told of a run's end to one address",
             response_model=None,
             responses={200: openapi.answer("The callback", wire.Callback), **openapi.problems(404, 422, 500, 503)},
@@ -48,6 +50,7 @@ class Callbacks:
             "/{callback_id}/redelivery",
             self.send_again,
             methods=["POST"],
+            operation_id="redeliver_callback",
             summary="Send a callback again",
             description="One that is dead, or was delivered, with as many attempts as at first.",
             response_model=None,

@@ -34,6 +34,7 @@ class Deliveries:
         router.add_api_route(
             "",
             self.listing,
+            operation_id="list_deliveries",
             summary="Webhooks that came in, newest first",
             response_model=None,
             responses={200: openapi.answer("Deliveries", wire.Deliveries), **openapi.problems(422, 500, 503)},
@@ -41,6 +42,7 @@ class Deliveries:
         router.add_api_route(
             "/{delivery_id}",
             self.one,
+            operation_id="get_delivery",
             summary="A webhook that came in, with its body",
             response_model=None,
             responses={200: openapi.answer("The delivery", wire.FullDelivery), **openapi.problems(404, 422, 500, 503)},
@@ -50,6 +52,7 @@ class Deliveries:
             self.redeliver,
             methods=["POST"],
             status_code=202,
+            operation_id="redeliver_webhook",
             summary="Map a webhook again",
             description="One that was unmapped, or that its agent refused, as its source is configured now.",
             response_model=None,

@@ -110,9 +110,9 @@ MEMORY_STATS: wire.MemoryStats = {
     "newest": "2026-11-03T09:30:01.000Z",
     "problems": [{"where": "MEMORY.md:12", "what": "the time is none", "fix": "write it as 2026-11-03T09:30:01+00:00"}],
 }
-NEW_MEMORY: wire.NewMemory = {"content": "The owner is away on Fridays.", "tags": ["owner"]}
+NEW_MEMORY: wire.MemoryRequest = {"content": "The owner is away on Fridays.", "tags": ["owner"]}
 MEMORY_CHANGE: wire.MemoryChange = {"tags": ["owner", "calendar"], "old_tags": ["owner"]}
-ARCHIVING: wire.Archiving = {"memory_ids": ["mem_4f1c"]}
+ARCHIVING: wire.ArchiveRequest = {"memory_ids": ["mem_4f1c"]}
 REINDEXED: wire.Reindexed = {"indexed": 1200}
 ARTIFACTS: wire.Artifacts = {
     "artifacts": [
@@ -207,7 +207,8 @@ MCP_SERVERS: wire.McpServers = {
             "since": "2026-11-03T09:30:01.000Z",
             "problem": "",
             "starts": 1,
-            "calls": 0,
+            "calls": 14,
+            "running": 0,
             "tools": ["mcp.files.read_file"],
             "left_out": [
                 {"tool": "move", "why": "inputSchema: properties.to.oneOf: the keyword 'oneOf' is not supported"}
@@ -360,9 +361,9 @@ EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     "ArchivedMemories": {"value": ARCHIVED_MEMORIES},
     "FoundMemories": {"value": FOUND_MEMORIES},
     "MemoryStats": {"value": MEMORY_STATS},
-    "NewMemory": {"value": NEW_MEMORY},
+    "MemoryRequest": {"value": NEW_MEMORY},
     "MemoryChange": {"value": MEMORY_CHANGE},
-    "Archiving": {"value": ARCHIVING},
+    "ArchiveRequest": {"value": ARCHIVING},
     "Reindexed": {"value": REINDEXED},
     "Artifacts": {"value": ARTIFACTS},
     "Schedule": {"value": SCHEDULE},

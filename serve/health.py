@@ -24,6 +24,7 @@ class HealthProbes:
         router.add_api_route(
             "/healthz",
             self.alive,
+            operation_id="get_liveness",
             summary="Whether this process answers",
             response_model=None,
             responses={200: openapi.answer("It does", wire.Liveness)},
@@ -31,6 +32,7 @@ class HealthProbes:
         router.add_api_route(
             "/readyz",
             self.ready,
+            operation_id="get_readiness",
             summary="Whether triggers are accepted",
             response_model=None,
             responses={

@@ -26,6 +26,7 @@ from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from serve import ray_output
 from serve.connections import connections
+from serve.counting import counted
 from serve.front import Front
 from serve.loopback import free_ports
 from serve.pid_file import NAME, PidFile
@@ -33,7 +34,7 @@ from serve.preflight import Preparation, check_data_dir, check_port, check_ray, 
 from serve.processes import adopt_orphans, end_descendants
 from serve.ray_watch import RayWatch
 from serve.stopping import Step, StopSignals, carry_out
-from serve.tool_advice import added, counted
+from serve.tool_advice import added
 
 if TYPE_CHECKING:
     from actors.cluster import Cluster

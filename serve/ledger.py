@@ -89,6 +89,7 @@ class Ledger:
         router.add_api_route(
             "/ledger",
             self.all,
+            operation_id="list_ledger_records",
             summary="Audit records, oldest first",
             response_model=None,
             responses={200: found, **openapi.problems(422, 500, 503)},
@@ -96,6 +97,7 @@ class Ledger:
         router.add_api_route(
             "/ledger/verification",
             self.verification,
+            operation_id="verify_ledger",
             summary="Whether the ledger's hash chains hold",
             response_model=None,
             responses={
@@ -106,6 +108,7 @@ class Ledger:
         router.add_api_route(
             "/ledger/heads",
             self.heads,
+            operation_id="list_ledger_heads",
             summary="The ends of the ledger's chains",
             response_model=None,
             responses={200: openapi.answer("The ends", wire.LedgerHeads), **openapi.problems(422, 500, 503)},
@@ -113,6 +116,7 @@ class Ledger:
         router.add_api_route(
             "/agents/{agent}/ledger",
             self.of_agent,
+            operation_id="list_agent_ledger_records",
             summary="An agent's audit records, oldest first",
             response_model=None,
             responses={200: found, **openapi.problems(404, 422, 500, 503)},

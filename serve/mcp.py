@@ -23,6 +23,7 @@ class Mcp:
         router.add_api_route(
             "",
             self.listing,
+            operation_id="list_mcp_servers",
             summary="The MCP servers of the node that answers, and their tools",
             response_model=None,
             responses={200: openapi.answer("MCP servers", wire.McpServers), **openapi.problems(422, 500, 503)},

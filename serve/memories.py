@@ -11,7 +11,7 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.ports.runtime import Runtime
-from serve import body_schemas, openapi
+from serve import openapi
 from serve.memory_request import parse_archiving, parse_change, parse_memory
 from serve.parameters import AgentPath, Id, LimitQuery
 from serve.representations import found_body, json_response, memories_body, memory_body, memory_stats_body
@@ -53,6 +53,7 @@ class Memories:
         router.add_api_route(
             "",
             self.listing,
+            operation_id="list_memories",
             summary="What an agent remembers, oldest first",
             response_model=None,
             responses={200: openapi.answer("Memories", wire.Memories), **openapi.problems(404, 422, 500, 503)},
@@ -60,6 +61,7 @@ class Memories:
         router.add_api_route(
             "/search",
             self.search,
+            operation_id="search_memories",
             summary="What an agent would recall for a query, best first",
             response_model=None,
             responses={200: openapi.answer("Memories", wire.FoundMemories), **openapi.problems(404, 422, 500, 503)},
@@ -67,6 +69,7 @@ class Memories:
         router.add_api_route(
             "/stats",
             self.stats,
+            operation_id="get_memory_stats",
             summary="How much an agent remembers, and what is wrong with its files",
             response_model=None,
             responses={200: openapi.answer("Figures", wire.MemoryStats), **openapi.problems(404, 422, 500, 503)},
@@ -74,6 +77,7 @@ class Memories:
         router.add_api_route(
             "/{memory_id}",
             self.one,
+            operation_id="get_memory",
             summary="A memory, active or archived",
             response_model=None,
             responses={200: openapi.answer("The memory", wire.Memory), **openapi.problems(404, 422, 500, 503)},
@@ -85,10 +89,11 @@ class Memories:
             self.remember,
             methods=["POST"],
             status_code=201,
+            operation_id="create_memory",
             summary="Have an agent remember something",
             description=REMEMBER_DESCRIPTION,
             response_model=None,
-            openapi_extra=openapi.IDEMPOTENT | openapi.body(body_schemas.NEW_MEMORY, "NewMemory"),
+            openapi_extra=openapi.IDEMPOTENT | openapi.body("MemoryRequest"),
             responses={
                 201: openapi.answer("It is stored", wire.Memory),
                 **openapi.problems(400, 404, 408, 413, 422, 500, 503),
@@ -98,9 +103,10 @@ class Memories:
             "/archive",
             self.archive,
             methods=["POST"],
+            operation_id="archive_memories",
             summary="Move memories to the archive, where they are not recalled",
             response_model=None,
-            openapi_extra=openapi.body(body_schemas.ARCHIVING, "Archiving"),
+            openapi_extra=openapi.body("ArchiveRequest"),
             responses={
                 200: openapi.answer("Those that were moved", wire.ArchivedMemories),
                 **openapi.problems(400, 404, 408, 413, 422, 500, 503),
@@ -110,6 +116,7 @@ class Memories:
             "/reindex",
             self.reindex,
             methods=["POST"],
+            operation_id="reindex_memories",
             summary="Make the index anew from MEMORY.md",
             response_model=None,
             responses={200: openapi.answer("It is made", wire.Reindexed), **openapi.problems(404, 422, 500, 503)},
@@ -118,10 +125,11 @@ class Memories:
             "/{memory_id}",
             self.edit,
             methods=["PATCH"],
+            operation_id="update_memory",
             summary="Change the text of an active memory, its tags, or both",
             description=EDIT_DESCRIPTION,
             response_model=None,
-            openapi_extra=openapi.body(body_schemas.MEMORY_CHANGE, "MemoryChange"),
+            openapi_extra=openapi.body("MemoryChange"),
             responses={
                 200: openapi.answer("It is changed", wire.Memory),
                 **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
@@ -131,6 +139,7 @@ class Memories:
             "/{memory_id}",
             self.delete,
             methods=["DELETE"],
+            operation_id="delete_memory",
             summary="Remove a memory for good, active or archived",
             response_model=None,
             responses={200: openapi.answer("It was this", wire.Memory), **openapi.problems(404, 422, 500, 503)},

@@ -21,6 +21,7 @@ class Metrics:
         router.add_api_route(
             "/metrics",
             self.metrics,
+            operation_id="get_metrics",
             summary="Numbers for Prometheus",
             response_model=None,
             responses={200: openapi.METRICS, **openapi.problems(500)},

@@ -7,7 +7,7 @@ from typing import get_args
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
-from serve import body_schemas
+from serve.body_schemas import reference
 from serve.events import LAST_EVENT_ID
 from serve.parameters import AGENT_PATTERN
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
@@ -21,7 +21,7 @@ def _event(fields: JsonObject, content: JsonObject) -> JsonObject:
 
 _JOURNAL_EVENT = _event(
     {"id": {"type": "string", "pattern": "^[1-9][0-9]*$"}, "event": {"enum": [*get_args(wire.EventKind)]}},
-    {"$ref": "#/components/schemas/Event"},
+    reference("Event"),
 )
 _END_EVENT = _event(
     {"event": {"const": "end"}},
@@ -109,7 +109,7 @@ TRIGGER_OPERATION: JsonObject = {
         "required": False,
         "content": {
             "application/json": {
-                "schema": body_schemas.TRIGGER,
+                "schema": reference("TriggerRequest"),
                 "examples": {
                     "payload": {"value": {"payload": {"symbol": "600519"}, "focus": "看一下大盘"}},
                     "event": {"value": {"kind": "event", "payload": {"name": "order.filled", "id": 17}}},
@@ -126,7 +126,7 @@ BATCH_OPERATION: JsonObject = {
         "required": True,
         "content": {
             "application/json": {
-                "schema": body_schemas.BATCH,
+                "schema": reference("BatchRequest"),
                 "example": {
                     "triggers": [
                         {"agent": "assistant:1", "payload": {"order": 1}, "idempotency_key": "order-1"},
@@ -149,7 +149,7 @@ DECISION_OPERATION: JsonObject = {
         "required": True,
         "content": {
             "application/json": {
-                "schema": body_schemas.DECISION,
+                "schema": reference("DecisionRequest"),
                 "examples": {
                     "allow": {"value": {"decision": "allow_once", "by": "ada"}},
                     "change": {"value": {"decision": "allow_once", "arguments": {"to": "ops@example.org"}}},
@@ -166,7 +166,7 @@ SCHEDULE_OPERATION: JsonObject = {
         "required": True,
         "content": {
             "application/json": {
-                "schema": body_schemas.SCHEDULE,
+                "schema": reference("ScheduleRequest"),
                 "examples": {
                     "once": {"value": {"focus": "is the order filled?", "delay_seconds": 300}},
                     "interval": {"value": {"focus": "look around", "interval_seconds": 900, "jitter_seconds": 60}},
@@ -189,7 +189,7 @@ BACKFILL_OPERATION: JsonObject = {
         "required": True,
         "content": {
             "application/json": {
-                "schema": body_schemas.BACKFILL,
+                "schema": reference("BackfillRequest"),
                 "examples": {"day": {"value": {"since": "2026-11-02T00:00:00Z", "until": "2026-11-03T00:00:00Z"}}},
             }
         },
@@ -223,12 +223,11 @@ def answer(description: str, shape: type, *, example: str = "", location: bool =
     return documented
 
 
-def body(schema: JsonObject, name: str) -> JsonObject:
-    """Return the documentation of a JSON body, with the example of that name."""
+def body(name: str) -> JsonObject:
+    """Return the documentation of a JSON body: the schema and the example of that name."""
     examples = {name: {"$ref": f"#/components/examples/{name}"}}
-    return {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}
-    }
+    content = {"application/json": {"schema": reference(name), "examples": examples}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def problems(*statuses: int) -> dict[int | str, JsonObject]:
@@ -247,7 +246,7 @@ def _problem(status: int) -> JsonObject:
     }
     documented: JsonObject = {
         "description": HTTPStatus(status).phrase,
-        "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}},
+        "content": {PROBLEM_JSON: {"schema": reference("Problem"), "example": example}},
     }
     if status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         documented["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}

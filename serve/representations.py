@@ -425,6 +425,7 @@ def mcp_server_body(view: McpServerView) -> wire.McpServer:
         "problem": view.problem,
         "starts": view.starts,
         "calls": view.calls,
+        "running": view.running,
         "tools": list(view.tools),
         "left_out": [{"tool": each.tool, "why": each.why} for each in view.left_out],
     }

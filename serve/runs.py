@@ -13,7 +13,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.ports.runtime import Runtime
 from owlclaw_ray.ports.store import RunFilter
-from serve import body_schemas, openapi
+from serve import openapi
 from serve.events import EventStream, last_event_id
 from serve.parameters import AgentQuery, Id
 from serve.representations import event_body, json_response, run_body, score_body
@@ -47,6 +47,7 @@ class Runs:
         router.add_api_route(
             "",
             self.listing,
+            operation_id="list_runs",
             summary="List runs, newest first",
             response_model=None,
             responses={200: openapi.answer("Runs", wire.Runs), **openapi.problems(422, 500, 503)},
@@ -54,6 +55,7 @@ class Runs:
         router.add_api_route(
             "/{run_id}",
             self.one,
+            operation_id="get_run",
             summary="A run and its result",
             response_model=None,
             responses={200: openapi.answer("The run", wire.Run), **openapi.problems(404, 422, 500, 503)},
@@ -61,6 +63,7 @@ class Runs:
         router.add_api_route(
             "/{run_id}/events",
             self.events,
+            operation_id="stream_run_events",
             summary="Follow a run",
             description=EVENTS_DESCRIPTION,
             response_model=None,
@@ -71,6 +74,7 @@ class Runs:
             "/{run_id}/cancel",
             self.cancel,
             methods=["POST"],
+            operation_id="cancel_run",
             summary="Cancel a run",
             status_code=202,
             response_model=None,
@@ -84,10 +88,11 @@ class Runs:
             "/{run_id}/scores",
             self.score,
             methods=["POST"],
+            operation_id="score_run",
             summary="Score a run, in Langfuse",
             description=SCORES_DESCRIPTION,
             response_model=None,
-            openapi_extra=openapi.body(body_schemas.SCORE, "ScoreRequest"),
+            openapi_extra=openapi.body("ScoreRequest"),
             responses={
                 200: openapi.answer("The score is kept", wire.Score),
                 **openapi.problems(400, 404, 408, 409, 413, 422, 500, 503),

@@ -47,6 +47,7 @@ class Schedules:
         router.add_api_route(
             "/schedules",
             self.listing,
+            operation_id="list_schedules",
             summary="Schedules, by agent, oldest first",
             response_model=None,
             responses={200: openapi.answer("Schedules", wire.Schedules), **openapi.problems(404, 422, 500, 503)},
@@ -54,6 +55,7 @@ class Schedules:
         router.add_api_route(
             "/agents/{agent}/schedules",
             self.of_agent,
+            operation_id="list_agent_schedules",
             summary="An agent's schedules, oldest first",
             response_model=None,
             responses={200: openapi.answer("Schedules", wire.Schedules), **openapi.problems(404, 422, 500, 503)},
@@ -63,6 +65,7 @@ class Schedules:
             self.create,
             methods=["POST"],
             status_code=201,
+            operation_id="create_schedule",
             summary="A new schedule",
             response_model=None,
             openapi_extra=openapi.SCHEDULE_OPERATION,
@@ -74,6 +77,7 @@ class Schedules:
         router.add_api_route(
             "/schedules/{schedule_id}",
             self.one,
+            operation_id="get_schedule",
             summary="A schedule",
             response_model=None,
             responses={200: openapi.answer("The schedule", wire.Schedule), **openapi.problems(404, 422, 500, 503)},
@@ -81,6 +85,7 @@ class Schedules:
         router.add_api_route(
             "/schedules/{schedule_id}/ticks",
             self.ticks,
+            operation_id="list_ticks",
             summary="What became of a schedule's times, newest first",
             response_model=None,
             responses={200: openapi.answer("Ticks", wire.Ticks), **openapi.problems(404, 422, 500, 503)},
@@ -94,6 +99,7 @@ class Schedules:
                 f"/schedules/{{schedule_id}}/{verb}",
                 endpoint,
                 methods=["POST"],
+                operation_id=f"{verb}_schedule",
                 summary=summary,
                 description=description or None,
                 response_model=None,
@@ -106,6 +112,7 @@ class Schedules:
             "/schedules/{schedule_id}/ring",
             self.ring,
             methods=["POST"],
+            operation_id="ring_schedule",
             summary="Fire a schedule if it is due",
             description=RING_DESCRIPTION,
             response_model=None,
@@ -115,6 +122,7 @@ class Schedules:
             "/schedules/{schedule_id}/backfill",
             self.backfill,
             methods=["POST"],
+            operation_id="backfill_schedule",
             summary="Runs for past times of a schedule",
             description=BACKFILL_DESCRIPTION,
             response_model=None,

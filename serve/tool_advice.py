@@ -31,11 +31,6 @@ def added(tools: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
     return tuple(each for each in tools if each.tags.isdisjoint({"builtin", "internal"}))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return how many of something there are, as people write it: `1 tool`, `2 tools`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 class Known(Struct, frozen=True):
     """The names that rules can be about."""
 

@@ -55,6 +55,7 @@ class Triggers:
             self.submit,
             methods=["POST"],
             status_code=202,
+            operation_id="trigger_agent",
             summary="Trigger an agent",
             description=DESCRIPTION,
             response_model=None,

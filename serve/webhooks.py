@@ -36,6 +36,7 @@ class Webhooks:
         router.add_api_route(
             "",
             self.listing,
+            operation_id="list_webhook_sources",
             summary="Who may send webhooks",
             response_model=None,
             responses={200: openapi.answer("Sources", wire.WebhookSources), **openapi.problems(422, 500, 503)},
@@ -45,6 +46,7 @@ class Webhooks:
             self.receive,
             methods=["POST"],
             status_code=202,
+            operation_id="receive_webhook",
             summary="Send a webhook",
             description=DESCRIPTION,
             response_model=None,

@@ -30,7 +30,8 @@ class EntryKind(Enum):
     RUN_CONTINUED = "run_continued"
     """epoch: the run waits no more, and goes on"""
     RUN_ACTIVE = "run_active"
-    """seconds: for how long it has been active in all; waited_ms (as for model_replied): written from time to time while it is, so
+    """seconds: for how long it has been active in all; asking (the model that has not answered yet, if one is being asked);
+    waited_ms (as for model_replied): written from time to time while it is, so
     that its limit holds over take-overs"""
     HEARTBEAT_WOKEN = "heartbeat_woken"
     """events: what is pending, by source; pulse: what the agent remembers of its heartbeats if it deals with that"""
@@ -40,6 +41,9 @@ class EntryKind(Enum):
     """shortened (results as the model gets them from now on, by call_id), dropped (how many of the oldest turns it gets no more),
     records (of the last turns that were dropped), earlier (how they are shown), window (the tokens that the model was found to take,
     if less than was known)"""
+    MODEL_ATTEMPT_FAILED = "model_attempt_failed"
+    """model, attempt (which one of this model, from 1), error, next_model (who is asked next: the same, or one that it falls back to),
+    retry_in (seconds), waited_ms (as for model_replied)"""
     MODEL_REPLIED = "model_replied"
     """text, tool_calls [{id, name, arguments}], model, scripted, usage {…}, duration_ms, asked_ms (with the attempts that failed
     before, if any), waited_ms (of the time since the entry before, what was spent waiting for a slot of a provider; if any), note (what

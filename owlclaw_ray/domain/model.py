@@ -84,6 +84,18 @@ class FailedAttempt(Struct, frozen=True):
     """How long after the beginning of the first attempt it failed."""
 
 
+class NextAttempt(Struct, frozen=True):
+    """A model is going to be asked because an attempt failed."""
+
+    failed: FailedAttempt
+    attempt: int
+    """Which one of its model that was, from 1."""
+    model: str
+    """Who is asked next: the same model, or one that it falls back to."""
+    seconds: float = 0.0
+    """In how many seconds."""
+
+
 class ModelReply(Struct, frozen=True):
     """What a model answered."""
 

@@ -11,7 +11,7 @@ from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.memory import Recall
-from owlclaw_ray.domain.model import FailedAttempt, ModelReply
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
 from owlclaw_ray.domain.run import RunResult, Usage
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
@@ -51,6 +51,18 @@ def model_replied(reply: ModelReply, waited: float = 0.0, note: str = "") -> Jso
         "duration_ms": reply.duration_ms,
         **({"asked_ms": reply.asked_ms} if reply.failed_attempts else {}),
         **({"note": note} if note else {}),
+        **slot_wait(waited),
+    }
+
+
+def model_attempt_failed(following: NextAttempt, waited: float = 0.0) -> JsonObject:
+    """Return the data of a model_attempt_failed entry."""
+    return {
+        "model": following.failed.model,
+        "attempt": following.attempt,
+        "error": following.failed.error,
+        "next_model": following.model,
+        "retry_in": round(following.seconds, 3),
         **slot_wait(waited),
     }
 

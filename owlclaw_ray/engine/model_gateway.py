@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.endpoint import endpoint_of, provider_of
-from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest, NextAttempt
 from owlclaw_ray.engine.adaptive_limit import AdaptiveLimit
 from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.engine.log_context import about
@@ -24,7 +25,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.models import ModelClient, Waiting, unheard
+from owlclaw_ray.ports.models import Listener, ModelClient, Waiting, unheard
 
 MAX_CONCURRENT = 4_000
 """Calls of one provider at once: what one process bears in memory and connections."""
@@ -73,29 +74,33 @@ class ModelGateway:
         self._slots: dict[str, ProviderSlots] = {}
         self._jitter = jitter
 
-    async def complete(self, request: ModelRequest, waiting: Waiting = unheard) -> ModelReply:
+    async def complete(self, request: ModelRequest, listener: Listener = unheard) -> ModelReply:
         """Return the first reply of the chain, with its own duration and the attempts that failed before it.
 
         When the chain is exhausted and no attempt of it might have been mended by a retry, raises ModelRefusedError,
         else ModelUnavailableError. It is a ContextWindowExceededError if a model of the chain refused the prompt for its length.
         """
         with about(RunId(request.run_id), AgentId(request.agent_id)):
-            return await self._complete(request, waiting)
+            return await self._complete(request, listener)
 
     @property
     def slots(self) -> tuple[SlotCounts, ...]:
         """How the calls of each provider stand that was asked."""
         return tuple(each.counts for each in self._slots.values())
 
-    async def _complete(self, request: ModelRequest, waiting: Waiting) -> ModelReply:
+    async def _complete(self, request: ModelRequest, listener: Listener) -> ModelReply:
         attempts = _Attempts()
         last: ModelUnavailableError | ModelRefusedError | None = None
         too_long = False
-        for model in request.model.chain:
+        chain = request.model.chain
+        for model, fallback in zip_longest(chain, chain[1:]):
+            before = len(attempts.failed)
             try:
-                reply = await self._ask(request, model, attempts, waiting)
+                reply = await self._ask(request, model, attempts, listener)
             except (ModelUnavailableError, ModelRefusedError) as error:
                 last, too_long = error, too_long or isinstance(error, ContextWindowExceededError)
+                if fallback is not None:
+                    listener(NextAttempt(attempts.failed[-1], len(attempts.failed) - before, fallback))
             else:
                 if not attempts.failed:
                     return reply
@@ -103,12 +108,12 @@ class ModelGateway:
                 return replace(reply, failed_attempts=tuple(attempts.failed), asked_ms=asked_ms)
         raise _exhausted(attempts.failed, last, too_long=too_long) from last
 
-    async def _ask(self, request: ModelRequest, model: str, attempts: _Attempts, waiting: Waiting) -> ModelReply:
+    async def _ask(self, request: ModelRequest, model: str, attempts: _Attempts, listener: Listener) -> ModelReply:
         client = self._client(model, attempts)
         attempt = 1
         while True:
             try:
-                return await self._attempt(client, request, model, attempts, waiting)
+                return await self._attempt(client, request, model, attempts, listener)
             except ModelRefusedError as error:
                 attempts.add(model, str(error), retryable=False, now=self._clock.monotonic())
                 raise
@@ -116,7 +121,9 @@ class ModelGateway:
                 attempts.add(model, str(error), retryable=True, now=self._clock.monotonic())
                 if attempt == self._retry.attempts or isinstance(error, NoSlotError):
                     raise
-                await self._clock.sleep(self._retry.delay(attempt, self._jitter(), error.retry_after))
+                delay = self._retry.delay(attempt, self._jitter(), error.retry_after)
+                listener(NextAttempt(attempts.failed[-1], attempt, model, delay))
+                await self._clock.sleep(delay)
             attempt += 1
 
     async def _attempt(

@@ -14,13 +14,13 @@ from typing import Generic, NewType, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
-from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.model import ModelReply, NextAttempt
 from owlclaw_ray.engine.batching import MESSAGE
 from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.errors import EncodingError, ModelRefusedError, OwlClawError
 from owlclaw_ray.ids import IdSource
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.models import Waiting
+from owlclaw_ray.ports.models import Listener, News
 
 LONG_POLL = 10.0
 """Seconds after which a near end that waits for answers asks again at the latest."""
@@ -31,8 +31,8 @@ CallId = NewType("CallId", int)
 BoxId = NewType("BoxId", str)
 
 Call = TypeVar("Call")
-Perform: TypeAlias = Callable[[Call, Waiting], Awaitable[ModelReply]]
-"""What a box does with a call, and tells of its waiting for a slot."""
+Perform: TypeAlias = Callable[[Call, Listener], Awaitable[ModelReply]]
+"""What a box does with a call, and tells of it while it is under way."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +51,8 @@ class Received(Struct, frozen=True):
     answers: tuple[Answer, ...] = ()
     waiting: tuple[tuple[CallId, bool], ...] = ()
     """Calls that began to wait for a slot, or have ceased to, since the last time."""
+    failed: tuple[tuple[CallId, NextAttempt], ...] = ()
+    """Attempts of calls that failed since the last time, and are followed by others."""
 
 
 class FarEnd(Protocol):
@@ -75,6 +77,7 @@ class ReplyBox(Generic[Call]):
         self._calls: dict[CallId, asyncio.Task[None]] = {}
         self._answers: list[Answer] = []
         self._waiting: dict[CallId, bool] = {}
+        self._failed: list[tuple[CallId, NextAttempt]] = []
         self._listener: asyncio.Future[None] | None = None
         self._heard = clock.monotonic()
 
@@ -94,7 +97,7 @@ class ReplyBox(Generic[Call]):
         """See FarEnd.receive. An older `receive` that still waits was given up by its caller, and returns nothing."""
         self._call_listener()
         self._listener = listener = asyncio.get_running_loop().create_future()
-        if not self._answers and not self._waiting:
+        if not self._answers and not self._waiting and not self._failed:
             try:
                 async with asyncio.timeout(seconds):
                     await listener
@@ -106,7 +109,8 @@ class ReplyBox(Generic[Call]):
         first = MESSAGE.first(len(each.outcome) for each in self._answers)
         answers, self._answers = tuple(self._answers[:first]), self._answers[first:]
         waiting, self._waiting = tuple(self._waiting.items()), {}
-        return Received(self._id, answers, waiting)
+        failed, self._failed = tuple(self._failed), []
+        return Received(self._id, answers, waiting, failed)
 
     @property
     def abandoned(self) -> bool:
@@ -123,17 +127,20 @@ class ReplyBox(Generic[Call]):
         if self._listener is not None and not self._listener.done():
             self._listener.set_result(None)
 
-    def _note(self, call_id: CallId, waiting: bool) -> None:  # noqa: FBT001 - as Waiting has it
+    def _note(self, call_id: CallId, news: News) -> None:
         if call_id not in self._calls:
             return
-        if self._waiting.pop(call_id, waiting) is waiting:  # else nobody was told that it began, and nobody needs to be
-            self._waiting[call_id] = waiting
+        if isinstance(news, NextAttempt):
+            self._failed.append((call_id, news))
+            self._call_listener()
+        elif self._waiting.pop(call_id, news) is news:  # else nobody was told that it began, and nobody needs to be
+            self._waiting[call_id] = news
             self._call_listener()
 
     async def _answer(self, call_id: CallId, packed: bytes) -> None:
         try:
             call = cast("Call", unpack(packed))
-            outcome: ModelReply | OwlClawError = await self._perform(call, lambda waiting: self._note(call_id, waiting))
+            outcome: ModelReply | OwlClawError = await self._perform(call, lambda news: self._note(call_id, news))
         except EncodingError as error:
             outcome = ModelRefusedError(f"the call did not arrive: {error}")
         except OwlClawError as error:

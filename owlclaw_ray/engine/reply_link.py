@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from itertools import count, islice
 from typing import Generic, TypeVar, cast
 
-from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.model import ModelReply, NextAttempt
 from owlclaw_ray.engine.batching import MESSAGE, WAITING, Bound, Room
 from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.engine.reply_box import LONG_POLL, BoxId, CallId, FarEnd
 from owlclaw_ray.errors import EncodingError, ModelRefusedError, RuntimeUnavailableError
-from owlclaw_ray.ports.models import Waiting, unheard
+from owlclaw_ray.ports.models import Listener, unheard
 
 Call = TypeVar("Call")
 
@@ -42,8 +42,8 @@ class ReplyLink(Generic[Call]):
         self._ids = count()
         self._callers: dict[CallId, asyncio.Future[ModelReply]] = {}
         self._unsent: dict[CallId, bytes] = {}
-        self._waiting: dict[CallId, Waiting] = {}
-        """Whom to tell of calls that wait for a slot; those of calls that do, as far as is known, are in `_paused`."""
+        self._listeners: dict[CallId, Listener] = {}
+        """Whom to tell of calls; those that wait for a slot, as far as is known, are in `_paused`."""
         self._paused: set[CallId] = set()
         self._withdrawn: list[CallId] = []
         self._undelivered: list[CallId] = []
@@ -53,7 +53,7 @@ class ReplyLink(Generic[Call]):
         self._poster: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[None] | None = None
 
-    async def ask(self, call: Call, waiting: Waiting = unheard) -> ModelReply:
+    async def ask(self, call: Call, listener: Listener = unheard) -> ModelReply:
         """Return the call's answer, or raise it if it is an error. Cancelling stops the call at the far end.
 
         ModelRefusedError for a call, or an answer, that cannot be sent. While too much waits to leave, the call waits as well; calls
@@ -64,12 +64,12 @@ class ReplyLink(Generic[Call]):
             packed = pack(call)
         except EncodingError as error:
             raise ModelRefusedError(f"the call cannot be sent: {error}") from error
-        return await self._answer(packed, waiting)
+        return await self._answer(packed, listener)
 
-    async def _answer(self, packed: bytes, waiting: Waiting) -> ModelReply:
+    async def _answer(self, packed: bytes, listener: Listener) -> ModelReply:
         call_id = CallId(next(self._ids))
         answer: asyncio.Future[ModelReply] = asyncio.get_running_loop().create_future()
-        self._callers[call_id], self._waiting[call_id] = answer, waiting
+        self._callers[call_id], self._listeners[call_id] = answer, listener
         self._unsent[call_id] = packed
         self._room.enter(1, len(packed))
         self._post_soon()
@@ -82,7 +82,7 @@ class ReplyLink(Generic[Call]):
             self._callers.pop(call_id, None)
             self._posted.discard(call_id)
             self._tell(call_id, False)
-            del self._waiting[call_id]
+            del self._listeners[call_id]
 
     def _withdraw(self, call_id: CallId) -> None:
         if not self._take_out(call_id):
@@ -139,6 +139,8 @@ class ReplyLink(Generic[Call]):
                 self._note(received.box)
                 for call_id, waiting in received.waiting:
                     self._tell(call_id, waiting)
+                for call_id, following in received.failed:
+                    self._tell_failed(call_id, following)
                 for each in received.answers:
                     self._resolve(each.call_id, _unpacked(each.outcome))
         except RuntimeUnavailableError as error:
@@ -149,9 +151,13 @@ class ReplyLink(Generic[Call]):
             self._receiver = None
 
     def _tell(self, call_id: CallId, waiting: bool) -> None:  # noqa: FBT001 - as Waiting has it
-        if call_id in self._waiting and (call_id in self._paused) is not waiting:
+        if call_id in self._listeners and (call_id in self._paused) is not waiting:
             self._paused ^= {call_id}
-            self._waiting[call_id](waiting)
+            self._listeners[call_id](waiting)
+
+    def _tell_failed(self, call_id: CallId, following: NextAttempt) -> None:
+        if call_id in self._callers:
+            self._listeners[call_id](following)
 
     def _note(self, box: BoxId) -> None:
         if box != self._box:

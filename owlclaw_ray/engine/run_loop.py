@@ -17,7 +17,7 @@ from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.model import ModelReply, ModelRequest
+from owlclaw_ray.domain.model import ModelReply, ModelRequest, NextAttempt
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
@@ -28,6 +28,7 @@ from owlclaw_ray.engine.containment import contained
 from owlclaw_ray.engine.deadline import ActiveTime, deadline
 from owlclaw_ray.engine.entries import (
     embeddings_data,
+    model_attempt_failed,
     model_call_record,
     model_replied,
     prompt_skills,
@@ -60,7 +61,7 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import RequestId, RunId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.governing import Governor, RunRules
-from owlclaw_ray.ports.models import Models, TokenCounter
+from owlclaw_ray.ports.models import Models, News, TokenCounter
 from owlclaw_ray.ports.tools import ToolInvocation, ToolRunner
 
 logger = logging.getLogger(__name__)
@@ -150,7 +151,8 @@ class RunLoop:
         self._waited = 0.0
         self._task: asyncio.Task[RunResult | Approvals | Started] | None = None
         self._dispatch: ToolDispatch | None = None
-        self._asking = False
+        self._asking: str | None = None
+        """The model that is being asked."""
         self._compaction = Compaction(self._count_tokens, self._limits.short_term_tokens)
 
     def _routed(self, route: Route | None) -> ModelChoice:
@@ -228,7 +230,7 @@ class RunLoop:
 
     def _account(self, result: RunResult) -> Sequence[RunId]:
         """Record what was begun and came to no end; return the runs that calls of it may have started."""
-        if self._asking:
+        if self._asking is not None:
             error = {"error": _reason(result)}
             self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", error)
         return (self._dispatch or self._new_dispatch()).close(_reason(result))
@@ -282,7 +284,8 @@ class RunLoop:
         return ActiveTime(self._services.clock, limit, used=used, every=every)
 
     def _record_activity(self) -> None:
-        data = {"seconds": round(self._time.used, 3), **slot_wait(self._take_wait())}
+        asking = {} if self._asking is None else {"asking": self._asking}
+        data = {"seconds": round(self._time.used, 3), **asking, **slot_wait(self._take_wait())}
         self._journal.record(EntryKind.RUN_ACTIVE, data)
 
     def _take_wait(self) -> float:
@@ -354,9 +357,9 @@ class RunLoop:
             )
             request = await self.rules.before_model(request, conversation.usage, conversation.model_calls)
             request = self._taken(request, visible)
-            self._asking, before = True, self._time.paused
+            self._asking, before = next(iter(request.model.chain), ""), self._time.paused
             try:
-                answer = self._services.models.complete(request, self._time.pause)
+                answer = self._services.models.complete(request, self._heard)
                 reply = self._with_new_call_ids(await contained(answer))
             except ContextWindowExceededError as error:
                 if too_long == _SHORTENINGS:
@@ -364,7 +367,7 @@ class RunLoop:
                 await self._expect_less(error)
             else:
                 break
-        self._asking = False
+        self._asking = None
         record = model_call_record(reply, self._time.paused - before, conversation.route)
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
         note = _unheard_tools(request, reply, len(visible.names)) if not conversation.turns else ""
@@ -374,6 +377,13 @@ class RunLoop:
         self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:
             await self._journal.commit()
+
+    def _heard(self, news: News) -> None:
+        if isinstance(news, NextAttempt):
+            self._asking = news.model
+            self._journal.record(EntryKind.MODEL_ATTEMPT_FAILED, model_attempt_failed(news, self._take_wait()))
+        else:
+            self._time.pause(news)
 
     async def _compact(self) -> None:
         """Have the next prompt fit into the model's context window."""

@@ -48,6 +48,8 @@ class McpServerView(Struct, frozen=True):
     starts: int = 0
     """How often a connection to it was begun."""
     calls: int = 0
+    """How many have ended, since its process began."""
+    running: int = 0
     """How many run now."""
     tools: tuple[str, ...] = ()
     """Canonical names."""

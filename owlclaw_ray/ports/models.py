@@ -6,20 +6,23 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
+from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, NextAttempt, Price
 
 Waiting: TypeAlias = Callable[[bool], None]
 """Is told True when a call begins to wait for a slot of its provider, and False when that is over, however it ends."""
+News: TypeAlias = bool | NextAttempt
+Listener: TypeAlias = Callable[[News], None]
+"""Is told of a call under way: what a Waiting is told, and each attempt that failed and is followed by another."""
 
 
-def unheard(waiting: bool) -> None:  # noqa: FBT001 - it is a Waiting
+def unheard(news: News) -> None:
     """Take no notice."""
 
 
 class Models(Protocol):
     """The gateway to all models, as a run sees it."""
 
-    async def complete(self, request: ModelRequest, waiting: Waiting = unheard) -> ModelReply:
+    async def complete(self, request: ModelRequest, listener: Listener = unheard) -> ModelReply:
         """Return a reply from the first model of the request's chain that gives one.
 
         Retries retryable errors with exponential backoff and jitter, then falls back along the chain. Each attempt has

@@ -9,6 +9,7 @@ import typer
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.output import console, plain, print_json, shortened, table
+from serve.counting import counted
 
 _OUTCOME_WIDTH = 100
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
@@ -53,7 +54,9 @@ def _show(agent: wire.Agent, *, as_json: bool) -> None:
         print_json(agent)
         return
     target = console()
-    target.print(f"{agent['agent']} · {_model(agent)} · {agent['isolation']} · {agent['runs']} runs · {_state(agent)}")
+    target.print(
+        f"{agent['agent']} · {_model(agent)} · {agent['isolation']} · {counted(agent['runs'], 'run')} · {_state(agent)}"
+    )
     for warning in agent["warnings"]:
         target.print(f"warning: {plain(warning)}", style="yellow")
     for outcome in agent["recent_outcomes"]:

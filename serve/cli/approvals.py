@@ -16,6 +16,7 @@ from serve.cli.person import person
 
 ApprovalArgument = Annotated[str, typer.Argument(help="The approval.", metavar="APPROVAL_ID")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; the model is told if it is denied.")]
+ByOption = Annotated[str, typer.Option("--by", help="Who decides.", show_default="the user of this machine")]
 
 
 def register(cli: typer.Typer) -> None:
@@ -71,6 +72,7 @@ def allow(
         str | None, typer.Option("--arguments", help="Other arguments for the call, all of them, as a JSON object.")
     ] = None,
     reason: ReasonOption = "",
+    by: ByOption = "",
     *,
     session: Annotated[
         bool,
@@ -89,7 +91,7 @@ def allow(
             approval_id,
             "allow_for_session" if session else "allow_once",
             reason=reason,
-            by=person(),
+            by=by or person(),
             arguments=changed,
         )
     _print(settled, as_json=as_json)
@@ -98,6 +100,7 @@ def allow(
 def deny(
     approval_id: ApprovalArgument,
     reason: ReasonOption = "",
+    by: ByOption = "",
     *,
     url: UrlOption = None,
     folder: FolderOption = HERE,
@@ -105,7 +108,7 @@ def deny(
 ) -> None:
     """Do not let a call run; the agent goes on without it."""
     with connect(url, folder) as client:
-        settled = client.decide(approval_id, "deny", reason=reason, by=person())
+        settled = client.decide(approval_id, "deny", reason=reason, by=by or person())
     _print(settled, as_json=as_json)
 
 

@@ -40,11 +40,11 @@ def connect(url: str | None, folder: Path) -> SyncClient:
 
 def _url_of(folder: Path) -> str:
     """Return where the folder's server runs, or would run."""
-    from owlclaw_ray.settings import load_settings
+    from owlclaw_ray.configuration.whereabouts import find_runtime
     from serve import pid_file
 
-    settings = load_settings(folder, environment())
-    running = pid_file.read(settings.data_dir)
+    found = find_runtime(folder, environment())
+    running = pid_file.read(found.data_dir)
     if running is not None and running.process() is not None:
         return running.url
-    return settings.http.url
+    return found.url

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -80,6 +79,8 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"owlclaw {version('owlclaw-ray')}")
         raise typer.Exit
 

@@ -19,6 +19,7 @@ from serve.cli.ledger_files import LedgerFormat, check, whole_file, write
 from serve.cli.ledger_lines import line
 from serve.cli.ledger_source import LedgerQuery, ledger_source, pages
 from serve.cli.output import complain, console, print_json, table, when
+from serve.counting import counted
 
 _EXPORT_PAGE = 2_000
 _AGO = re.compile(r"(\d{1,9})(s|m|h|d)")
@@ -167,9 +168,11 @@ def _kind(text: str | None) -> wire.LedgerKind | None:
 
 
 def _place(after: str | None) -> str | None:
+    if after is None:
+        return None
     from serve.representations import PLACE_PATTERN
 
-    if after is None or re.match(PLACE_PATTERN, after):
+    if re.match(PLACE_PATTERN, after):
         return after
     raise typer.BadParameter(f"{after!r} is not where a list ended", param_hint="--after")
 
@@ -216,23 +219,19 @@ def _print(verification: wire.LedgerVerification) -> None:
             "runtime and start it again, which puts it back: owlclaw down, owlclaw up"
         )
     if not breaks:
-        compared = _count(verification["noted"]["heads"], "noted head")
+        compared = counted(verification["noted"]["heads"], "noted head")
         said = (
-            f"the ledger holds: {_count(len(chains), 'chain')}, {_count(records, 'record')}, compared with {compared}"
+            f"the ledger holds: {counted(len(chains), 'chain')}, {counted(records, 'record')}, compared with {compared}"
         )
         console().print(said, soft_wrap=True)
         return
     rows = [(each["writer"], str(each["position"]), each["kind"], each["problem"]) for each in breaks]
     table(("CHAIN", "SEQ", "DONE", "WHAT"), rows, empty="")
-    complain(f"the ledger was tampered with: {_count(len(breaks), 'break')}")
+    complain(f"the ledger was tampered with: {counted(len(breaks), 'break')}")
 
 
 def _chain_lines(verification: wire.LedgerVerification) -> Iterator[str]:
     broken = {each["writer"] for each in verification["breaks"]}
     for chain in verification["chains"]:
         state = "broken" if chain["writer"] in broken else "holds"
-        yield f"{chain['writer']}: {_count(chain['records'], 'record')}, {state}, ends in {chain['hash']}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+        yield f"{chain['writer']}: {counted(chain['records'], 'record')}, {state}, ends in {chain['hash']}"

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from owlclaw_ray import wire
+from serve.counting import counted
 
 _WIDTH = 160
 
@@ -57,7 +58,7 @@ def _decision(data: Mapping[str, Any]) -> str:
 def _visibility(data: Mapping[str, Any]) -> str:
     hidden = [f"{', '.join(each['tools'])} ({each['reason']})" for each in data["hidden"]]
     hidden += [f"skills {', '.join(each['skills'])} ({each['reason']})" for each in data.get("skills", ())]
-    return f"{data['visible']} tools visible" + (f" · hidden: {'; '.join(hidden)}" if hidden else "")
+    return f"{counted(data['visible'], 'tool')} visible" + (f" · hidden: {'; '.join(hidden)}" if hidden else "")
 
 
 def _approval(data: Mapping[str, Any]) -> str:

@@ -63,14 +63,15 @@ def pages(source: LedgerSource, query: LedgerQuery, size: int) -> Iterator[list[
 @contextmanager
 def ledger_source(url: str | None, folder: Path) -> Iterator[LedgerSource]:
     """Open the ledger of the server at the URL; without one, that of the folder's server if it runs, else its store."""
-    from owlclaw_ray.settings import load_settings
+    from owlclaw_ray.configuration.whereabouts import find_runtime
     from serve import pid_file
 
     if url is None:
-        settings = load_settings(folder, environment())
-        running = pid_file.read(settings.data_dir)
+        running = pid_file.read(find_runtime(folder, environment()).data_dir)
         if running is None or running.process() is None:
-            with _store_of(settings) as source:
+            from owlclaw_ray.settings import load_settings
+
+            with _store_of(load_settings(folder, environment())) as source:
                 yield source
             return
     with connect(url, folder) as client:

@@ -24,11 +24,19 @@ def list_servers(*, url: UrlOption = None, folder: FolderOption = HERE, as_json:
         print_json(found)
         return
     rows = [
-        (each["name"], each["transport"], each["target"], each["state"], when(each["since"]), str(len(each["tools"])))
+        (
+            each["name"],
+            each["transport"],
+            each["target"],
+            each["state"],
+            when(each["since"]),
+            str(len(each["tools"])),
+            str(each["calls"]),
+        )
         for each in found
     ]
     empty = "there are no MCP servers; name one in owlclaw.yaml: mcp.servers"
-    table(("SERVER", "TRANSPORT", "TARGET", "STATE", "SINCE", "TOOLS"), rows, empty=empty)
+    table(("SERVER", "TRANSPORT", "TARGET", "STATE", "SINCE", "TOOLS", "CALLS"), rows, empty=empty)
     for each in found:
         _tell(each)
 

@@ -17,6 +17,7 @@ from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, conn
 from serve.cli.listing import LimitOption
 from serve.cli.output import complain, console, plain, print_json, shortened, table, when
 from serve.cli.person import person
+from serve.counting import counted
 
 MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; give it several times for several.")]
@@ -185,7 +186,7 @@ def delete(
 def reindex(agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE) -> None:
     """Make an agent's index anew from MEMORY.md."""
     with connect(url, folder) as client:
-        console().print(f"indexed {client.reindex_memories(agent, by=person())} memories")
+        console().print(f"indexed {counted(client.reindex_memories(agent, by=person()), 'memory', 'memories')}")
 
 
 def stats(
@@ -225,11 +226,11 @@ def _changes(memory: wire.Memory, shown: str, tags: str, content: str) -> wire.M
 
 def _edit_file(agent: str, folder: Path) -> None:
     """Open MEMORY.md itself; it has to be on this machine."""
+    from owlclaw_ray.configuration.whereabouts import find_runtime
     from owlclaw_ray.domain.agent import AgentRef
     from owlclaw_ray.memory.editing import put_back
-    from owlclaw_ray.settings import load_settings
 
-    files = load_settings(folder, environment()).data_dir / "agents" / AgentRef.parse(agent).folder
+    files = find_runtime(folder, environment()).data_dir / "agents" / AgentRef.parse(agent).folder
     path = files / "MEMORY.md"
     if not path.exists():
         fix = f"{agent} remembers nothing yet, or its data is elsewhere: give --folder"

@@ -20,7 +20,8 @@ from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
 from serve.cli.findings import Finding, fail, failures, ok, warn
-from serve.tool_advice import Known, added, counted, tool_advice
+from serve.counting import counted
+from serve.tool_advice import Known, added, tool_advice
 
 if TYPE_CHECKING:
     from owlclaw_ray.app import OwlClaw
@@ -44,7 +45,8 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
 
     `probed`: real models are asked once.
     """
-    from owlclaw_ray.settings import FILE_NAME, missing_for_runtime, read_settings
+    from owlclaw_ray.configuration.whereabouts import FILE_NAME
+    from owlclaw_ray.settings import missing_for_runtime, read_settings
 
     read = read_settings(folder, environ)
     settings, wrong = read.settings, [*read.problems, *missing_for_runtime(read, environ)]

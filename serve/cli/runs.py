@@ -74,7 +74,7 @@ def _show(client: SyncClient, run_id: str, *, as_json: bool) -> None:
     target = console()
     scripted = run["result"] is not None and run["result"]["scripted"]
     target.print(heading(run_id, run["agent"], scripted=scripted))
-    timeline = Timeline(target)
+    timeline = Timeline(target, over=run["status"] != "waiting")
     for event in run["events"]:
         timeline.show(event)
     if run["result"] is None:

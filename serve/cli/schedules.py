@@ -12,6 +12,7 @@ from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, conn
 from serve.cli.listing import ALL, LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
 from serve.cli.trigger import TaskTypeOption
+from serve.counting import counted
 
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
 ScheduleArgument = Annotated[str, typer.Argument(help="The schedule.", metavar="SCHEDULE_ID")]
@@ -54,7 +55,8 @@ def list_schedules(
         )
         for each in found
     ]
-    empty = f"{agent} has no such schedules" if agent else "there are no such schedules"
+    stand = "" if status == ALL else f" that are {status}"
+    empty = f"{agent} has no schedules{stand}" if agent else f"there are no schedules{stand}"
     table(("SCHEDULE", "AGENT", "STATUS", "RULE", "NEXT", "FOCUS"), rows, empty=empty)
 
 
@@ -148,7 +150,8 @@ def backfill(
         print_json(done)
         return
     console().print(
-        f"{len(done['queued'])} runs queued, {done['known']} times had one already, {done['refused']} refused by a full queue"
+        f"{counted(len(done['queued']), 'run')} queued, {counted(done['known'], 'time')} had one already, "
+        f"{done['refused']} refused by a full queue"
     )
 
 

@@ -53,11 +53,11 @@ def down(
     ] = 120.0,
 ) -> None:
     """Stop the runtime of a folder: it finishes or hands over what it has accepted, then ends."""
-    from owlclaw_ray.settings import load_settings
+    from owlclaw_ray.configuration.whereabouts import find_runtime
     from serve import pid_file
 
     target = console()
-    data_dir = load_settings(folder, environment()).data_dir
+    data_dir = find_runtime(folder, environment()).data_dir
     found = pid_file.read(data_dir)
     if found is None:
         target.print(f"nothing is running for {folder.resolve()}")

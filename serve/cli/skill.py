@@ -12,6 +12,7 @@ from msgspec import Struct
 from owlclaw_ray.errors import ConfigurationError, NotFoundError, Problem
 from serve.cli.connection import HERE, FolderOption, JsonOption, environment
 from serve.cli.output import complain, console, plain, print_json, table
+from serve.counting import counted
 
 if TYPE_CHECKING:
     from owlclaw_ray.domain.agent import AgentDefinition
@@ -57,7 +58,7 @@ def validate(
     else:
         for level, each in _all(checked):
             console().print(f"{level}  {plain(str(each))}  [{each.rule}]", soft_wrap=True)
-        console().print(f"{len(checked)} skills, {broken} of them broken")
+        console().print(f"{counted(len(checked), 'skill')}, {broken} of them broken")
     raise typer.Exit(1 if broken else 0)
 
 

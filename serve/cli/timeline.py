@@ -13,6 +13,7 @@ from rich.text import Text
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from serve.cli.output import plain, shortened
+from serve.counting import counted
 
 SCRIPTED = "scripted model, no real LLM"
 _GOOD = {"completed", "skipped"}
@@ -20,10 +21,10 @@ _VALUE_WIDTH = 40
 
 
 class Timeline:
-    """Prints the events of one run, in order, with seconds since the first."""
+    """Prints the events of one run, in order, with seconds since the first; `over`: one that waits for nobody any more."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, *, over: bool = False) -> None:
+        self._console, self._over = console, over
         self._origin: datetime | None = None
 
     def show(self, event: wire.Event) -> None:
@@ -35,6 +36,10 @@ class Timeline:
             line = Text.assemble((f"{seconds:8.2f}s  ", "dim"), (f"{label:<10}", style or "bold"), (plain(body), style))
             line.truncate(self._console.width, overflow="ellipsis")
             self._console.print(line, soft_wrap=True)
+        if event["kind"] == "run_waiting" and not self._over:
+            for approval_id in event["data"].get("approvals", ()):
+                decide = f"owlclaw approvals allow {approval_id}"
+                self._console.print(Text.assemble(" " * 11, ("decide    ", "yellow"), (decide, "bold")), soft_wrap=True)
         if event["kind"] == "run_finished" and event["data"].get("final_text"):
             self._console.print(Text(f"\n{plain(event['data']['final_text'], keep_lines=True)}"), soft_wrap=True)
 
@@ -60,7 +65,7 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             recorded = data.get("recorded_tool_calls", 0)
             yield (
                 "resumed",
-                f"taken over by a new activation; {recorded} tool calls are recorded and not repeated",
+                f"taken over by a new activation; {counted(recorded, 'recorded tool call')} will not be repeated",
                 "yellow",
             )
         case "heartbeat_woken":
@@ -69,6 +74,8 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             yield "prompt", _prompt(data), "yellow" if data.get("scripted") else ""
         case "context_compacted":
             yield "context", _compacted(data), ""
+        case "model_attempt_failed":
+            yield _failed_attempt(data)
         case "model_replied":
             yield from _reply(data)
         case "tool_started":
@@ -85,7 +92,8 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
         case "run_continued":
             yield "continued", "", ""
         case "run_active":
-            yield "active", f"for {data.get('seconds', 0):.0f} s in all", ""
+            asking = f"; {data['asking']} has not answered yet" if data.get("asking") else ""
+            yield "active", f"for {data.get('seconds', 0):.0f} s in all{asking}", ""
         case "cancel_requested":
             yield "cancel", f"interrupted by {data['by']}" if "by" in data else "asked for", "yellow"
         case "run_finished":
@@ -105,7 +113,7 @@ def _prompt(data: JsonObject) -> str:
     parts = [str(data.get("model", ""))]
     if data.get("scripted"):
         parts.append(SCRIPTED)
-    parts.append(_count(len(data.get("visible", ())), "tool"))
+    parts.append(counted(len(data.get("visible", ())), "tool"))
     if data.get("memories"):
         parts.append(f"memories: {data['memories']}")
     return " · ".join(parts)
@@ -115,7 +123,7 @@ def _compacted(data: JsonObject) -> str:
     if "window" in data:
         return f"the model takes less than was known: prompts get shorter than {data['window']} tokens"
     parts = [
-        f"{_count(number, what)} {done}"
+        f"{counted(number, what)} {done}"
         for number, what, done in (
             (len(data.get("shortened", ())), "result", "shortened"),
             (data.get("dropped", 0), "turn", "not shown any more"),
@@ -123,6 +131,15 @@ def _compacted(data: JsonObject) -> str:
         if number
     ]
     return f"{', '.join(parts)}, to fit the model's context window"
+
+
+def _failed_attempt(data: JsonObject) -> tuple[str, str, str]:
+    model, following, seconds = data.get("model", ""), data.get("next_model", ""), data.get("retry_in", 0)
+    failed = f"attempt {data.get('attempt', 1)} of {model}: {data.get('error', '')}"
+    if following != model:
+        return "fallback", f"{failed}; asking {following} instead", "yellow"
+    seconds = f" in {seconds:.0f} s" if seconds >= 1 else ""
+    return "retry", f"{failed}; trying again{seconds}", "yellow"
 
 
 def _reply(data: JsonObject) -> Iterator[tuple[str, str, str]]:
@@ -167,9 +184,9 @@ def _end(data: JsonObject) -> tuple[str, str, str]:
     usage, error = data.get("usage") or {}, data.get("error")
     tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
     parts = [
-        _count(data.get("turns", 0), "turn"),
-        _count(data.get("tool_calls", 0), "tool call"),
-        _count(tokens, "token"),
+        counted(data.get("turns", 0), "turn"),
+        counted(data.get("tool_calls", 0), "tool call"),
+        counted(tokens, "token"),
         f"{data.get('duration_ms', 0) / 1000:.2f} s",
     ]
     if usage.get("cost"):
@@ -177,10 +194,6 @@ def _end(data: JsonObject) -> tuple[str, str, str]:
     if error:
         parts.append(f"{error['type']}: {error['message']}")
     return data["status"], " · ".join(parts), "bold green" if data["status"] in _GOOD else "bold red"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _content(value: JsonValue) -> str:

@@ -17,6 +17,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from serve.cli.connection import HERE, FolderOption, UrlOption, connect
 from serve.cli.numbers import Change, Numbers
 from serve.cli.output import console, plain
+from serve.counting import counted
 
 _MOST_ROWS = 12
 _OK = "ok"
@@ -88,7 +89,7 @@ def _lines(change: Change) -> Iterator[str]:
     yield f"waits   {_mean(change, 'owlclaw_queue_seconds')} in the queue, {_mean(change, 'owlclaw_activation_seconds')} with activation"
     actors = {key[0]: value for key, value in now.by("owlclaw_actors", ("state",)).items()}
     held = now.total("owlclaw_agents_in_memory")
-    yield f"actors  {actors.get('occupied', 0):,.0f} occupied, {actors.get('warm', 0):,.0f} warm, {held:,.0f} agents in memory"
+    yield f"actors  {actors.get('occupied', 0):,.0f} occupied, {actors.get('warm', 0):,.0f} warm, {counted(round(held), 'agent')} in memory"
     fenced = now.total("owlclaw_fencing_rejections_total")
     commands = change.shown(change.total("owlclaw_commands_total"))
     yield f"store   {commands} commands, {_mean(change, 'owlclaw_commit_seconds')} a commit, {fenced:,.0f} fenced"

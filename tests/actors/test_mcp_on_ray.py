@@ -56,11 +56,11 @@ def test_a_cancelled_run_ends_its_call(trial):
     """tool-registry: aborting a tool ends it; no process goes on in the background."""
     agent = trial.define("hanger", calls(("mcp.plain.hang", {})), DONE, limits={"tool_timeout": 300})
     run_id = trial.client.submit(agent)["run_id"]
-    while listed(trial)["calls"] == 0:
+    while listed(trial)["running"] == 0:
         time.sleep(0.02)
 
     trial.client.cancel(run_id)
-    while listed(trial)["calls"] > 0:
+    while listed(trial)["running"] > 0:
         time.sleep(0.02)
 
     for _ in trial.client.events(run_id):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from owlclaw_ray.domain.model import FailedAttempt, ModelReply
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
 from owlclaw_ray.engine.model_gateway import ModelGateway
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
@@ -101,6 +101,35 @@ async def test_failed_attempts_are_reported_with_the_reply(clock):
         FailedAttempt("a", "bad key", retryable=False),
         FailedAttempt("b", "rate limited", retryable=True),
     )
+
+
+async def test_each_attempt_that_is_followed_by_another_is_told_when_it_failed(clock):
+    told = []
+    provider = Provider(clock, a=[DOWN, DOWN, DOWN], b=[REFUSED], c=["yes"])
+
+    listener = lambda news: told.append((clock.monotonic(), news))  # noqa: E731
+    await finish(clock, gateway(provider).complete(model_request("a", "b", "c"), listener))
+
+    def down(after_ms: int) -> FailedAttempt:
+        return FailedAttempt("a", "rate limited", retryable=True, after_ms=after_ms)
+
+    refused = FailedAttempt("b", "bad key", retryable=False, after_ms=750)
+    assert told == [
+        (0.0, NextAttempt(down(0), 1, "a", 0.25)),
+        (0.25, NextAttempt(down(250), 2, "a", 0.5)),
+        (0.75, NextAttempt(down(750), 3, "b")),
+        (0.75, NextAttempt(refused, 1, "c")),
+    ]
+
+
+async def test_the_last_attempt_of_all_is_told_of_by_the_error_alone(clock):
+    told = []
+    provider = Provider(clock, a=[REFUSED])
+
+    task = await finish(clock, gateway(provider).complete(model_request("a"), told.append))
+
+    assert isinstance(task.exception(), ModelRefusedError)
+    assert told == []
 
 
 async def test_the_provider_s_wish_is_waited_for_but_not_over_the_cap(clock):

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
 from owlclaw_ray.engine.batching import MESSAGE
 from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.engine.reply_box import ReplyBox, ReplyBoxes
@@ -114,6 +114,31 @@ async def test_of_waits_only_what_is_news_leaves(clock):
     assert (began.waiting, began.answers) == (((1, True),), ())
     assert nothing_new
     assert (await over).waiting == ((1, False),)
+
+
+async def test_failed_attempts_leave_at_once_each_of_them_once(clock):
+    tell = []
+
+    async def wait(call, listener):
+        tell.append(listener)
+        await never(call)
+
+    box = ReplyBox("box", wait, clock)
+    await box.post([(1, pack("long"))], [])
+    await settle()
+    attempts = [NextAttempt(FailedAttempt("m", "down", retryable=True), number, "m") for number in (1, 2)]
+    for attempt in attempts:
+        tell[0](attempt)
+
+    early = await asyncio.wait_for(box.receive(3_600), 60)
+    later = asyncio.create_task(box.receive(3_600))
+    await settle()
+    waits = not later.done()
+    tell[0](attempts[0])
+
+    assert early.failed == ((1, attempts[0]), (1, attempts[1]))
+    assert waits
+    assert (await asyncio.wait_for(later, 60)).failed == ((1, attempts[0]),)
 
 
 async def test_a_withdrawn_call_is_stopped_and_gets_no_answer(clock):

@@ -3,7 +3,7 @@ from itertools import count
 
 import pytest
 
-from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
 from owlclaw_ray.engine.batching import MESSAGE, Bound
 from owlclaw_ray.engine.packing import unpack
 from owlclaw_ray.engine.reply_box import ReplyBox
@@ -131,6 +131,42 @@ async def test_who_asks_is_told_that_the_call_waits_for_a_slot_and_that_it_has_o
     provider.gate.set()
     await asking
     assert told == [True, False]
+
+
+async def test_who_asks_is_told_of_each_failed_attempt_in_order_and_nobody_else_is(far, provider):
+    told, others = [], []
+    link = ReplyLink(far)
+    asking = asyncio.create_task(link.ask("a", told.append))
+    other = asyncio.create_task(link.ask("b", others.append))
+    await settle()
+    attempts = [NextAttempt(FailedAttempt("m", "down", retryable=True), number, "m", 0.5) for number in (1, 2)]
+
+    for attempt in attempts:
+        provider.waiting["a"](attempt)
+    await settle()
+
+    assert (told, others) == (attempts, [])
+    assert not asking.done()
+    provider.waiting["a"](attempts[0])
+    provider.gate.set()
+    await asyncio.gather(asking, other)
+    assert told == [*attempts, attempts[0]], "what was told at last comes before the answer"
+
+
+async def test_the_attempts_of_a_call_that_was_given_up_are_told_to_nobody_and_disturb_no_other_call(far, provider):
+    told = []
+    link = ReplyLink(far)
+    asking, other = asyncio.create_task(link.ask("a", told.append)), asyncio.create_task(link.ask("b"))
+    await settle()
+    listener = provider.waiting["a"]
+    asking.cancel()
+
+    listener(NextAttempt(FailedAttempt("m", "down", retryable=True), 1, "m"))
+    await settle()
+    provider.gate.set()
+
+    assert (await other).text
+    assert told == []
 
 
 @pytest.mark.parametrize("end", ["answer", "cancel", "death"])

@@ -361,6 +361,9 @@ class Definitions:
             )
         }
 
+    def have_models(self, *chain):
+        self._all = {name: replace(each, model=ModelChoice(chain)) for name, each in self._all.items()}
+
     def have_approvals_expire_after(self, seconds):
         policy = PermissionPolicy(expires=seconds)
         self._all = {name: replace(each, permissions=policy) for name, each in self._all.items()}

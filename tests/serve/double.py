@@ -449,7 +449,7 @@ class MemoryRuntime:
         at = datetime(2026, 11, 3, 9, tzinfo=UTC)
         left_out = (LeftOut("move", "its schema has oneOf"),)
         return (
-            McpServerView("files", "stdio", "npx", McpState.UP, at, "", 1, 0, ("mcp.files.read",), left_out),
+            McpServerView("files", "stdio", "npx", McpState.UP, at, "", 1, 14, 0, ("mcp.files.read",), left_out),
             McpServerView("web", "http", "https://example.com/mcp", McpState.DOWN, at, "ConnectError: refused", 3),
         )
 

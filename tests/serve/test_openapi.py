@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import re
+
 import httpx
 import jsonschema
 import pytest
@@ -7,6 +10,60 @@ import pytest
 from tests.serve.double import MemoryRuntime
 
 METHODS = {"get", "post", "patch", "delete"}
+OPERATIONS = """
+trigger_agent                POST   /v1/agents/{agent}/triggers                    TriggerRequest    Accepted or Run
+trigger_agents               POST   /v1/triggers:batch                             BatchRequest      BatchResults
+list_webhook_sources         GET    /v1/webhooks                                   -                 WebhookSources
+receive_webhook              POST   /v1/webhooks/{source}                          -                 WebhookReceipt
+list_deliveries              GET    /v1/deliveries                                 -                 Deliveries
+get_delivery                 GET    /v1/deliveries/{delivery_id}                   -                 FullDelivery
+redeliver_webhook            POST   /v1/deliveries/{delivery_id}/redelivery        -                 WebhookReceipt
+list_callbacks               GET    /v1/callbacks                                  -                 Callbacks
+get_callback                 GET    /v1/callbacks/{callback_id}                    -                 Callback
+redeliver_callback           POST   /v1/callbacks/{callback_id}/redelivery         -                 Callback
+list_runs                    GET    /v1/runs                                       -                 Runs
+get_run                      GET    /v1/runs/{run_id}                              -                 Run
+stream_run_events            GET    /v1/runs/{run_id}/events                       -                 -
+cancel_run                   POST   /v1/runs/{run_id}/cancel                       -                 Run
+score_run                    POST   /v1/runs/{run_id}/scores                       ScoreRequest      Score
+list_agents                  GET    /v1/agents                                     -                 Agents
+get_agent                    GET    /v1/agents/{agent}                             -                 Agent
+list_skills                  GET    /v1/agents/{agent}/skills                      -                 Skills
+reload_agent                 POST   /v1/agents/{agent}/reload                      -                 Agent
+list_artifacts               GET    /v1/agents/{agent}/artifacts                   -                 Artifacts
+get_artifact                 GET    /v1/agents/{agent}/artifacts/{artifact_id}     -                 -
+list_memories                GET    /v1/agents/{agent}/memories                    -                 Memories
+create_memory                POST   /v1/agents/{agent}/memories                    MemoryRequest     Memory
+search_memories              GET    /v1/agents/{agent}/memories/search             -                 FoundMemories
+get_memory_stats             GET    /v1/agents/{agent}/memories/stats              -                 MemoryStats
+get_memory                   GET    /v1/agents/{agent}/memories/{memory_id}        -                 Memory
+update_memory                PATCH  /v1/agents/{agent}/memories/{memory_id}        MemoryChange      Memory
+delete_memory                DELETE /v1/agents/{agent}/memories/{memory_id}        -                 Memory
+archive_memories             POST   /v1/agents/{agent}/memories/archive            ArchiveRequest    ArchivedMemories
+reindex_memories             POST   /v1/agents/{agent}/memories/reindex            -                 Reindexed
+list_schedules               GET    /v1/schedules                                  -                 Schedules
+list_agent_schedules         GET    /v1/agents/{agent}/schedules                   -                 Schedules
+create_schedule              POST   /v1/agents/{agent}/schedules                   ScheduleRequest   Schedule
+get_schedule                 GET    /v1/schedules/{schedule_id}                    -                 Schedule
+list_ticks                   GET    /v1/schedules/{schedule_id}/ticks              -                 Ticks
+pause_schedule               POST   /v1/schedules/{schedule_id}/pause              -                 Schedule
+resume_schedule              POST   /v1/schedules/{schedule_id}/resume             -                 Schedule
+cancel_schedule              POST   /v1/schedules/{schedule_id}/cancel             -                 Schedule
+ring_schedule                POST   /v1/schedules/{schedule_id}/ring               -                 Ring
+backfill_schedule            POST   /v1/schedules/{schedule_id}/backfill           BackfillRequest   Backfill
+list_approvals               GET    /v1/approvals                                  -                 Approvals
+get_approval                 GET    /v1/approvals/{approval_id}                    -                 Approval
+decide_approval              POST   /v1/approvals/{approval_id}/decision           DecisionRequest   Approval
+list_ledger_records          GET    /v1/ledger                                     -                 Ledger
+verify_ledger                GET    /v1/ledger/verification                        -                 LedgerVerification
+list_ledger_heads            GET    /v1/ledger/heads                               -                 LedgerHeads
+list_agent_ledger_records    GET    /v1/agents/{agent}/ledger                      -                 Ledger
+list_mcp_servers             GET    /v1/mcp                                        -                 McpServers
+get_liveness                 GET    /healthz                                       -                 Liveness
+get_readiness                GET    /readyz                                        -                 Health
+get_metrics                  GET    /metrics                                       -                 -
+"""
+"""What a generated client has: name, method and path, the component of the body, those of the answers."""
 
 
 @pytest.fixture
@@ -39,6 +96,43 @@ async def test_every_operation_documents_its_responses_with_examples_that_fit(do
                 jsonschema.validate(example_of(document, content), schema)
 
 
+def component(schema: dict) -> str:
+    return schema.get("$ref", "").rpartition("/")[2]
+
+
+def shapes(content: dict) -> list[str]:
+    return [name for each in content.values() if (name := component(each["schema"]))]
+
+
+def named(operation: dict, method: str, path: str) -> tuple[str, ...]:
+    good = [shapes(each["content"]) for status, each in operation["responses"].items() if status[0] == "2"]
+    answers = dict.fromkeys(name for names in good for name in names)
+    body = shapes(operation.get("requestBody", {}).get("content", {}))
+    return (operation["operationId"], method.upper(), path, *(body or ["-"]), " or ".join(answers) or "-")
+
+
+async def test_operations_and_bodies_have_the_names_that_a_generated_client_should_have(document: dict):
+    found = [named(op, method, path) for path, ops in document["paths"].items() for method, op in ops.items()]
+
+    expected = [tuple(line.split(maxsplit=4)) for line in OPERATIONS.strip().splitlines()]
+    assert sorted(found) == sorted(expected)
+    assert len({name for name, *_ in found}) == len(found)
+
+
+async def test_no_operation_and_no_component_is_named_by_default(document: dict):
+    operations = [op["operationId"] for ops in document["paths"].values() for op in ops.values()]
+
+    assert not [name for name in operations if re.search(r"_v\d|__|_(get|post|patch|delete|put)$", name)]
+    assert all(re.fullmatch(r"([A-Z][a-z]+)+", name) for name in document["components"]["schemas"])
+
+
+async def test_every_reference_of_the_document_leads_somewhere(document: dict):
+    references = set(re.findall(r"#/components/(\w+)/(\w+)", json.dumps(document)))
+
+    assert references
+    assert all(name in document["components"][kind] for kind, name in references)
+
+
 async def test_every_operation_on_data_documents_problems(document: dict):
     for path, operations in document["paths"].items():
         for operation in operations.values():
@@ -49,7 +143,7 @@ async def test_every_operation_on_data_documents_problems(document: dict):
 async def test_the_examples_of_trigger_bodies_are_accepted(http: httpx.AsyncClient, document: dict):
     body = document["paths"]["/v1/agents/{agent}/triggers"]["post"]["requestBody"]["content"]["application/json"]
     for example in body["examples"].values():
-        jsonschema.validate(example["value"], body["schema"])
+        jsonschema.validate(example["value"], {**body["schema"], "components": document["components"]})
         response = await http.post("/v1/agents/assistant/triggers", json=example["value"])
         assert response.status_code == 202
 

@@ -62,7 +62,9 @@ class Traffic(Struct):
 
     starts: int = 0
     calls: int = 0
-    """Under way now."""
+    """Calls that have ended."""
+    running: int = 0
+    """Calls under way now."""
     unanswered: int = 0
     """How many in a row had no answer in time."""
     used: float = 0.0
@@ -128,7 +130,7 @@ class Connection:
     async def _rest(self) -> None:
         """Return when there is a call."""
         self._wanted = anyio.Event()
-        if self.traffic.calls == 0:
+        if self.traffic.running == 0:
             self._turn(McpState.IDLE)
             await self._wanted.wait()
 
@@ -138,7 +140,7 @@ class Connection:
 
     async def call(self, call: McpCall) -> JsonObject | McpProblem:
         """Return the tool's result in the form of the protocol, or what went wrong. Cancelling it cancels the call there."""
-        self.traffic.calls += 1
+        self.traffic.running += 1
         began = self.traffic.used = self._clock.monotonic()
         self._wanted.set()
         try:
@@ -147,7 +149,8 @@ class Connection:
                 return self._absent()
             return await self._asked(client, call, call.seconds - (self._clock.monotonic() - began))
         finally:
-            self.traffic.calls -= 1
+            self.traffic.running -= 1
+            self.traffic.calls += 1
             self.traffic.used = self._clock.monotonic()
 
     async def _asked(self, client: Client, call: McpCall, seconds: float) -> JsonObject | McpProblem:
@@ -279,7 +282,7 @@ class Connection:
             self._doubtful = doubtful
             with suppress(TimeoutError), self._within(self._options.health):
                 await doubtful.wait()
-            if self.traffic.calls == 0 or self.traffic.unanswered >= _MOST_UNANSWERED:
+            if self.traffic.running == 0 or self.traffic.unanswered >= _MOST_UNANSWERED:
                 await self._check(client)
 
     async def _check(self, client: Client) -> None:
@@ -311,7 +314,7 @@ class Connection:
     async def _end_of_use(self, idle: float) -> None:
         while True:
             left = self.traffic.used + idle - self._clock.monotonic()
-            if left <= 0 and self.traffic.calls == 0:
+            if left <= 0 and self.traffic.running == 0:
                 raise _UnusedError
             await self._clock.sleep(max(left, 0.0) or idle)
 

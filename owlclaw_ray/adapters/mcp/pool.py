@@ -122,6 +122,7 @@ class McpPool:
             problem=connection.problem,
             starts=connection.traffic.starts,
             calls=connection.traffic.calls,
+            running=connection.traffic.running,
             tools=tuple(sorted(each.name for each in offering.definitions)),
             left_out=offering.left_out,
         )

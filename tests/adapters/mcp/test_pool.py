@@ -220,7 +220,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_the_server_told(tmp_pa
         while not log.exists():
             await asyncio.sleep(0)
         assert late.trouble is McpTrouble.LATE
-        assert (await pool.view("demo")).calls == 0
+        assert (await pool.view("demo")).running == 0
         assert (await pool.ask("demo", "add", {"a": 1}))["structuredContent"] == {"result": 2}
 
 
@@ -231,15 +231,18 @@ async def test_a_call_ends_with_the_process_that_waits_for_it(tmp_path):
     async with pool_of(DEMO) as pool:
         await pool.up("demo")
         call = asyncio.create_task(pool.ask("demo", "hang", {"log": str(log)}, caller=worker.pid))
-        while (await pool.view("demo")).calls == 0:
+        while (await pool.view("demo")).running == 0:
             await asyncio.sleep(0)
+        before = (await pool.view("demo")).calls
         worker.kill()
         worker.wait()
         problem = await call
+        view = await pool.view("demo")
         while not log.exists():
             await asyncio.sleep(0)
 
     assert problem.message == "nobody waits for the call any more."
+    assert (before, view.calls, view.running) == (0, 1, 0)
     assert log.read_text() == "cancelled\n"
 
 

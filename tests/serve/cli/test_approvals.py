@@ -42,6 +42,14 @@ def test_a_call_is_allowed_by_the_user_of_the_machine(owlclaw: Run, approval):
     assert decision == {"decision": "allow_once", "reason": "好", "by": getpass.getuser(), "arguments": None}
 
 
+@pytest.mark.parametrize("command", ["allow", "deny"])
+def test_who_decides_can_be_said(owlclaw: Run, approval, command: str):
+    result = owlclaw("approvals", command, "apr_1", "--by", "ada", "--json")
+
+    assert json.loads(result.output)["decision"]["by"] == "ada"
+    assert "the user of this machine" in " ".join(owlclaw("approvals", command, "--help").output.split())
+
+
 def test_a_call_is_allowed_for_the_session_and_with_other_arguments(owlclaw: Run, approval):
     result = owlclaw("approvals", "allow", "apr_1", "--session", "--arguments", '{"to": "王五"}')
 

@@ -281,9 +281,25 @@ def test_who_runs_the_server_is_told_which_variable_is_missing_and_where_it_is_n
     assert "tracing.headers: needs the variable TRACES_KEY, which is not set" in said
 
 
+def test_a_command_reads_nothing_of_the_settings_but_where_the_server_is(cli: Run, server: str, tmp_path: Path):
+    port = server.rpartition(":")[2]
+    (tmp_path / "owlclaw.yaml").write_text(f"http:\n  port: {port}\nlimits:\n  turns: -1\n")
+
+    assert "assistant" in cli("agents").output
+
+
+def test_where_the_server_is_has_to_be_right_and_is_told_with_its_place(cli: Run, tmp_path: Path):
+    (tmp_path / "owlclaw.yaml").write_text("data_dir: [a]\nhttp:\n  port: web\n")
+    result = cli("agents")
+
+    assert result.exit_code == 1
+    assert "owlclaw.yaml:3: http.port: is 'web' (it must be a whole number from 1 to 65535)" in result.output
+    assert "owlclaw.yaml:1: data_dir: is ['a'] (it must be a text)" in result.output
+
+
 def test_wrong_settings_are_all_reported(cli: Run, tmp_path: Path):
     (tmp_path / "owlclaw.yaml").write_text("htttp: {}\nlimits:\n  turns: -1\n")
-    result = cli("agents")
+    result = cli("ledger", "query")
 
     assert result.exit_code == 1
     assert result.output.startswith("2 problems:\n")

@@ -21,8 +21,8 @@ def test_schedules_are_listed_and_shown(owlclaw: Run, schedule_id: str):
     assert schedule_id in listed
     assert "0 9 * * * Asia/Shanghai" in listed
     assert "focus      看一下" in owlclaw("schedules", "show", schedule_id).output
-    assert "patient has no such schedules" in owlclaw("schedules", "list", "patient").output
-    assert "there are no such schedules" in owlclaw("schedules", "list", "--status", "done").output
+    assert "patient has no schedules\n" in owlclaw("schedules", "list", "patient").output
+    assert "there are no schedules that are done\n" in owlclaw("schedules", "list", "--status", "done").output
     assert [each["schedule_id"] for each in json.loads(owlclaw("schedules", "list", "--json").output)] == [schedule_id]
 
 
@@ -68,7 +68,10 @@ def test_past_times_are_backfilled_and_told(owlclaw: Run, schedule_id: str):
     times = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-03T00:00:00Z")
 
     assert f"no time of {schedule_id} has come yet" in owlclaw("schedules", "ticks", schedule_id).output
-    assert "2 runs queued, 0 times had one already" in owlclaw("schedules", "backfill", schedule_id, *times).output
+    assert (
+        "2 runs queued, 0 times had one already, 0 refused"
+        in owlclaw("schedules", "backfill", schedule_id, *times).output
+    )
     assert json.loads(owlclaw("schedules", "backfill", schedule_id, *times, "--json").output)["known"] == 2
     assert owlclaw("schedules", "ticks", schedule_id).output.count("backfill") == 2
     assert len(json.loads(owlclaw("schedules", "ticks", schedule_id, "-n", "1", "--json").output)) == 1

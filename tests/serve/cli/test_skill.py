@@ -51,7 +51,7 @@ def test_validate_without_a_path_checks_the_application_and_prints_json(cli: Run
 def test_validate_takes_a_skill_or_its_file(cli: Run, agents):
     skill = "agents/shop/capabilities/restock"
 
-    assert cli("skill", "validate", skill).output == "1 skills, 0 of them broken\n"
+    assert cli("skill", "validate", skill).output == "1 skill, 0 of them broken\n"
     assert cli("skill", "validate", f"{skill}/SKILL.md", skill).exit_code == 0
 
 

@@ -40,8 +40,67 @@ def test_a_run_that_waits_says_for_what():
     assert "for approvals: apr_1; for the runs that it started: run_2" in both
 
 
+def test_a_run_that_waits_for_people_shows_the_command_that_decides_in_full_on_any_screen():
+    lines = shown("run_waiting", {"approvals": ["apr_1", "apr_2"]}, width=30).splitlines()
+
+    assert [line.split(maxsplit=1) for line in lines[1:]] == [
+        ["decide", "owlclaw approvals allow apr_1"],
+        ["decide", "owlclaw approvals allow apr_2"],
+    ]
+
+
+def test_a_run_that_waited_for_people_once_does_not_ask_them_to_decide():
+    out = io.StringIO()
+    event: wire.Event = {
+        "seq": 1,
+        "kind": "run_waiting",
+        "at": "2026-11-03T09:30:00.000Z",
+        "data": {"approvals": ["apr_1"]},
+    }
+    Timeline(Console(file=out, width=200), over=True).show(event)
+
+    assert "for approvals: apr_1" in out.getvalue()
+    assert "owlclaw approvals" not in out.getvalue()
+
+
+FAILED = {
+    "model": "openai/smollm2",
+    "attempt": 1,
+    "error": "did not answer within 60 s",
+    "next_model": "openai/smollm2",
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (
+            {"retry_in": 0.25},
+            "retry     attempt 1 of openai/smollm2: did not answer within 60 s; trying again",
+        ),
+        (
+            {"retry_in": 8.2, "error": "rate limited"},
+            "retry     attempt 1 of openai/smollm2: rate limited; trying again in 8 s",
+        ),
+        (
+            {"attempt": 3, "next_model": "openai/big", "retry_in": 0.0},
+            "fallback  attempt 3 of openai/smollm2: did not answer within 60 s; asking openai/big instead",
+        ),
+    ],
+)
+def test_an_attempt_that_failed_says_why_and_what_comes_next(data: dict[str, Any], line: str):
+    assert shown("model_attempt_failed", FAILED | data).endswith(f"{line}\n")
+
+
+def test_a_run_whose_model_is_slow_names_it():
+    data = {"seconds": 30.0, "asking": "openai/smollm2"}
+
+    assert "for 30 s in all; openai/smollm2 has not answered yet" in shown("run_active", data)
+    assert shown("run_active", {"seconds": 30.0}).endswith("for 30 s in all\n")
+
+
 def test_a_resumed_run_says_that_nothing_is_repeated():
-    assert "3 tool calls are recorded and not repeated" in shown("run_resumed", {"recorded_tool_calls": 3})
+    assert "3 recorded tool calls will not be repeated" in shown("run_resumed", {"recorded_tool_calls": 3})
 
 
 def test_a_failed_run_says_why():
