@@ -371,8 +371,6 @@ class RunLoop:
         record = model_call_record(reply, self._time.paused - before, conversation.route)
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
         note = _unheard_tools(request, reply, len(visible.names)) if not conversation.turns else ""
-        if note:
-            self._journal.audit(LedgerKind.WARNING, "tools", {"what": "tools not in the prompt", "why": note})
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._take_wait(), note))
         self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:

@@ -6,10 +6,8 @@ from owlclaw_ray import OwlClaw
 from owlclaw_ray.adapters.litellm_client import LiteLLMClient
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import Answer, FunctionCall, OpenAIServer
 from tests.identity.writing import write_definition
@@ -22,7 +20,7 @@ def server():
 
 
 async def said(server, folder, *answers):
-    """Return notes and warnings of a run that gets these answers."""
+    """Return the notes of a run that gets these answers."""
     server.enqueue(*answers)
     write_definition(folder / "agents" / "watch", agent="model: openai/qwen\n")
     defaults, client = Defaults(endpoints=(Endpoint("openai", server.base_url),)), LiteLLMClient()
@@ -31,26 +29,23 @@ async def said(server, folder, *answers):
     ) as runtime:
         run = await runtime.trigger("watch", focus="look")
         entries = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
-        ledger = await runtime.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING))
     await client.close()
     replies = [each.data for each in entries if each.kind is EntryKind.MODEL_REPLIED]
-    warnings = [each.record.data["why"] for each in ledger]
-    return [each.get("note", "") for each in replies], warnings
+    return [each.get("note", "") for each in replies]
 
 
-async def test_a_prompt_that_is_too_short_for_the_tools_is_told_in_the_run_and_in_the_ledger(server, tmp_path):
-    [note], warnings = await said(server, tmp_path, Answer("I cannot.", prompt_tokens=378))
+async def test_a_prompt_that_is_too_short_for_the_tools_is_told_in_the_run(server, tmp_path):
+    [note] = await said(server, tmp_path, Answer("I cannot.", prompt_tokens=378))
 
     assert "10 tools were offered, and a prompt of 378 tokens cannot hold them" in note
-    assert warnings == [note]
 
 
 @pytest.mark.parametrize("counted", [0, 1_100])
 async def test_nothing_is_said_where_they_may_have_been_in_it_or_nobody_counts(server, tmp_path, counted):
-    assert await said(server, tmp_path, Answer("All is well.", prompt_tokens=counted)) == ([""], [])
+    assert await said(server, tmp_path, Answer("All is well.", prompt_tokens=counted)) == [""]
 
 
 async def test_nothing_is_said_of_a_model_that_calls_one(server, tmp_path):
     call = FunctionCall("recall", '{"query": "load"}')
 
-    assert await said(server, tmp_path, Answer(tool_calls=[call]), Answer("Well.")) == (["", ""], [])
+    assert await said(server, tmp_path, Answer(tool_calls=[call]), Answer("Well.")) == ["", ""]
