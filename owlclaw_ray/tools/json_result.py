@@ -46,7 +46,7 @@ def to_json(value: Any) -> JsonValue:
 
 
 def _cause(value: Any, error: Exception) -> Exception:
-    if isinstance(error.__cause__, NotJsonError | PydanticSerializationError):
+    if isinstance(error.__cause__, NotJsonError | PydanticSerializationError | AttributeError):
         return error.__cause__
     try:
         _check(value)
