@@ -14,6 +14,7 @@ from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.hooks import Moment
 from owlclaw_ray.tools.registry import ToolOptions, ToolRegistry
 from owlclaw_ray.tools.sources import definitions_of
+from owlclaw_ray.tools.tags import kept_tags
 from owlclaw_ray.tools.target import Target
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -81,7 +82,9 @@ class OwlClaw:
         such as a recipient, or is a function of them that returns a CallTarget: where calls ask, people may allow that
         target for the session.
         """
-        options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema, target)
+        options = ToolOptions(
+            permission, effect, description, timeout, kept_tags(tags), arguments, input_schema, target
+        )
         return _registered(name, lambda known, function: self.registry.add(known, function, options))
 
     @overload
@@ -104,7 +107,9 @@ class OwlClaw:
         target: Target = None,
     ) -> Callable[..., Any]:
         """Register a tool that only looks or computes: as `handler`, but it may run in parallel and be repeated freely."""
-        options = ToolOptions(permission, effect, description, timeout, tuple(tags), arguments, input_schema, target)
+        options = ToolOptions(
+            permission, effect, description, timeout, kept_tags(tags), arguments, input_schema, target
+        )
         return _registered(name, lambda known, function: self.registry.add(known, function, options))
 
     @overload
@@ -173,8 +178,10 @@ class OwlClaw:
         return function
 
     def _hooking(self, moment: Moment, names: tuple[str, ...], tags: Iterable[str]) -> Callable[[_Function], _Function]:
+        kept = kept_tags(tags)
+
         def register(function: _Function) -> _Function:
-            self.registry.hooks.add(function, moment, names, frozenset(tags))
+            self.registry.hooks.add(function, moment, names, kept)
             return function
 
         return register

@@ -109,9 +109,9 @@ _BRACKET = re.compile(r"[\[\]{}]")
 _DEEPEST = 100
 _QUOTE = re.compile(r"""\\*["']""")
 _HINTS = (
-    r"p(?:ass|wd|at(?![a-z])|m_|ypi-|odman)|c(?:url|ookie|redential|ker\b|onn(?:ection)?[_-]?str)|m(?:ysql|ariadb)|s(?:ig=|ignature=|ec(?:ret|_)"
-    r'|k[-_]|g\.|hp[acs])|t(?:oken(?!s")|cp\()|key|a(?:uth(?!or(?!i))|kia|sia|iza|29\.)|bearer|://|rk[-_]|x(?:ox|app-)'
-    r"|g(?:h[pousr]_|ithub_pat_|lpat-)|h(?:f_|v[sbr]\.)|lin_(?:api|oauth)_|do[por]_v1_|eyj|\\u|密|口令|令牌|秘钥"
+    r"p(?:ass|wd|plx-|csk_|at(?![a-z])|m_|ypi-|odman)|c(?:url|io[a-z0-9]{30}|ookie|redential|ker\b|onn(?:ection)?[_-]?str)|m(?:ysql|ariadb)|s(?:ig=|ignature=|ec(?:ret|_)"
+    r'|k[-_]|g\.|hp[acs])|t(?:oken(?!s")|n_[a-z0-9]{20}|cp\()|key|a(?:uth(?!or(?!i))|kia|sia|iza|29\.|tatt3)|bearer|://|r(?:k[-_]|8_|ubygems_)|x(?:ox|app-|ai-)'
+    r"|g(?:h[pousr]_|ithub_pat_|l(?:pat-|dt-|rt-|sa_))|h(?:f_|v[sbr]\.)|l(?:in_(?:api|oauth)_|sv2_)|do[por]_v1_|eyj|\\u|密|口令|令牌|秘钥"
 )
 """Without a match of this in its JSON, in lower case, a record has no secret but named ones. (JSON inside a text may spell
 anything with `\\u`; counts of `tokens` are in too many records.) Each alternative begins with a letter of its own, which is what
@@ -227,7 +227,7 @@ _FORMS = (
     _form("api_key", "akia|asia", r"(?:AKIA|ASIA)[A-Z0-9]{16,}"),
     _form("api_key", "aiza", r"AIza[A-Za-z0-9_-]{30,}"),
     _form("token", "gh[pousr]_", r"gh[pousr]_[A-Za-z0-9]{16,}"),
-    _form("token", "github_pat_|glpat-", r"(?:github_pat_|glpat-)[A-Za-z0-9_-]{16,}"),
+    _form("token", "github_pat_|gl(?:pat|dt|rt)-", r"(?:github_pat_|gl(?:pat|dt|rt)-)[A-Za-z0-9_-]{16,}"),
     _form("token", "xox|xapp-", r"(?:xox[a-z]|xapp)-[A-Za-z0-9-]{10,}"),
     _form("token", "hf_", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
     _form(
@@ -242,6 +242,13 @@ _FORMS = (
     _form("token", "do[por]_v1_", r"(?<![A-Za-z0-9])do[por]_v1_[a-f0-9]{20,}"),
     _form("token", "npm_|dckr_pat_", r"(?<![A-Za-z0-9])(?:npm_|dckr_pat_)[A-Za-z0-9_-]{20,}"),
     _form("token", "pypi-", r"(?<![A-Za-z0-9])pypi-[A-Za-z0-9_-]{32,}"),
+    _form("token", "rubygems_", r"(?<![A-Za-z0-9])rubygems_[a-f0-9]{32,}"),
+    _form("token", "cio", r"(?<![A-Za-z0-9])cio[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
+    _form("token", "r8_|ntn_", r"(?<![A-Za-z0-9])(?:r8_|ntn_)[A-Za-z0-9]{30,}"),
+    _form("token", "glsa_", r"(?<![A-Za-z0-9])glsa_[A-Za-z0-9_]{24,}"),
+    _form("token", "atatt3", r"(?<![A-Za-z0-9])ATATT3[A-Za-z0-9_=-]{24,}"),
+    _form("api_key", "xai-|pplx-", r"(?<![A-Za-z0-9])(?:xai|pplx)-[A-Za-z0-9]{24,}"),
+    _form("api_key", "lsv2_|pcsk_", r"(?<![A-Za-z0-9])(?:lsv2_(?:pt|sk)|pcsk)_[A-Za-z0-9_]{24,}"),
     _form("secret", "whsec_", r"whsec_[A-Za-z0-9+/=_-]{16,}"),
     _form("token", r"ya29\.", r"ya29\.[A-Za-z0-9_-]{16,}"),
     _form("api_key", r"sg\.", r"(?<![A-Za-z0-9])SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
@@ -250,12 +257,17 @@ _FORMS = (
     _form("token", "://", r"://(?P<secret>[0-9a-f]{32})@", re.IGNORECASE),
     _form(
         "webhook_url",
-        r"hooks|webhook|telegram|/hook/|hook\.",
+        r"hooks|webhook|telegram|/hook/|hook\.|ifttt",
         r"(?:hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks/|api\.telegram\.org/bot"
         r"|webhook\.office\.com/webhookb2/|outlook\.office(?:365)?\.com/webhook/|hooks\.zapier\.com/hooks/(?:catch|standard)/"
-        r"|hook\.(?:[a-z0-9]{1,8}\.)?make\.com/|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/"
+        r"|hook\.(?:[a-z0-9]{1,8}\.)?(?:make|integromat)\.com/|maker\.ifttt\.com/trigger/[^\s/]{1,128}/(?:json/)?with/key/|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/"
         r"|qyapi\.weixin\.qq\.com/cgi-bin/webhook/send\?key=)(?P<secret>[^\s\"'<>\\?&#]+)",
         re.IGNORECASE,
+    ),
+    _form(
+        "webhook_url",
+        "/hooks/",
+        r"/hooks/(?P<secret>[a-z0-9]{26}(?![A-Za-z0-9])|[A-Za-z0-9]{17,24}/[A-Za-z0-9]{32,})",
     ),
     _form("bearer_token", "bearer", r"(?<![a-z])bearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE),
     _form("cookie", "cookie", r"""cookie\s*:\s*(?P<secret>[^\s"'\\\[][^\r\n"'\\]*)""", re.IGNORECASE),

@@ -23,6 +23,7 @@ from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_wi
 from owlclaw_ray.tools.given_error import short_message
 from owlclaw_ray.tools.json_result import NotJsonError, to_json
 from owlclaw_ray.tools.large_output import bounded
+from owlclaw_ray.tools.tags import tags_problems
 
 HOOK_SECONDS = 5.0
 """How long a hook may take; less if the call's own time is over sooner."""
@@ -126,16 +127,19 @@ class Hooks:
         self._hooks: list[Hook] = []
         self._seen: dict[tuple[str, Moment], tuple[Hook, ...]] = {}
 
-    def add(self, function: Callable[..., Any], moment: Moment, names: tuple[str, ...], tags: frozenset[str]) -> None:
-        """Register a hook; raises ConfigurationError if the function cannot be one."""
+    def add(self, function: Callable[..., Any], moment: Moment, names: tuple[str, ...], tags: Iterable[str]) -> None:
+        """Register a hook; raises ConfigurationError if the function cannot be one, or the tags are none."""
         name = f"{function.__module__}.{function.__qualname__}"
+        problems = tags_problems(f"hook {name}", tags)
+        if problems:
+            raise ConfigurationError(problems)
         wanted = 1 if moment is Moment.BEFORE else 2
         try:
             inspect.signature(function).bind(*range(wanted))
         except TypeError as error:
             what = f"cannot be called with {'a ToolUse' if wanted == 1 else 'a ToolUse and a ToolResult'}: {error}"
             raise ConfigurationError([Problem(f"hook {name}", what, "give it these parameters")]) from error
-        self._hooks.append(Hook(name, function, moment, names, tags))
+        self._hooks.append(Hook(name, function, moment, names, frozenset(tags)))
         self._seen.clear()
 
     def see(self, tool: ToolDefinition) -> bool:

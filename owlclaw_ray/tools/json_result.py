@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
@@ -13,6 +14,7 @@ import orjson
 from msgspec import UNSET, Struct
 from msgspec.structs import astuple
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.engine.json_limits import DEEPEST, JsonLimitError, check_limits, read_json
@@ -34,22 +36,22 @@ def to_json(value: Any) -> JsonValue:
         return str(value)
     try:
         document = orjson.dumps(value, default=_default, option=orjson.OPT_NON_STR_KEYS)
-        if b"null" in document:  # NaN is written so, too
+        if b"null" in document or b'"None":' in document:  # NaN is written so, too, and by pydantic as a key
             _check(value)
         return read_json(document)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise NotJsonError(
             f"the value of type {type(value).__qualname__} is not JSON: {_cause(value, error)}"
         ) from error
 
 
 def _cause(value: Any, error: Exception) -> Exception:
-    if isinstance(error.__cause__, NotJsonError):
+    if isinstance(error.__cause__, NotJsonError | PydanticSerializationError | AttributeError):
         return error.__cause__
     try:
         _check(value)
-    except JsonLimitError as found:
-        return found
+    except (AttributeError, TypeError, ValueError, RecursionError) as found:
+        return found if isinstance(found, JsonLimitError) else error
     return error
 
 
@@ -65,23 +67,36 @@ def _opened(value: Any, levels: int) -> Any:
     if levels < 0:
         return value
     if isinstance(value, BaseModel):
-        return _unspoilt(_default(value), _opened(value.model_dump(), levels))
+        return _unspoilt(_default(value), value.model_dump())
     if isinstance(value, _COMPOSITES):
         value = _default(value)
     elif is_dataclass(value) and not isinstance(value, type):
-        value = {each.name: getattr(value, each.name) for each in fields(value) if not each.name.startswith("_")}
+        names = (each.name for each in fields(value) if not each.name.startswith("_"))
+        value = {name: getattr(value, name) for name in names if hasattr(value, name)}
     if isinstance(value, dict):
-        return {str(name): _opened(each, levels - 1) for name, each in value.items()}
+        opened = {str(name): _opened(each, levels - 1) for name, each in value.items()}
+        return opened | _infinite_names(value)
     return [_opened(each, levels - 1) for each in value] if isinstance(value, list) else value
 
 
 def _unspoilt(written: Any, held: Any) -> Any:
     """Return what pydantic writes of a value, with the numbers for which it writes null."""
+    if isinstance(written, list) and isinstance(held, set | frozenset):
+        return _opened(held, DEEPEST) if b"null" in orjson.dumps(written) else written
+    if isinstance(held, _COMPOSITES):
+        held = _default(held)
     if isinstance(written, dict) and isinstance(held, dict):
-        return {name: _unspoilt(each, held.get(name)) for name, each in written.items()}
+        named = {str(name): each for name, each in held.items()}
+        return {name: _unspoilt(each, named.get(name)) for name, each in written.items()} | _infinite_names(held)
     if isinstance(written, list) and isinstance(held, list):
         return [_unspoilt(*pair) for pair in zip(written, held, strict=False)]
     return held if written is None and isinstance(held, float) else written
+
+
+def _infinite_names(value: dict[Any, Any]) -> dict[str, float]:
+    """Return the keys that are no numbers in JSON as values, to be found by the check."""
+    keys = (name.value if isinstance(name, Enum) else name for name in value)
+    return {f"(key {name})": name for name in keys if isinstance(name, float) and not math.isfinite(name)}
 
 
 def within_limit(content: JsonValue, limit: int = MAX_RESULT_BYTES) -> tuple[JsonValue, JsonObject]:

@@ -24,6 +24,7 @@ from owlclaw_ray.tools.naming import canonical_name, namespace_problems, tool_na
 from owlclaw_ray.tools.schema import plain_schema
 from owlclaw_ray.tools.signature import Parameters, arguments_of_function, read_parameters, schema_of_model
 from owlclaw_ray.tools.states import StateProviders
+from owlclaw_ray.tools.tags import tags_problems
 from owlclaw_ray.tools.target import CallTarget, Target, check_target, target_of
 
 
@@ -180,10 +181,11 @@ def _option_problems(where: str, options: ToolOptions) -> list[Problem]:
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         problems.append(Problem(f"{where}: timeout", f"is {timeout}", "it must be more than 0 seconds, or None"))
     risks = {f"{RISK_TAG}{risk.value}" for risk in Risk}
+    problems += tags_problems(where, options.tags)
     problems += [
         Problem(f"{where}: tags", f"has {tag!r}", f"use one of {', '.join(sorted(risks))}")
         for tag in options.tags
-        if tag.startswith(RISK_TAG) and tag not in risks
+        if isinstance(tag, str) and tag.startswith(RISK_TAG) and tag not in risks
     ]
     if options.arguments is not None and options.input_schema is not None:
         problems.append(Problem(where, "has both arguments= and input_schema=", "give one of them"))

@@ -1,18 +1,19 @@
 import math
 from collections import namedtuple
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct, UnsetType
-from pydantic import BaseModel, ConfigDict, field_serializer
+from pydantic import BaseModel, ConfigDict, FieldSerializationInfo, field_serializer
 
 from owlclaw_ray.tools.json_result import NotJsonError, to_json, within_limit
 
@@ -52,6 +53,32 @@ class Reading(BaseModel):
         return seen if math.isfinite(seen) else "never"
 
 
+@dataclass
+class Later:
+    """A field of it is set later, or never."""
+
+    x: object = None
+    y: int = field(init=False)
+
+
+class OnlyJson(BaseModel):
+    x: float | None = None
+
+    @field_serializer("x")
+    def _in_json(self, x: float | None, info: FieldSerializationInfo) -> float | None:
+        if info.mode == "python":
+            raise ValueError("only in JSON")
+        return x
+
+
+class Failing(BaseModel):
+    x: object = None
+
+    @field_serializer("x")
+    def _fail(self, x: object) -> object:
+        raise RuntimeError("the till is shut")
+
+
 class Infinite(Enum):
     MOST = math.inf
 
@@ -78,6 +105,11 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         ([Named({Colour.RED}, 3)], [{"firstPart": ["red"], "second": 3, "_own": None}]),
         (Holder(inner=Named(1)), {"inner": {"firstPart": 1, "_own": None}}),
         (Reading(value=1, seen=math.inf), {"value": 1.0, "unit": None, "more": None, "seen": "never"}),
+        (Later(), {"x": None}),
+        ([Later(), Reading(value=1, more=[1])], [{"x": None}, {"value": 1.0, "unit": None, "more": [1], "seen": 0.0}]),
+        (OnlyJson(x=1.0), {"x": 1.0}),
+        (Reading(value=1, more={1.0, None}), {"value": 1.0, "unit": None, "more": ANY, "seen": 0.0}),
+        ({None: 1, "None": 2}, {"null": 1, "None": 2}),
         ({1: None, Colour.RED: Data(None, (None,))}, {"1": None, "red": {"x": None, "inner": [None]}}),
         (Model(at=NOON, path=Path("a")), {"at": "2026-01-01T12:00:00Z", "path": "a"}),
         ({"at": NOON, "on": date(2026, 1, 1)}, {"at": "2026-01-01T12:00:00+00:00", "on": "2026-01-01"}),
@@ -113,11 +145,42 @@ def test_what_is_not_json_is_named(value):
         (Pair(1, (math.nan,)), r"right\[0\] is nan"),
         ({1: math.nan}, "1 is nan"),
         ({"a": {math.nan}}, r"a\[0\] is nan"),
+        ({"a": {math.nan: 1}}, r"a\.\(key nan\) is nan"),
+        ({-math.inf: 1, "-inf": 2}, r"\(key -inf\) is -inf"),
+        ({Infinite.MOST: 1}, r"\(key inf\) is inf"),
+        (Reading(value=1, more={math.nan: 1}), r"more\.\(key nan\) is nan"),
+        (Reading(value=1, more={1: math.nan}), r"more\.1 is nan"),
+        (Reading(value=1, more={(math.nan, 1)}), r"more\[0\]\[0\] is nan"),
+        (Reading(value=1, more=Named(math.nan)), r"more\.firstPart is nan"),
+        (Later(math.nan), "x is nan"),
         ([Infinite.MOST], r"\[0\] is inf"),
     ],
 )
 def test_what_json_cannot_say_is_named_with_its_place(value, place):
     with pytest.raises(NotJsonError, match=place):
+        to_json(value)
+
+
+def test_a_number_that_json_cannot_say_is_found_in_every_order_of_a_set():
+    numbers = [float("nan") for _ in range(100)]  # each has a hash of its own
+    for each in numbers:
+        value = Reading(value=1, more={each, *(float(other) for other in range(5))})
+        with pytest.raises(NotJsonError, match=r"more\[5\] is nan"):
+            to_json(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (OnlyJson(), "only in JSON"),
+        ([OnlyJson()], "only in JSON"),
+        (Failing(), "the till is shut"),
+        ([None, Failing()], "the till is shut"),
+        ([None, Reading(value=1, more=Later())], "'Later' object has no attribute 'y'"),
+    ],
+)
+def test_a_model_that_cannot_be_written_is_told_with_its_reason(value, why):
+    with pytest.raises(NotJsonError, match=f"the value of type {type(value).__name__} is not JSON: .*{why}"):
         to_json(value)
 
 

@@ -76,6 +76,39 @@ def test_a_risk_that_there_is_not_is_refused(app):
     assert "tags: has 'risk:hihg' (use one of risk:critical, " in problem_of(app.tool("x", tags=["risk:hihg"]))
 
 
+def test_a_text_in_place_of_a_list_of_tags_is_refused(app):
+    for register in (app.handler("pay", tags="dangerous"), app.tool("pay", tags="dangerous")):
+        assert problem_of(register) == """tool 'demo.pay': tags: is the text 'dangerous' (write tags=["dangerous"])"""
+    for register in (app.before_tool(tags="Dangerous"), app.after_tool(tags="Dangerous")):
+        assert """tags: is the text 'Dangerous' (write tags=["dangerous"])""" in problem_of(register, lambda *of: None)
+    assert app.registry.definitions() == ()
+
+
+@pytest.mark.parametrize(
+    ("tag", "fix"),
+    [
+        ("Dangerous", ": write 'dangerous'"),
+        ("dangerous ", ": write 'dangerous'"),
+        ("\tRISK: high", ": write 'risk:high'"),
+        ("role: Trader", ": write 'role:Trader'"),
+        ("", ", such as network"),
+        ("very dangerous", ", such as network"),
+        (7, ", such as network"),
+    ],
+)
+def test_a_tag_that_no_permission_would_find_is_refused(app, tag, fix):
+    told = f"tags: has {tag!r} (a tag is a word in small letters{fix})"
+    assert told in problem_of(app.handler("pay", tags=["network", tag]))
+    assert told in problem_of(app.before_tool(tags=iter(["network", tag])), lambda use: None)
+    assert told in problem_of(app.after_tool(tags=[tag]), lambda use, result: None)
+
+
+def test_tags_are_words_and_may_have_a_value(app):
+    tags = ["dangerous", "risk:high", "role:Head of Sales", "a-b_2"]
+    app.handler("pay", tags=(each for each in tags))(nothing)
+    assert app.registry.definitions()[0].tags == set(tags)
+
+
 def test_every_wrong_option_is_reported_at_once(app):
     problem = problem_of(app.tool("b d", permission="all", effect="twice", timeout=0))
     assert "model providers reject" in problem

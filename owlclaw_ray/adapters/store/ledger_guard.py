@@ -6,6 +6,7 @@ Revision 0003 makes them. One that changes them later keeps those of 0003 for it
 from __future__ import annotations
 
 import logging
+import re
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
@@ -48,6 +49,8 @@ ON_POSTGRESQL = {
     f"({_TURNED_BACK}) {_REFUSE}",
 }
 _FUNCTION = "owlclaw_refuse_ledger_change"
+_ADDED = re.compile(r"""[()"]|::(?:text|character varying)""")
+_EVENTS = re.compile(r"(?<= before )[a-z ]+?(?= on )")
 _logger = logging.getLogger(__name__)
 
 
@@ -59,16 +62,26 @@ def missing_guards(connection: Connection) -> list[str]:
             for row in connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
         }
         return [name for name, body in ON_SQLITE.items() if found.get(name) != f"CREATE TRIGGER {name} {body}"]
-    enabled = set(connection.execute(text(_ENABLED)).scalars())
+    enabled = {_plain(definition) for definition in connection.execute(text(_ENABLED)).scalars()}
     bodies = connection.execute(
         text("SELECT prosrc FROM pg_proc WHERE oid = to_regproc(:name)"), {"name": _FUNCTION}
     ).scalars()
     lost = [] if list(bodies) == [_BODY] else [_FUNCTION]
-    return [*lost, *(name for name, _ in ON_POSTGRESQL if name not in enabled)]
+    return [
+        *lost,
+        *(name for (name, _), body in ON_POSTGRESQL.items() if _plain(f"CREATE TRIGGER {name} {body}") not in enabled),
+    ]
+
+
+def _plain(definition: str) -> str:
+    """Return the definition of a trigger without what PostgreSQL adds or moves when it tells it."""
+    plain = _ADDED.sub("", definition.lower())
+    return _EVENTS.sub(lambda found: " or ".join(sorted(found.group().split(" or "))), plain)
 
 
 _ENABLED = """
-SELECT tgname FROM pg_trigger WHERE tgrelid IN (to_regclass('ledger'), to_regclass('ledger_heads')) AND tgenabled IN ('O', 'A')
+SELECT pg_get_triggerdef(oid, true) FROM pg_trigger
+WHERE tgrelid IN (to_regclass('ledger'), to_regclass('ledger_heads')) AND tgenabled IN ('O', 'A')
 """
 
 

@@ -21,6 +21,7 @@ from owlclaw_ray.tools.declarative.template import code_with_field, field_proble
 from owlclaw_ray.tools.declarative.tool import DeclarativeTool
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.schema import plain_schema
+from owlclaw_ray.tools.tags import tag_problems
 
 _MOST_BYTES = 256 * 1024
 _NO_SHELL = 'write a script beside the file, and name it: "command": "./script.sh", "args": ["{{field}}"]'
@@ -118,6 +119,7 @@ def _problems(written: ToolFile, schema: JsonObject, options: DeclarativeOptions
         yield f"args[{code}]", "holds a field where the program before it runs what it reads", _AS_ARGUMENT
     for field, text in texts.items():
         yield from ((field, what, "") for name in fields_of(text) if (what := field_problem(name, schema)))
+    yield from ((f"tags[{index}]", what, fix) for index, what, fix in tag_problems(written.tags))
     for index, name in enumerate(written.env_allowlist):
         if what := name_problem(name):
             yield f"env_allowlist[{index}]", f"{name!r} {what}", ""

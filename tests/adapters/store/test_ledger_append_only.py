@@ -133,3 +133,24 @@ async def test_a_guard_that_guards_nothing_is_missing(filled, store_url):
     await (await open_store(store_url, writer="again")).close()
 
     await refused(filled, "UPDATE ledger SET data = '{}' WHERE position = 2")
+
+
+WEAKENED = {
+    "ledger_append_only": "BEFORE TRUNCATE ON ledger FOR EACH STATEMENT EXECUTE FUNCTION owlclaw_refuse_ledger_change()",
+    "ledger_heads_move_on": "BEFORE UPDATE ON ledger_heads FOR EACH ROW WHEN (false) EXECUTE FUNCTION owlclaw_refuse_ledger_change()",
+    "ledger_heads_no_delete": "BEFORE DELETE OR TRUNCATE ON ledger_heads FOR EACH STATEMENT EXECUTE FUNCTION "
+    "suppress_redundant_updates_trigger()",
+}
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("name", WEAKENED)
+async def test_a_weaker_trigger_of_the_same_name_is_missing(filled, store_url, name):
+    table = "ledger" if name == "ledger_append_only" else "ledger_heads"
+    await execute(filled, (f"DROP TRIGGER {name} ON {table}", f"CREATE TRIGGER {name} {WEAKENED[name]}"))
+    assert await filled.missing_guards() == [name]
+
+    await (await open_store(store_url, writer="again")).close()
+
+    assert await filled.missing_guards() == []

@@ -91,6 +91,12 @@ def test_other_files_are_no_tools(folder):
         ({"command": None}, "tools/usage.json: command: is missing"),
         ({"permission": "admin"}, "tools/usage.json: permission: is 'admin'"),
         ({"command_type": "sh"}, "tools/usage.json: command_type: is 'sh'"),
+        ({"tags": "dangerous"}, "tools/usage.json: tags: is 'dangerous'"),
+        (
+            {"tags": ["x", "Dangerous"]},
+            "tags[1]: has 'Dangerous' (a tag is a word in small letters: write 'dangerous')",
+        ),
+        ({"tags": ["dangerous "]}, "tags[0]: has 'dangerous ' (a tag is a word in small letters: write 'dangerous')"),
         ({"timeout_ms": "5"}, "tools/usage.json: timeout_ms: is '5'"),
         ({"timeout_ms": 600_001}, "timeout_ms: is 600001 (tools.max_command_timeout_seconds allows 600000)"),
         ({"stdout_limit_bytes": 0}, "stdout_limit_bytes: is 0"),
