@@ -98,7 +98,7 @@ def _program(
 _DATA, _SCRIPT, _CODE, _COMMAND = _Operands.DATA, _Operands.SCRIPT, _Operands.CODE, _Operands.COMMAND
 _PROGRAMS = {
     # shells and interpreters
-    r"(?:r?ba|da|a|r?z|r?k|m?k|lok?|lk|lok|pdk|c|tc|ya|o|y|po|sa|hu|static-)?sh": _program(
+    r"(?:r?ba|da|a|r?z|r?k|mk|lok?|lk|pdk|c|tc|ya|o|y|po|sa|hu|static-)?sh": _program(
         _SCRIPT, dash=True, stdin=True, reads="-s", loads="-o +o -O +O --rcfile --init-file"
     ),
     r"fish|nu|xonsh|elvish|expect": _program(
@@ -350,7 +350,7 @@ class _Reader:
         name, equals, value = word.partition("=")
         name = f"-{name.lstrip('-')}" if program.words else name
         kind = program.options.get(name)
-        if kind is None and (name.startswith("--") or (program.words and len(name) > 2)):  # noqa: PLR2004 (a dash, a letter)
+        if kind is None and (name.startswith("--") or (program.words and len(name) > 2)):
             kind = next((each for option, each in program.options.items() if option.startswith(name)), None)
         if kind is not None:
             yield kind, "" if kind in _FLAGS else value if equals else None
