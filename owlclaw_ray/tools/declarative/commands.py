@@ -23,6 +23,8 @@ class Role(IntEnum):
     """Data, unless it begins as options do."""
     FREE = 2
     """Data: the options have ended."""
+    STDIN = 3
+    """A program that runs what comes on its stdin."""
 
 
 class _Operands(Enum):
@@ -40,11 +42,18 @@ class _Kind(Enum):
 
     RUNS = "code, in place of a script"
     LAST = "code, and whatever follows is arguments of it"
+    MODULE = "code, and whatever follows is run by it, unless it is known to be harmless"
     LOADS = "what else is run, or how"
+    ALSO = "code, and a script may follow"
     STARTS = "a command, up to `;` or `+`"
     SETS = "NAME=VALUE"
     TAKES = "data"
+    PLACES = "what stands for words of stdin"
     OPENS = "no value: operands are opened as Perl does, which starts `program|`"
+    READS = "no value: the code is on stdin"
+
+
+_FLAGS = frozenset({_Kind.OPENS, _Kind.READS})
 
 
 class _Program(Struct, frozen=True):
@@ -59,6 +68,12 @@ class _Program(Struct, frozen=True):
     """Whether NAME=VALUE may stand before the command."""
     bundles: bool
     """Whether the first word is letters of options, with a dash or without (`tar cf`)."""
+    dash: bool
+    """Whether `-` ends the options."""
+    stdin: bool
+    """Whether it runs what comes on stdin if it was told no code."""
+    appends: bool
+    """Whether words of stdin follow the command."""
     inside: str
     """What the command's name begins with in the table (`git clone`)."""
 
@@ -70,79 +85,115 @@ def _program(
     words: bool = False,
     assigns: bool = False,
     bundles: bool = False,
+    dash: bool = False,
+    stdin: bool = False,
+    appends: bool = False,
     inside: str = "",
     **options: str,
 ) -> _Program:
     kinds = {each: _Kind[kind.upper()] for kind, names in options.items() for each in names.split()}
-    return _Program(operands, before, kinds, words, assigns, bundles, inside)
+    return _Program(operands, before, kinds, words, assigns, bundles, dash, stdin, appends, inside)
 
 
 _DATA, _SCRIPT, _CODE, _COMMAND = _Operands.DATA, _Operands.SCRIPT, _Operands.CODE, _Operands.COMMAND
-_SSH = "-B -b -c -D -E -e -I -i -J -L -l -m -O -p -Q -R -S -W -w"
 _PROGRAMS = {
     # shells and interpreters
-    r"(?:ba|da|a|z|k|mk|pdk|c|tc|ya|o)?sh": _program(_SCRIPT, loads="-o +o -O +O --rcfile --init-file"),
-    r"fish|nu|xonsh|elvish|expect": _program(_SCRIPT, runs="-c --command --commands", loads="-C --init-command -d -D"),
-    r"(?:python|pypy)[0-9.]*": _program(_SCRIPT, last="-c -m", loads="-W -X --check-hash-based-pycs"),
-    r"perl[0-9.]*": _program(_SCRIPT, runs="-e -E", loads="-I -M -m -F -V", opens="-n -p"),
-    r"ruby[0-9.]*": _program(_SCRIPT, runs="-e", loads="-r -I -F --require", takes="-C -E --encoding"),
+    r"(?:r?ba|da|a|r?z|r?k|mk|lok?|lk|pdk|c|tc|ya|o|y|po|sa|hu|static-)?sh": _program(
+        _SCRIPT, dash=True, stdin=True, reads="-s", loads="-o +o -O +O --rcfile --init-file"
+    ),
+    r"fish|nu|xonsh|elvish|expect": _program(
+        _SCRIPT, stdin=True, runs="-c --command --commands", loads="-C --init-command -d -D"
+    ),
+    r"(?:i|micro|j)?pythonw?|pypy|graalpy": _program(
+        _SCRIPT, stdin=True, last="-c", module="-m", loads="-W -X --check-hash-based-pycs"
+    ),
+    r"perl": _program(_SCRIPT, stdin=True, runs="-e -E", loads="-I -M -m -V", opens="-n -p -a -F"),
+    r"(?:j|truffle)?ruby": _program(
+        _SCRIPT, stdin=True, runs="-e", loads="-r -I -F --require", takes="-C -E --encoding"
+    ),
     r"node|nodejs": _program(
         _SCRIPT,
-        runs="-e -p --eval --print",
+        stdin=True,
+        runs="-e --eval",
         loads="-r -C --require --import --loader --experimental-loader --conditions --env-file --env-file-if-exists",
     ),
-    r"deno|bun": _program(_SCRIPT, 1, runs="-e -p --eval --print", loads="-r -c --preload --require --import --config"),
-    r"php[0-9.]*": _program(
-        _SCRIPT, runs="-r -R -B -E -f -F --run --file --process-code --process-file", loads="-d -c -z --define"
+    r"deno|bun": _program(_SCRIPT, 1, runs="-e --eval", loads="-r -c --preload --require --import --config"),
+    r"php": _program(
+        _SCRIPT,
+        stdin=True,
+        runs="-r -R -B -E -f -F --run --file --process-code --process-file",
+        loads="-d -c -z --define",
     ),
-    r"lua(?:jit)?[0-9.]*": _program(_SCRIPT, loads="-e -l -j"),
-    r"tclsh[0-9.]*|wish[0-9.]*": _program(_SCRIPT, loads="-encoding", words=True),
+    r"lua(?:jit)?": _program(_SCRIPT, stdin=True, also="-e", loads="-l -j"),
+    r"tclsh|wish": _program(_SCRIPT, stdin=True, loads="-encoding", words=True),
     r"Rscript": _program(_SCRIPT, runs="-e", loads="--default-packages"),
-    r"R": _program(_DATA, runs="-e -f --file"),
-    r"julia": _program(_SCRIPT, runs="-e -E --eval --print", loads="-L -J --load --sysimage --project"),
-    r"osascript": _program(_SCRIPT, runs="-e", loads="-l"),
-    r"pwsh|powershell": _program(_CODE, words=True, last="-File -file -f"),
+    r"R": _program(_CODE, stdin=True, runs="-e -f --file"),
+    r"julia": _program(_SCRIPT, stdin=True, runs="-e -E --eval --print", loads="-L -J --load --sysimage --project"),
+    r"osascript": _program(_SCRIPT, stdin=True, runs="-e", loads="-l"),
+    r"pwsh|powershell": _program(_CODE, stdin=True, words=True, last="-File -file -f"),
     r"java": _program(
-        _SCRIPT, words=True, last="-jar -m --module", loads="-cp -classpath --class-path -p --module-path"
+        _SCRIPT,
+        words=True,
+        last="-jar -m -module",
+        loads="-cp -classpath -class-path -p -module-path -upgrade-module-path -add-modules",
+        takes="-source -add-opens -add-exports -add-reads -limit-modules -enable-native-access",
     ),
-    r"[gmn]?awk": _program(
+    r"(?:[gmnb]|original-)?awk": _program(
         _SCRIPT,
         runs="-f -e -E --file --source --exec",
-        loads="-i -l --include --load",
+        loads="-i -l -W --include --load",
         sets="-v --assign",
         takes="-F --field-separator",
     ),
     r"g?sed": _program(_Operands.FILTER, runs="-e -f --expression --file", takes="-l --line-length"),
-    r"dc": _program(_SCRIPT, runs="-e -f --expression --file"),
-    r"g?make": _program(_CODE, runs="-f -C -I --file --makefile --directory --include-dir --eval", takes="-j -l -o -W"),
+    r"dc": _program(_SCRIPT, stdin=True, runs="-e -f --expression --file"),
+    r"g?make": _program(_CODE, runs="-f -C -E -I --file --makefile --directory --include-dir --eval", takes="-o -W"),
     # databases, editors, debuggers
-    r"sqlite3?|duckdb": _program(
+    r"sqlite|duckdb": _program(
         _CODE,
         1,
+        stdin=True,
         words=True,
         runs="-cmd -init -c -s",
         takes="-separator -newline -nullvalue -vfs -maxsize -mmap -nonce -heap",
     ),
-    r"psql": _program(_DATA, runs="-c -f --command --file", takes="-d -h -p -U -o -v -P -F -R -T -L"),
-    r"mysql|mariadb": _program(_DATA, runs="-e --execute --init-command --pager", takes="-h -u -P -D -S"),
-    r"mongo(?:sh)?": _program(_DATA, runs="-f --eval --file"),
+    r"psql": _program(
+        _DATA,
+        stdin=True,
+        runs="-c -f --command --file",
+        loads="-o -P --output --pset",
+        takes="-d -h -p -U -v -F -R -T -L",
+    ),
+    r"mysql|mariadb": _program(
+        _DATA, stdin=True, runs="-e --execute", loads="--init-command --pager", takes="-h -u -P -D -S"
+    ),
+    r"mongo(?:sh)?": _program(
+        _CODE,
+        stdin=True,
+        runs="-f --eval --file",
+        takes="-u -p --host --port --username --password --authenticationDatabase",
+    ),
     r"clickhouse(?:-client)?": _program(_DATA, runs="-q --query --queries-file"),
     r"g?vi(?:m|mdiff|ew)?|nvim|view|ex": _program(_DATA, runs="+ -c -S -u -U --cmd", takes="-i -T -w -W -t"),
     r"less|more": _program(
         _DATA, runs="+ -k --lesskey-file --lesskey-src --lesskey-content", takes="-o -O -p -P -t -T"
     ),
-    r"emacs(?:client)?": _program(
+    r"emacs": _program(
         _DATA, words=True, runs="-eval -e -execute -f -funcall -l -load -script -x", loads="-L -directory"
     ),
+    r"emacsclient": _program(_CODE, runs="-a -e --alternate-editor --eval", takes="-s -f --socket-name --server-file"),
     r"gdb": _program(
-        _DATA,
+        _CODE,
         words=True,
         runs="-ex -iex -x -ix -eval-command -init-eval-command -command -init-command",
-        loads="-data-directory",
+        loads="-data-directory -e -exec -s -symbols -se",
+        takes="-c -core -p -pid -d -directory -cd -b -l -tty",
         starts="-args",
     ),
     r"lldb": _program(_DATA, runs="-o -O -s -S -k -K --one-line --source --one-line-before-file --source-before-file"),
     # programs with options that start others
+    r"g?sort": _program(_DATA, runs="--compress-program"),
+    r"g?split": _program(_DATA, runs="--filter"),
     r"find": _program(_DATA, words=True, starts="-exec -execdir -ok -okdir"),
     r"(?:bsd|g)?tar": _program(
         _DATA,
@@ -152,42 +203,61 @@ _PROGRAMS = {
         takes="-f -C -T -X -b -g -K -L -N -V --checkpoint --file --directory",
     ),
     r"rsync": _program(_DATA, runs="-e -M --rsh --rsync-path --remote-option --config", takes="-f -T -B"),
-    r"scp|sftp": _program(_DATA, runs="-o -F -S -D", takes="-b -c -i -J -l -P -R -X"),
-    r"ssh": _program(_CODE, 1, runs="-o -F", takes=_SSH),
+    r"scp": _program(_DATA, runs="-o -F -S -D", takes="-c -i -J -l -P -X"),
+    r"sftp": _program(_DATA, stdin=True, runs="-b", loads="-o -F -S -D -s", takes="-B -c -i -J -l -P -R -X"),
+    r"ssh": _program(
+        _CODE, 1, stdin=True, loads="-o -F -I", takes="-B -b -c -D -E -e -i -J -L -l -m -O -p -Q -R -S -W -w"
+    ),
     r"git": _program(
-        _COMMAND, inside="git ", runs="-c --config-env --exec-path", takes="-C --git-dir --work-tree --namespace"
+        _COMMAND, inside="git ", runs="-c -C --config-env --exec-path --git-dir --work-tree", takes="--namespace"
     ),
-    r"git (?:clone|fetch|pull|push|ls-remote|archive|init)": _program(
-        _DATA, runs="-c --config --upload-pack --receive-pack --exec --template"
+    r"git clone": _program(_DATA, runs="-c -u --config --upload-pack --template"),
+    r"git (?:fetch|pull|push|ls-remote|archive|init|fetch-pack|send-pack)": _program(
+        _DATA, runs="--upload-pack --receive-pack --exec --template"
     ),
-    r"git (?:rebase|difftool|mergetool|grep)": _program(_DATA, runs="-x -O --exec --extcmd --open-files-in-pager"),
-    r"git (?:config|bisect|filter-branch|submodule)": _program(_CODE),
+    r"git (?:rebase|difftool|mergetool|grep)": _program(
+        _DATA, runs="-x -t -O --exec --extcmd --tool --open-files-in-pager"
+    ),
+    r"git (?:config|bisect|filter-branch|submodule|submodule--helper|hook|merge-index|remote-ext)": _program(_CODE),
     # programs that start others
     r"env": _program(_COMMAND, assigns=True, runs="-S --split-string", takes="-u -C --unset --chdir --argv0 -a"),
     r"sudo|doas": _program(_COMMAND, assigns=True, takes="-u -g -h -p -C -D -R -T -U -r -t --user --group --chdir"),
-    r"nice|nohup|setsid|stdbuf|ionice|time|busybox|toybox": _program(
-        _COMMAND, takes="-n -i -o -e -c -f -p --adjustment --input --output --error --format --class --classdata"
-    ),
+    r"nohup|setsid|busybox|toybox": _program(_COMMAND),
+    r"nice": _program(_COMMAND, takes="-n --adjustment"),
+    r"stdbuf": _program(_COMMAND, takes="-i -o -e --input --output --error"),
+    r"ionice": _program(_COMMAND, takes="-c -n -p -P -u --class --classdata --pid --pgid --uid"),
+    r"time": _program(_COMMAND, takes="-o -f --output --format"),
+    r"ld(?:-.*)?\.so(?:\.[0-9]+)?": _program(_COMMAND, loads="--library-path --preload --audit", takes="--argv0"),
     r"timeout|gtimeout": _program(_COMMAND, 1, takes="-k -s --kill-after --signal"),
     r"chroot|chrt|taskset": _program(_COMMAND, 1, takes="-T -P -D --userspec --groups"),
     r"flock": _program(_COMMAND, 1, runs="-c --command", takes="-w -E --timeout --conflict-exit-code"),
-    r"strace|ltrace": _program(_COMMAND, takes="-e -o -p -s -a -u -E -I -O -P -S -X"),
+    r"strace|ltrace": _program(
+        _COMMAND, loads="-o --output", sets="-E --env", takes="-e -p -s -a -u -I -O -P -S -X -b -U -n -A -D -F -l -x"
+    ),
     r"unshare|nsenter": _program(_COMMAND, takes="-t -S -G -R -w --target --setuid --setgid --root --wd"),
     r"xargs": _program(
         _COMMAND,
-        takes="-a -d -E -I -L -n -P -s --arg-file --delimiter --max-lines --max-args --max-procs --max-chars --replace",
+        appends=True,
+        places="-I",
+        takes="-a -d -E -L -n -P -s --arg-file --delimiter --max-args --max-procs --max-chars",
     ),
     r"npx|uvx|bunx": _program(_COMMAND, runs="-c --call", loads="-p --package --from --with --python --shell"),
-    r"eval|source|parallel|su|runuser|script|watch": _program(_CODE),
+    r"parallel": _program(_CODE, stdin=True),
+    r"eval|source|su|runuser|script|watch": _program(_CODE),
 }
 """Programs by their names, and what they run. An option that is in no set takes no value."""
-_KNOWN = tuple((re.compile(name), program) for name, program in _PROGRAMS.items())
+_VARIANT = r"(?:-?[0-9][0-9.]*[a-z]?(?:-[\w.-]+)?)?(?:[-.](?:static|dbg|debug|distrib|exe|basic|tiny|nox|gtk))?"
+_KNOWN = tuple((re.compile(f"(?:{name}){_VARIANT}"), program) for name, program in _PROGRAMS.items())
+"""Names may end in a version and a variant: `ksh93`, `python3.11-dbg`, `bash-static`."""
+_HARMLESS_MODULES = frozenset({"json.tool", "base64", "calendar", "gzip", "tabnanny", "tokenize", "quopri"})
+_STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 _RUN_VARIABLE = re.compile(
-    r"(?:DY)?LD_.*|(?:.*_)?PATH|HOME|IFS|PS4|PROMPT_COMMAND|(?:BASH_)?ENV|SHELL(?:OPTS)?|BASH.*|(?:PYTHON|PERL|RUBY|NODE_|GIT_|LUA).*"
+    r"(?:DY)?LD_.*|.*PATH|HOME|ZDOTDIR|XDG_.*|MAKE.*|[A-Z]*INIT|(?:PSQL|WGET|INPUT|MYVIM)RC|_?JAVA_.*|JDK_.*|.*ASKPASS|IFS|PS4|PROMPT_COMMAND|(?:BASH_)?ENV|SHELL(?:OPTS)?|BASH.*|(?:PYTHON|PERL|RUBY|NODE_|GIT_|LUA).*"
     r"|.*(?:EDITOR|PAGER|BROWSER|VISUAL|LESSOPEN|LESSCLOSE|OPTIONS|OPTS?|FLAGS|COMMAND|RSH)"
 )
 """Variables that say what programs run."""
 _FIELD = "{{"
+_STDIN_WORD = "{{stdin}}"
 
 
 def roles(words: Sequence[str]) -> list[Role]:
@@ -196,10 +266,17 @@ def roles(words: Sequence[str]) -> list[Role]:
 
 
 def _command(words: Sequence[str], inside: str = "") -> Iterator[Role]:
-    if words:
+    if not words:
+        return
+    program = _known(inside + PurePath(words[0]).name)
+    if program is None:
         yield Role.CODE
-        program = _known(inside + PurePath(words[0]).name)
-        yield from _unknown(words[1:]) if program is None else _Reader(program, words[1:]).roles()
+        yield from _unknown(words[1:])
+    else:
+        reader = _Reader(program, words[1:])
+        told = list(reader.roles())
+        yield Role.STDIN if reader.runs_stdin else Role.CODE
+        yield from told
 
 
 def _known(name: str) -> _Program | None:
@@ -229,7 +306,14 @@ class _Reader:
         self._values: list[_Kind] = []
         """What the options that were read want."""
         self._operands = 0
-        self._free = self._has_code = self._opens = False
+        self._place = ""
+        """What xargs replaces by words of stdin."""
+        self._free = self._has_code = self._all_code = self._told = self._from_stdin = False
+
+    @property
+    def runs_stdin(self) -> bool:
+        """Whether what comes on stdin is run, once the arguments were read."""
+        return self._from_stdin or (self._program.stdin and not self._told)
 
     def roles(self) -> Iterator[Role]:
         """Yield what each argument is."""
@@ -245,12 +329,12 @@ class _Reader:
 
     def _is_option(self, word: str) -> bool:
         signs = ("-", "+") if any(each.startswith("+") for each in self._program.options) else ("-",)
-        return (word.startswith(signs) and (word != "-" or self._program.assigns)) or (
-            self._program.bundles and not self._at
-        )
+        if word == "-":
+            return self._program.assigns or self._program.dash
+        return word.startswith(signs) or (self._program.bundles and not self._at)
 
     def _option(self, word: str) -> Role:
-        if word == "--" and not self._program.words:
+        if (word == "--" and not self._program.words) or (word == "-" and self._program.dash):
             self._free = True
             return Role.WORD
         found = list(self._values_of(word))
@@ -266,10 +350,10 @@ class _Reader:
         name, equals, value = word.partition("=")
         name = f"-{name.lstrip('-')}" if program.words else name
         kind = program.options.get(name)
-        if kind is None and name.startswith("--"):
+        if kind is None and (name.startswith("--") or (program.words and len(name) > 2)):
             kind = next((each for option, each in program.options.items() if option.startswith(name)), None)
         if kind is not None:
-            yield kind, "" if kind is _Kind.OPENS else value if equals else None
+            yield kind, "" if kind in _FLAGS else value if equals else None
         elif _FIELD in name and (program.words or name.startswith("--")):
             yield _Kind.RUNS, value
         elif not program.words and not name.startswith("--"):
@@ -286,7 +370,7 @@ class _Reader:
             if word.startswith(_FIELD, at):
                 yield _Kind.RUNS, word[at:]
                 return
-            if kind is _Kind.OPENS:
+            if kind in _FLAGS:
                 yield kind, ""
             elif kind is not None:
                 yield kind, (word[at + 1 :] or None) if signed else None
@@ -303,26 +387,30 @@ class _Reader:
         else:
             self._at += 1
             yield self._taken(kind, word)
-            if kind is _Kind.LAST:
-                yield from self._rest_is(_data)
+            if kind in {_Kind.LAST, _Kind.MODULE}:
+                yield from self._rest_is(self._arguments)
 
     def _taken(self, kind: _Kind, value: str) -> Role:
-        self._opens |= kind is _Kind.OPENS
-        self._has_code |= kind in {_Kind.RUNS, _Kind.LAST}
+        self._all_code |= kind is _Kind.OPENS or (kind is _Kind.MODULE and value not in _HARMLESS_MODULES)
+        self._has_code |= kind in {_Kind.RUNS, _Kind.LAST, _Kind.MODULE}
+        self._told |= self._has_code or kind is _Kind.ALSO
+        self._from_stdin |= kind is _Kind.READS or (kind is _Kind.RUNS and value in _STDIN)
+        if kind is _Kind.PLACES:
+            self._place = value
         if kind is _Kind.SETS:
             name, equals, _ = value.partition("=")
             return Role.WORD if equals and _FIELD not in name and not _RUN_VARIABLE.fullmatch(name) else Role.CODE
-        return Role.WORD if kind in {_Kind.TAKES, _Kind.OPENS} else Role.CODE
+        return Role.WORD if kind is _Kind.TAKES or kind in _FLAGS else Role.CODE
 
     def _operand(self, word: str) -> Iterator[Role]:
         program, place = self._program, self._operands
-        data = Role.CODE if self._opens else Role.FREE if self._free else Role.WORD
+        data = Role.CODE if self._all_code else Role.FREE if self._free else Role.WORD
         if program.assigns and "=" in word.partition(_FIELD)[0]:
             self._at += 1
             yield self._taken(_Kind.SETS, word)
             return
         if program.operands is _COMMAND and place >= program.before:
-            yield from self._rest_is(lambda words: _command(words, program.inside))
+            yield from self._rest_is(self._started)
             return
         self._at += 1
         self._operands += 1
@@ -331,13 +419,32 @@ class _Reader:
                 yield Role.CODE if "+" in program.options and not self._free else data
             case _Operands.CODE | _Operands.COMMAND:
                 yield data if place < program.before else Role.CODE
+                self._is_code(word, told=place >= program.before)
             case _Operands.SCRIPT | _Operands.FILTER if self._has_code:
                 yield data
             case _Operands.SCRIPT | _Operands.FILTER:
                 yield Role.CODE
                 self._has_code = place == program.before
+                self._is_code(word, told=True)
                 if self._has_code and program.operands is _SCRIPT:
-                    yield from self._rest_is(lambda words: [Role.CODE] * len(words) if self._opens else _data(words))
+                    yield from self._rest_is(self._arguments)
+
+    def _is_code(self, word: str, *, told: bool) -> None:
+        self._told |= told
+        self._from_stdin |= told and word in _STDIN
+
+    def _arguments(self, words: Sequence[str]) -> list[Role]:
+        return [Role.CODE] * len(words) if self._all_code else _data(words)
+
+    def _started(self, words: Sequence[str]) -> Iterable[Role]:
+        inside = self._program.inside
+        if self._program.appends:
+            filled = (
+                [word.replace(self._place, _STDIN_WORD) for word in words] if self._place else [*words, _STDIN_WORD]
+            )
+            told = zip(filled, _command(filled), strict=True)
+            self._from_stdin |= any(role is Role.CODE and _STDIN_WORD in word for word, role in told)
+        return _command(words, inside)
 
     def _rest_is(self, reading: Callable[[Sequence[str]], Iterable[Role]]) -> Iterator[Role]:
         rest = self._words[self._at :]

@@ -17,7 +17,7 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.declarative.file import ToolFile
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
-from owlclaw_ray.tools.declarative.template import code_with_field, field_problem, fields_of
+from owlclaw_ray.tools.declarative.template import code_with_field, field_problem, fields_of, program_of_stdin
 from owlclaw_ray.tools.declarative.tool import DeclarativeTool
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.schema import plain_schema
@@ -26,6 +26,7 @@ from owlclaw_ray.tools.tags import tag_problems
 _MOST_BYTES = 256 * 1024
 _NO_SHELL = 'write a script beside the file, and name it: "command": "./script.sh", "args": ["{{field}}"]'
 _AS_ARGUMENT = 'have the code read it as an argument: "args": ["-c", "wc -w < \\"$1\\"", "count", "{{file}}"]'
+_NAME_A_SCRIPT = 'name a script, which may read them: "command": "python3", "args": ["work.py"]'
 _logger = logging.getLogger(__name__)
 
 
@@ -117,6 +118,10 @@ def _problems(written: ToolFile, schema: JsonObject, options: DeclarativeOptions
     code = code_with_field(written.command, written.args)
     if code is not None:
         yield f"args[{code}]", "holds a field where the program before it runs what it reads", _AS_ARGUMENT
+    stdin = program_of_stdin(written.command, written.args)
+    if stdin is not None:
+        field = f"args[{stdin - 1}]" if stdin else "command"
+        yield field, "would run its stdin as code, and that is where the arguments of a call are", _NAME_A_SCRIPT
     for field, text in texts.items():
         yield from ((field, what, "") for name in fields_of(text) if (what := field_problem(name, schema)))
     yield from ((f"tags[{index}]", what, fix) for index, what, fix in tag_problems(written.tags))

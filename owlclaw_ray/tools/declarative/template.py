@@ -44,6 +44,11 @@ def code_with_field(command: str, args: Sequence[str]) -> int | None:
     return next((place for place, (arg, role) in enumerate(told) if role is Role.CODE and fields_of(arg)), None)
 
 
+def program_of_stdin(command: str, args: Sequence[str]) -> int | None:
+    """Return the place, from the command on, of the first program that would run what comes on its stdin; None if there is none."""
+    return next((place for place, role in enumerate(roles([command, *args])) if role is Role.STDIN), None)
+
+
 def filled_arguments(tool: str, command: str, args: Sequence[str], arguments: JsonObject) -> list[str]:
     """Return the argument list. Raises ToolArgumentsError for a value that the program would take for an option."""
     filled: list[str] = []
