@@ -189,6 +189,8 @@ VOCABULARY = [
 ]
 OTHERS = 12
 """Memories of the agent that share no word with the one in question."""
+FOUND = 6
+"""Of one that is found by its letters alone, neighbours of others that resemble it can come before it."""
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +203,7 @@ def remembering(runner, system):
     async def run(contents, tags, queries):
         agent = AgentRef.parse(f"watch:{next(agents)}")
         remember = [("remember", orjson.dumps({"content": each, "tags": tags}).decode()) for each in contents]
-        recall = [("recall", orjson.dumps({"query": each, "limit": 3}).decode()) for each in queries]
+        recall = [("recall", orjson.dumps({"query": each, "limit": FOUND}).decode()) for each in queries]
         plan[:] = [asks(*remember), says("done"), asks(*recall), says("done")]
         await runtime.trigger(str(agent))
         await asyncio.to_thread(runtime.indexed_memory.settle)
