@@ -14,6 +14,7 @@ from actors.environment import ray_environment
 from actors.plan import ToolSlots
 from serve.front import Front
 from serve.loopback import free_ports
+from tests.worlds import agents, stores, world  # noqa: F401 - fixtures
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="owl-", dir="/tmp"))
 SLOTS = ToolSlots(alone=4)

@@ -48,11 +48,11 @@ def test_the_public_names_are_these():
 
 def test_importing_the_package_or_the_engine_loads_nothing_heavy():
     heavy = ["pydantic", "jsonschema", "yaml", "litellm", "lancedb", "sqlalchemy", "ray"]
-    modules = ["skill_selection", "skill_text", "sanitise", "tokens"]
+    modules = ["runs.skill_selection", "definitions.skills.text", "models.sanitise", "models.tokens"]
     code = "\n".join(
         [
             "import sys, owlclaw_ray",
-            *(f"import owlclaw_ray.engine.{module}" for module in modules),
+            *(f"import owlclaw_ray.{module}" for module in modules),
             f"print([name for name in {heavy} if name in sys.modules])",
         ]
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from owlclaw_ray.memory import durable
-from owlclaw_ray.memory.durable import FileChangedError
+from owlclaw_ray.kernel import durable_files
+from owlclaw_ray.kernel.durable_files import FileChangedError
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.memory.markdown import HEADER
@@ -30,5 +30,5 @@ def put_back(folder: Path, before: bytes, after: bytes) -> Path | None:
                 file.overwrite(after + (b"\n" if appended and not after.endswith(b"\n") else b"") + appended)
                 return None
         kept = folder / _KEPT
-        durable.replace(kept, after)
+        durable_files.replace(kept, after)
         return kept

@@ -11,9 +11,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from owlclaw_ray.domain.memory import Memory
-from owlclaw_ray.memory import durable
+from owlclaw_ray.kernel import durable_files
+from owlclaw_ray.kernel.durable_files import FileChangedError, Version
 from owlclaw_ray.memory.acknowledged import Acknowledged, Entry, State, acknowledged, followed, lacking, put_back
-from owlclaw_ray.memory.durable import FileChangedError, Version
 from owlclaw_ray.memory.markdown import Block, Document, begins_entry, parse, render
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class EntryFile:
         self.load()
         if self.is_settled and self.document.blocks:
             return
-        durable.complete(self.path, self.kept)
+        durable_files.complete(self.path, self.kept)
         self.load()
         if self.is_settled or self._version is None:
             return
@@ -96,14 +96,14 @@ class EntryFile:
         version = self._version
         if version is None:
             data = (self._header + entries).encode()
-            after = durable.create(self.path, data)
+            after = durable_files.create(self.path, data)
             self._begin(parse(data, _UNDATED), data, after)
         else:
             last = self.document.blocks[-1].text if self.document.blocks else ""
             data = (entries if not last or last.endswith("\n") else "\n" + entries).encode()
             self._version = None
             ending = last.encode("utf-8", "surrogateescape")
-            after = durable.append(self.path, data, version, ending)
+            after = durable_files.append(self.path, data, version, ending)
             if after.size == version.size + len(data) and not self.document.is_undated:
                 self.document.extend(data, version.modified)
                 self._digest.update(data)
@@ -116,7 +116,7 @@ class EntryFile:
         Returns False if that does not end with a whole entry, or is not as the runtime left it.
         """
         state = self._record.state()
-        version = durable.version_of(self.path)
+        version = durable_files.version_of(self.path)
         if version is None:
             return False
         with os.fdopen(self._opened(), "rb") as file:
@@ -124,7 +124,7 @@ class EntryFile:
             if state is None or state.file != version or file.read() != _ENDING:
                 return False
         texts = [render(memory) for memory in memories]
-        after = durable.append(self.path, "".join(texts).encode(), version)
+        after = durable_files.append(self.path, "".join(texts).encode(), version)
         self._record_added(memories, texts, after)
         return True
 
@@ -170,21 +170,21 @@ class EntryFile:
         if state is None:
             return
         self._record.keep(self._record.entries().values(), state)
-        if state.kept is not None and durable.version_of(self.kept) == state.kept:
+        if state.kept is not None and durable_files.version_of(self.kept) == state.kept:
             self.kept.unlink()
-            durable.sync_folder(self.path.parent)
+            durable_files.sync_folder(self.path.parent)
 
     def is_saved_late(self) -> bool:
         """Return whether somebody who had opened the file before it was replaced has saved it since: to what it was before."""
-        there = durable.version_of(self.kept)
+        there = durable_files.version_of(self.kept)
         return there is not None and self._record.state() is not None and there != self._kept_version()
 
     def _kept_version(self) -> Version | None:
         """Return what `kept` is to be: a crash may have come between the replacement and its record."""
         state = self._record.state()
         if state is None:
-            return durable.version_of(self.kept)
-        return state.file if durable.version_of(self.kept) == state.file else state.kept
+            return durable_files.version_of(self.kept)
+        return state.file if durable_files.version_of(self.kept) == state.file else state.kept
 
     def _replace(self, data: bytes) -> Version:
         version, self._version = self._version, None
@@ -192,22 +192,22 @@ class EntryFile:
             raise FileChangedError
         if self.is_saved_late():
             self._set_late_save_aside()
-        return durable.exchange(self.path, data, version, self.kept)
+        return durable_files.exchange(self.path, data, version, self.kept)
 
     def _set_torn_aside(self) -> None:
         """Keep what a crash left of an entry, for people to look at."""
         data = self.document.torn.encode("utf-8", "surrogateescape") + b"\n"
         if self.torn.exists():
-            durable.append(self.torn, data)
+            durable_files.append(self.torn, data)
         else:
-            durable.create(self.torn, data)
+            durable_files.create(self.torn, data)
 
     def _set_late_save_aside(self) -> None:
         """Give what somebody saved late a name under which it stays."""
         names = (f"{self.path.stem}.saved{number}.md" for number in itertools.chain([""], itertools.count(2)))
         free = next(path for name in names if not (path := self.path.with_name(name)).exists())
         self.kept.rename(free)
-        durable.sync_folder(self.path.parent)
+        durable_files.sync_folder(self.path.parent)
 
     def _record_added(self, memories: Sequence[Memory], texts: Sequence[str], after: Version) -> None:
         at = after.modified_ns
@@ -226,7 +226,7 @@ class EntryFile:
             return os.open(self.path, flags)
         except FileNotFoundError:
             # while it is replaced where files cannot be swapped
-            return os.open(durable.instead(self.path, self.kept) or self.path, flags)
+            return os.open(durable_files.instead(self.path, self.kept) or self.path, flags)
 
     def _read(self, data: bytes, version: Version) -> None:
         before, self._version = self._version, None

@@ -10,8 +10,8 @@ import pytest
 
 from actors.logs import LogPlan, configure
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.ids import AgentId, RunId
+from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.testing.in_process import in_process_runtime
 
 
@@ -37,11 +37,11 @@ def test_json_logs_are_one_object_a_line_with_the_trace_of_an_exception(capsys):
     try:
         int("磁盘满了")
     except ValueError:
-        logging.getLogger("owlclaw_ray.engine").exception("run %s failed", "run_1")
+        logging.getLogger("owlclaw_ray.runs").exception("run %s failed", "run_1")
 
     [line] = capsys.readouterr().err.splitlines()
     entry = json.loads(line)
-    assert (entry["event"], entry["level"], entry["logger"]) == ("run run_1 failed", "error", "owlclaw_ray.engine")
+    assert (entry["event"], entry["level"], entry["logger"]) == ("run run_1 failed", "error", "owlclaw_ray.runs")
     assert "磁盘满了" in entry["exception"]
 
 
@@ -68,7 +68,7 @@ def test_half_characters_are_logged_as_escapes(capfdbinary, form):
 
 def test_json_logs_say_which_run_of_which_agent_they_are_about(capsys):
     configure(LogPlan("info", "json"))
-    logger = logging.getLogger("owlclaw_ray.engine")
+    logger = logging.getLogger("owlclaw_ray.runs")
 
     with about(RunId("run_1"), AgentId("trader:茅台")):
         logger.info("inside")
@@ -100,7 +100,7 @@ async def test_what_a_run_its_models_and_its_tools_log_is_about_the_run(tmp_path
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     told = {line["logger"]: (line.get("run_id"), line.get("agent")) for line in lines}
     assert told["owlclaw_ray.tools.executor"] == (run.run_id, "watch")
-    assert told["owlclaw_ray.engine.run_loop"] == (run.run_id, "watch")
+    assert told["owlclaw_ray.runs.run_loop"] == (run.run_id, "watch")
 
 
 class Stderr(logging.StreamHandler):

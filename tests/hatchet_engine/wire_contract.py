@@ -1,6 +1,6 @@
 """What the engine answers at the wire, as far as alarms and their worker depend on it.
 
-`tests/adapters/hatchet` runs this over the double, `tests/hatchet_real` over an engine: so the double is what the engine is. What is
+`tests/schedules/hatchet` runs this over the double, `tests/hatchet_real` over an engine: so the double is what the engine is. What is
 asserted was seen on the engine first.
 """
 

@@ -7,7 +7,7 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
-from owlclaw_ray.memory import durable
+from owlclaw_ray.kernel import durable_files
 
 _CALLS = ("open", "close", "read", "write", "pread", "fsync", "ftruncate", "stat", "fstat", "rename", "link", "unlink")
 
@@ -24,8 +24,8 @@ class Calls:
         with monkeypatch.context() as patched:
             for name in _CALLS:
                 patched.setattr(os, name, self._watching(name, getattr(os, name)))
-            swap = durable.swap if swaps else lambda one, other: False
-            patched.setattr(durable, "swap", self._watching("swap", swap))
+            swap = durable_files.swap if swaps else lambda one, other: False
+            patched.setattr(durable_files, "swap", self._watching("swap", swap))
             yield self
 
     def _watching(self, name, real):

@@ -10,7 +10,7 @@ import pytest
 
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory import durable
+from owlclaw_ray.kernel import durable_files
 from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.markdown import render
 from tests.memory.editors import KINDS, Calls, Disk, Editor
@@ -259,7 +259,7 @@ def test_files_are_written_where_there_are_neither_swaps_nor_hard_links(tmp_path
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "link", unsupported)
-    monkeypatch.setattr(durable, "swap", lambda one, other: False)
+    monkeypatch.setattr(durable_files, "swap", lambda one, other: False)
     file = open_file(tmp_path)
     for number in (1, 2, 3):
         file.append(memory(number))

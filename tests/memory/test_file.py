@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.errors import MemoryChangedError, NotFoundError, UserError
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory import durable
+from owlclaw_ray.kernel import durable_files
 from owlclaw_ray.memory import file as module
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.file import MemoryFile
@@ -387,18 +387,18 @@ def test_a_person_who_saves_during_a_rewrite_is_not_overwritten(tmp_path, monkey
 
 def test_a_full_disk_during_archiving_costs_no_memory(tmp_path, monkeypatch):
     file = open_file(tmp_path, memories=2)
-    real = durable.create
+    real = durable_files.create
 
     def full(path, data):
         if path.name == "MEMORY.archive.md":
             raise OSError(28, "No space left on device")
         return real(path, data)
 
-    monkeypatch.setattr(durable, "create", full)
+    monkeypatch.setattr(durable_files, "create", full)
     for number in range(4):
         assert file.append(memory(number)).memory_id == f"mem_{number}"
     assert contents(open_file(tmp_path)) == [f"fact {number}" for number in range(4)]
-    monkeypatch.setattr(durable, "create", real)
+    monkeypatch.setattr(durable_files, "create", real)
     file.append(memory(4))
     assert [*archived(tmp_path), *(one.memory_id for one in file.load().memories)] == [
         f"mem_{number}" for number in range(5)

@@ -30,7 +30,7 @@ HEAVY = {
     "starlette",
     "uvicorn",
 }
-SERVERS_OWN = {"actors", "owlclaw_ray.engine", "owlclaw_ray.governance", "owlclaw_ray.settings", "serve.launch"}
+SERVERS_OWN = {"actors", "owlclaw_ray.runs", "owlclaw_ray.policy", "owlclaw_ray.settings", "serve.launch"}
 """Parts of OwlClaw that a program which talks to a server has no use for."""
 PROGRAM = """
 import json, sys

@@ -8,7 +8,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.lineage import Lineage, Role
 from owlclaw_ray.errors import RuntimeUnavailableError, ToolArgumentsError, ToolExecutionError, ToolTimeoutError
 from owlclaw_ray.ids import AgentId, RunId
-from owlclaw_ray.memory import durable
+from owlclaw_ray.kernel import durable_files
 from owlclaw_ray.tools.builtin import BuiltInTools, CallContext
 from tests.tools.builtin.conftest import TRADER
 
@@ -78,7 +78,7 @@ def test_a_disk_that_is_full_is_told_as_something_that_may_pass(fail, memory, mo
     def full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(durable, "create", full)
+    monkeypatch.setattr(durable_files, "create", full)
     error = fail("remember", content="likes tea")
     assert (error.type, error.retryable) == ("execution_failed", True)
     assert "MEMORY.md cannot be written: No space left on device" in error.message
