@@ -15,7 +15,7 @@ from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import ConfigurationError
 from tests.definitions.writing import write_skill
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "agents.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "agents.md"
 TRADING = Hours((), 570, 900, "Asia/Shanghai", (0, 1, 2, 3, 4))
 HERE = Surroundings(Machine({"HOME": "/root", "PATH": os.defpath}, "linux"), TRADING)
 FULL = """\
