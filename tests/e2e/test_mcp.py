@@ -9,7 +9,7 @@ import yaml
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
-SERVER = Path(__file__).parents[1] / "adapters" / "mcp" / "plain_server.py"
+SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py"
 SECRET = "swordfish-4711"
 
 

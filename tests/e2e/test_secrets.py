@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc"),
 ]
-SERVER = Path(__file__).parents[1] / "adapters" / "mcp" / "plain_server.py"
+SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py"
 SECRETS = {
     "OPENAI_API_KEY": "sk-owl-0123456789abcdef0123",
     "STRIPE_KEY": "stripe-owl-24601",
