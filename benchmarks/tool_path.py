@@ -41,6 +41,7 @@ from owlclaw_ray.engine.entries import model_replied
 from owlclaw_ray.engine.permission import PermissionGate, SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.run_loop import RunLoop, RunServices
+from owlclaw_ray.engine.running_calls import RunningCalls
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.governance.ledger_chain import ChainHead, canonical_data, next_hash
@@ -202,8 +203,9 @@ class Path:
             self._clock,
             governance=self._definition.governance,
         )
+        running = RunningCalls(self._clock, self._services.progress_of)
         dispatch = ToolDispatch(
-            run, visible, self._definition.limits, self._services.tools, journal, rules, self._clock, gate
+            run, visible, self._definition.limits, self._services.tools, journal, rules, self._clock, gate, running
         )
         spent = 0.0
         for turn in range(0, CALLS, 8):

@@ -43,6 +43,7 @@ from owlclaw_ray.engine.preloading import memory_query, shown_memories
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.engine.routing import Route, route
 from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.running_calls import ProgressOf, RunningCalls, unknown
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.engine.skill_text import read_skill
 from owlclaw_ray.engine.started_run import StartedRun
@@ -94,6 +95,8 @@ class RunServices(Struct, frozen=True):
     """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
     settled: Callable[[Collection[str]], Awaitable[None]] = at_once
     """Returns when the tools are known that come and go, above all those that a run was begun with; or after a moment."""
+    progress_of: ProgressOf = unknown
+    """Knows how far calls are that have not ended."""
     tokens: TokenCounter = field(default_factory=EstimatedTokens)
     """Counts what goes into prompts, where it matters."""
     windows: ContextWindows = field(default_factory=lambda: ContextWindows(EstimatedTokens()))
@@ -285,7 +288,9 @@ class RunLoop:
 
     def _record_activity(self) -> None:
         asking = {} if self._asking is None else {"asking": self._asking}
-        data = {"seconds": round(self._time.used, 3), **asking, **slot_wait(self._take_wait())}
+        calls = [] if self._dispatch is None else self._dispatch.running.told()
+        running = {"running": calls} if calls else {}
+        data = {"seconds": round(self._time.used, 3), **asking, **running, **slot_wait(self._take_wait())}
         self._journal.record(EntryKind.RUN_ACTIVE, data)
 
     def _take_wait(self) -> float:
@@ -325,7 +330,8 @@ class RunLoop:
         calls = tuple(conversation.calls.values())
         allowed = max(0, self._limits.tool_calls - conversation.calls_before)
         if conversation.unanswered():
-            needed = await dispatch.execute(calls[:allowed])
+            with dispatch.running.watched(self._record_activity):
+                needed = await dispatch.execute(calls[:allowed])
             await _end_started(self._run, self._journal, self._services, dispatch.take_abandoned())
             asked = tuple(each for each in needed if isinstance(each, ApprovalRequest))
             runs = tuple(each for each in needed if isinstance(each, StartedRun))
@@ -575,7 +581,8 @@ def _dispatch(
     run: Run, journal: RunJournal, services: RunServices, *, limits: Limits, rules: RunRules, gate: PermissionGate
 ) -> ToolDispatch:
     visible = services.catalog.select(journal.conversation.visible)
-    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock, gate)
+    running = RunningCalls(services.clock, services.progress_of)
+    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock, gate, running)
 
 
 def _reason(result: RunResult) -> str:

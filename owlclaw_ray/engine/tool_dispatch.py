@@ -43,6 +43,7 @@ from owlclaw_ray.engine.entries import tool_finished
 from owlclaw_ray.engine.permission import Cleared, PermissionGate, Refused, Unclear, refusal
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.running_calls import RunningCalls
 from owlclaw_ray.engine.started_run import StartedRun
 from owlclaw_ray.engine.turn_order import Lane, groups, lane_of
 from owlclaw_ray.ids import RunId, ToolCallId, derived_id
@@ -68,6 +69,7 @@ class ToolDispatch(Struct, frozen=True):
     rules: RunRules
     clock: Clock
     gate: PermissionGate
+    running: RunningCalls
     begun: set[ToolCallId] = field(default_factory=set)
     """Calls that were handed to `tools`."""
     abandoned: list[RunId] = field(default_factory=list)
@@ -259,7 +261,8 @@ class ToolDispatch(Struct, frozen=True):
         if tool.name == RECALL:
             why = self.rules.before_embedding(call.call_id, invocation.arguments, *self._used())
             invocation = replace(invocation, no_embedding=why)
-        outcome = await self._attempt(invocation)
+        with self.running.running(invocation):
+            outcome = await self._attempt(invocation)
         if outcome.checked is not None and cleared.stage is Stage.RUN:
             self.begun.discard(call.call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)

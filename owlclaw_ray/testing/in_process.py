@@ -64,6 +64,7 @@ from owlclaw_ray.engine.provider_slots import SlotCounts
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.engine.run_loop import RunServices, at_once
 from owlclaw_ray.engine.run_news import NewsFarEnd, RunNews
+from owlclaw_ray.engine.running_calls import unknown
 from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
@@ -736,6 +737,7 @@ async def in_process_runtime(
         tokens=tokens,
         windows=ContextWindows(tokens, tuple(context_windows.items())),
         settled=at_once if servers is None else servers.live.settled,
+        progress_of=unknown if servers is None else servers.pool.progress,
     )
     runtime = assemble(
         store=store,

@@ -31,6 +31,7 @@ from owlclaw_ray.engine.conversation import Conversation
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.permission import PermissionGate, SessionGrants
 from owlclaw_ray.engine.run_journal import RunJournal
+from owlclaw_ray.engine.running_calls import RunningCalls, unknown
 from owlclaw_ray.engine.tool_dispatch import ToolDispatch
 from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import RunId
@@ -122,7 +123,9 @@ class Turn:
         definition = AgentDefinition("watch", "1", "", "Be calm.", "- look", "", ModelChoice("scripted:echo"))
         governor = DefinitionGovernor(tuple(TOOLS.values()), clock)
         rules = governor.rules(run, definition, AgentState(), self.conversation.outcomes, journal)
-        self.dispatch = ToolDispatch(run, visible, Limits(), self.runner, journal, rules, clock, gate)
+        self.dispatch = ToolDispatch(
+            run, visible, Limits(), self.runner, journal, rules, clock, gate, RunningCalls(clock, unknown)
+        )
 
     async def execute(self):
         needed = await self.dispatch.execute(self.calls)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from owlclaw_ray.adapters.mcp.callers import caller_ended
 from owlclaw_ray.adapters.mcp.connection import Connection
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpProblem, McpServerView, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.offering import Offering, offering_of
@@ -106,6 +107,11 @@ class McpPool:
                 if not asked.done():
                     asked.cancel()
                     await asyncio.wait({asked})
+
+    async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
+        """See McpNode.progress."""
+        said = {key: each for one in self._connections.values() for key, each in one.progress.items()}
+        return {key: said[key] for key in keys if key in said}
 
     async def servers(self) -> Sequence[McpServerView]:
         """See McpNode.servers."""
