@@ -12,6 +12,7 @@ import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.embedding import EmbeddedCall
@@ -317,7 +318,7 @@ class RunLoop:
             if self._replied_without_calls():
                 return RunResult(RunStatus.COMPLETED)
             if self._conversation.turns >= self._limits.turns:
-                return self._terminated(f"the run reached its limit of {self._limits.turns} turns")
+                return self._terminated(f"the run reached its limit of {counted(self._limits.turns, 'turn')}")
             await self._ask(self._dispatch.visible)
 
     def _replied_without_calls(self) -> bool:
@@ -341,7 +342,7 @@ class RunLoop:
                 return Started(runs)
         if len(calls) <= allowed:
             return None
-        message = f"the run reached its limit of {self._limits.tool_calls} tool calls"
+        message = f"the run reached its limit of {counted(self._limits.tool_calls, 'tool call')}"
         dispatch.refuse_all(calls[allowed:], message)
         return self._terminated(message)
 
@@ -624,18 +625,12 @@ def _moment(at: datetime) -> str:
 
 def _unheard_tools(request: ModelRequest, reply: ModelReply, offered: int) -> str:
     """Return what is to be said if the prompt was too short to have had the tools in it, as far as its provider counts right."""
-    text, counted = request.system + "".join(each.content for each in request.messages), reply.usage.prompt_tokens
-    if (
-        reply.scripted
-        or reply.tool_calls
-        or not offered
-        or not counted
-        or counted >= fewest_tokens(text, request.tools)
-    ):
+    text, tokens = request.system + "".join(each.content for each in request.messages), reply.usage.prompt_tokens
+    if reply.scripted or reply.tool_calls or not offered or not tokens or tokens >= fewest_tokens(text, request.tools):
         return ""
     return (
-        f"{offered} tools were offered, and a prompt of {counted} tokens cannot hold them: the template of {reply.model} seems to drop "
-        "tools (owlclaw doctor --probe asks it for a call)"
+        f"{counted(offered, 'tool')} offered, and a prompt of {counted(tokens, 'token')} cannot hold that: "
+        f"the template of {reply.model} seems to drop tools (owlclaw doctor --probe asks it for a call)"
     )
 
 

@@ -17,6 +17,7 @@ from zlib import crc32
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import EVERY_STATE, Limits, StateChoice
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, CHILD_FAILED, STARTING
 from owlclaw_ray.domain.approval import ApprovalRequest
@@ -381,9 +382,9 @@ class ToolDispatch(Struct, frozen=True):
         """Return which limit of its run keeps the call from being made; empty if none does."""
         limits = self.limits
         if tool.name in _SCHEDULING and not self._among_first(call, _SCHEDULING, limits.schedules_per_run):
-            return f"a run may make {limits.schedules_per_run} schedules, and this one has"
+            return f"a run may make {counted(limits.schedules_per_run, 'schedule')}, and this one has"
         if tool.name in STARTING and not self._among_first(call, STARTING, limits.children_per_run):
-            return f"a run may start {limits.children_per_run} others, and this one has"
+            return f"a run may start {counted(limits.children_per_run, 'other')}, and this one has"
         return ""
 
     def _among_first(self, call: ToolCall, tools: frozenset[str], limit: int) -> bool:

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from serve.cli.output import plain, shortened
-from serve.counting import counted
 
 SCRIPTED = "scripted model, no real LLM"
 _GOOD = {"completed", "skipped"}
@@ -116,7 +116,7 @@ def _prompt(data: JsonObject) -> str:
     parts = [str(data.get("model", ""))]
     if data.get("scripted"):
         parts.append(SCRIPTED)
-    parts.append(counted(len(data.get("visible", ())), "tool"))
+    parts.append(f"{counted(len(data.get('visible', ())), 'tool')} offered")
     if data.get("memories"):
         parts.append(f"memories: {data['memories']}")
     return " · ".join(parts)

@@ -8,6 +8,7 @@ from owlclaw_ray.adapters.store.cancelling import ask_to_end
 from owlclaw_ray.adapters.store.codec import agent_key, to_micros
 from owlclaw_ray.adapters.store.submitting import submit_run
 from owlclaw_ray.adapters.store.working_set import RunRow, WorkingSet
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleStatus, Tick, TickOutcome
@@ -164,7 +165,7 @@ def _submit(
             case RunAccepted() as accepted:
                 return accepted, command.ticks
             case QueueFull(limit):
-                reason = f"{limit} runs of the agent were queued, and no more may be (limits.queued_runs)"
+                reason = f"queue full: the agent had {counted(limit, 'queued run')} (limits.queued_runs)"
             case AgentBusy(busy_with):
                 reason = f"the agent was busy with {busy_with}"
     return None, tuple(_skipped(tick, reason) if tick.run_id == run.run_id else tick for tick in command.ticks)

@@ -44,7 +44,7 @@ def test_following_a_trigger_prints_its_timeline(owlclaw: Run):
         "error",
     ]
     assert "focus: 看一下大盘" in lines[0]
-    assert "scripted:demo · scripted model, no real LLM · 1 tool" in lines[2]
+    assert "scripted:demo · scripted model, no real LLM · 1 tool offered" in lines[2]
     assert 'query_state(state_name="负载")' in lines[4]
     assert 'query_state (3 ms): {"state":{"load":0.5}}' in lines[6]
     assert "recall (1 ms): invalid_arguments: query: is missing" in lines[7]
