@@ -175,6 +175,7 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
     servers = owlclaw("mcp", "list").output
     assert "mcp.files.read\n  left out: move: its schema has oneOf" in servers
     assert "web: ConnectError: refused" in servers
+    assert "14 ended, 0 running" in servers
     assert "负载低" in owlclaw("ledger", "query", "--agent", "assistant").output
     for command in (
         ("agents",),
