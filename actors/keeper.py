@@ -18,6 +18,7 @@ from actors.secrets import take_over
 from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.adapters.noted_heads import HeadsFile, HeadsFolder
 from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.engine.command_link import answered
 from owlclaw_ray.engine.group_commit import GroupCommit
 from owlclaw_ray.engine.periodic import Periodic
@@ -30,7 +31,6 @@ from owlclaw_ray.ports.store import (
     CallbackStore,
     DeliveryStore,
     LedgerStore,
-    NotedHead,
     RunStore,
     ScheduleStore,
     TaskStore,

@@ -20,7 +20,7 @@ from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.engine.trace_export import TraceExport
 from owlclaw_ray.governance.redaction import Redactor
-from owlclaw_ray.ports.tracing import Chain
+from owlclaw_ray.ports.run_ends import Chain
 from owlclaw_ray.testing.in_process import in_process_runtime
 
 _AGENTS = 50

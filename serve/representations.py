@@ -16,7 +16,7 @@ from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.json import JsonText, JsonValue
-from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.ledger import ChainedRecord, NotedHead
 from owlclaw_ray.domain.lineage import Role
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
@@ -31,7 +31,7 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.ports.mcp import McpServerView
 from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
 from owlclaw_ray.ports.schedules import Alarm
-from owlclaw_ray.ports.store import DeliveryStored, LedgerChain, LedgerPlace, NotedHead, RunAccepted
+from owlclaw_ray.ports.store import DeliveryStored, LedgerChain, LedgerPlace, RunAccepted
 
 PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\.[^\u0000]+$"
 """A place in the ledger, as clients pass it on: time, position and writer, which mean nothing to them."""

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from owlclaw_ray.domain.ledger import NotedHead, NotedHeads
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.memory.durable import FileChangedError, append, create, make_folder, replace
-from owlclaw_ray.ports.store import NotedHead, NotedHeads
 
 FOLDER = "ledger-heads"
 _LARGEST = 1 << 20

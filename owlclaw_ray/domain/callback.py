@@ -106,3 +106,6 @@ def _meant(address: IpAddress) -> IpAddress:
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or address
+
+
+NO_CALLBACKS = "cannot be served: there is no webhooks.callbacks.secret in owlclaw.yaml to sign with"

@@ -58,3 +58,44 @@ class ChainedRecord(Struct, frozen=True):
     """Counts from 1 in each chain (tenant, writer)."""
     previous_hash: str
     hash: str
+
+
+class BreakKind(Enum):
+    """What was done to a ledger chain."""
+
+    CHANGED = "changed"
+    REMOVED = "removed"
+    INSERTED = "inserted"
+    MOVED = "moved"
+
+
+class ChainBreak(Struct, frozen=True):
+    """Where a ledger chain does not hold."""
+
+    tenant: TenantId
+    writer: str
+    position: int
+    """Where the record stands, or stood."""
+    problem: str
+    """A sentence for people."""
+    kind: BreakKind
+    record_id: RecordId | None = None
+    """None for what is not there any more."""
+
+
+class NotedHead(Struct, frozen=True, forbid_unknown_fields=True):
+    """A chain's end as it was noted outside the store: the hash that it had at this position, at this time."""
+
+    at: datetime
+    tenant: TenantId
+    writer: str
+    position: int
+    hash: str
+
+
+class NotedHeads(Struct, frozen=True):
+    """What was noted of the ends of chains."""
+
+    heads: tuple[NotedHead, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Why there is less than there should be, in sentences for people."""

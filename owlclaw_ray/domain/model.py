@@ -7,6 +7,7 @@ from enum import Enum
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import ModelChoice
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger
@@ -110,3 +111,21 @@ class ModelReply(Struct, frozen=True):
     """Attempts before this one, in order."""
     asked_ms: int = 0
     """From the beginning of the first of them until the reply."""
+
+
+class Route(Struct, frozen=True):
+    """The models of a run."""
+
+    task_type: str
+    by: str
+    """Who says what type of task it is: `trigger`, or `skill <name>`."""
+    models: tuple[str, ...]
+
+    def data(self) -> JsonObject:
+        """Return its JSON form."""
+        return {"task_type": self.task_type, "by": self.by, "models": list(self.models)}
+
+
+def route_of(data: JsonObject | None) -> Route | None:
+    """Return the route of that JSON form, None for none."""
+    return None if data is None else Route(data["task_type"], data["by"], tuple(data["models"]))

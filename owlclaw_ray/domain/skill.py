@@ -59,3 +59,11 @@ class Skill(Struct, frozen=True):
     def is_about(self, tool: str) -> bool:
         """Return whether the tool is the skill's capability: their names are the same but for the application's and hyphens."""
         return tool.rpartition(".")[2].replace("-", "_") == self.name.replace("-", "_")
+
+
+class Withheld(Struct, frozen=True):
+    """Why a run must not read a skill."""
+
+    by: str
+    """`prerequisites`, `hours` or `risk`."""
+    reason: str

@@ -17,12 +17,11 @@ from owlclaw_ray.domain.approval import ApprovalDecision
 from owlclaw_ray.domain.governance import CallOutcome
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import Message, Role
+from owlclaw_ray.domain.model import Message, Role, Route, route_of
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.engine.approval_entries import decision_of
 from owlclaw_ray.engine.entries import error_data, finished_result, replied_calls, used
-from owlclaw_ray.engine.routing import Route, route_of
 from owlclaw_ray.engine.sanitise import as_reply
 from owlclaw_ray.engine.started_run import StartedRun, started_runs
 from owlclaw_ray.ids import ToolCallId

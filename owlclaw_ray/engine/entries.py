@@ -11,12 +11,10 @@ from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.memory import Recall
-from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt, Route
 from owlclaw_ray.domain.run import RunResult, Usage
-from owlclaw_ray.domain.skill import Skill
+from owlclaw_ray.domain.skill import Skill, Withheld
 from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
-from owlclaw_ray.engine.routing import Route
-from owlclaw_ray.engine.skill_selection import Withheld
 from owlclaw_ray.ids import ToolCallId
 from owlclaw_ray.ports.tools import ToolOutcome
 

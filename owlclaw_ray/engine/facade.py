@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.ledger import ChainedRecord, NotedHead, NotedHeads
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -38,7 +37,7 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, ScheduleId, TenantId
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.definitions import NamedDefinitions
 from owlclaw_ray.ports.mcp import McpNode, McpServerView
 from owlclaw_ray.ports.memory import MemoryFiles
 from owlclaw_ray.ports.metrics import MetricFamily, Metrics
@@ -57,8 +56,6 @@ from owlclaw_ray.ports.store import (
     LedgerFilter,
     LedgerStore,
     NoSuchApproval,
-    NotedHead,
-    NotedHeads,
     RunAccepted,
     RunFilter,
     Store,
@@ -85,21 +82,6 @@ async def verified_ledger(store: LedgerStore, tenant: TenantId, noted: NotedHead
 
 _CHECK_SECONDS = 5.0
 """How long the check of edited arguments may take."""
-
-
-class NamedDefinitions(Definitions, Protocol):
-    """Definitions that can be listed."""
-
-    async def names(self) -> Sequence[str]:
-        """Return the names of all definitions, sorted."""
-        ...
-
-    async def reload(self, name: str) -> None:
-        """Have the definition read anew, whatever its files look like, by everybody who remembers it.
-
-        Raises UnknownAgentError, DefinitionError.
-        """
-        ...
 
 
 class RuntimeFacade:

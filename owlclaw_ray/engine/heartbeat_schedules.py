@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus
-from owlclaw_ray.engine.facade import NamedDefinitions
 from owlclaw_ray.engine.heartbeat import heartbeat_schedule_id
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.definitions import NamedDefinitions
 from owlclaw_ray.ports.store import (
     CommandStore,
     CreateSchedule,

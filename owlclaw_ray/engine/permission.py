@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import orjson
 from msgspec import Struct, field
@@ -37,8 +37,7 @@ from owlclaw_ray.engine.approval_entries import (
     requested_record,
 )
 from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.engine.run_journal import RunJournal
-from owlclaw_ray.ids import ApprovalId, derived_id
+from owlclaw_ray.ids import ApprovalId, ToolCallId, derived_id
 from owlclaw_ray.ports.clock import Clock
 from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolOutcome
 
@@ -149,11 +148,42 @@ def _by_default(tool: ToolDefinition) -> tuple[Verdict, str]:
     return Verdict.ALLOW, "readonly tools are allowed"
 
 
+class ApprovalHistory(Protocol):
+    """The approvals that a run's journal tells of."""
+
+    @property
+    def asked(self) -> Mapping[ToolCallId, JsonObject]:
+        """The requests, by call."""
+        ...
+
+    @property
+    def decided(self) -> Mapping[ToolCallId, ApprovalDecision]:
+        """The decisions, by call."""
+        ...
+
+
+class ApprovalJournal(Protocol):
+    """A run's journal, as far as approvals are read from it and written to it."""
+
+    @property
+    def conversation(self) -> ApprovalHistory:
+        """What was asked and decided before."""
+        ...
+
+    def record(self, kind: EntryKind, data: JsonObject) -> None:
+        """Add an entry to the journal."""
+        ...
+
+    def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
+        """Add a record to the ledger; `key` tells it from others of its kind in this run."""
+        ...
+
+
 class PermissionGate(Struct, frozen=True):
     """Decides about the calls of one run."""
 
     run: Run
-    journal: RunJournal
+    journal: ApprovalJournal
     policy: PermissionPolicy
     grants: SessionGrants
     clock: Clock

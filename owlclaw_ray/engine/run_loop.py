@@ -18,7 +18,7 @@ from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.model import ModelReply, ModelRequest, NextAttempt
+from owlclaw_ray.domain.model import ModelReply, ModelRequest, NextAttempt, Route
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
@@ -42,7 +42,7 @@ from owlclaw_ray.engine.fitting import fit
 from owlclaw_ray.engine.permission import Approve, Cleared, PermissionGate, SessionGrants
 from owlclaw_ray.engine.preloading import memory_query, shown_memories
 from owlclaw_ray.engine.prompt import first_message, system_prompt, trigger_text
-from owlclaw_ray.engine.routing import Route, route
+from owlclaw_ray.engine.routing import route
 from owlclaw_ray.engine.run_journal import RunJournal
 from owlclaw_ray.engine.running_calls import ProgressOf, RunningCalls, unknown
 from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills

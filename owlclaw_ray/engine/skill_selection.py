@@ -13,7 +13,7 @@ from msgspec import Struct
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.domain.permission import Approver
-from owlclaw_ray.domain.skill import Skill
+from owlclaw_ray.domain.skill import Skill, Withheld
 from owlclaw_ray.domain.trigger import Trigger
 
 _WORD = re.compile(r"[^\W_]+")
@@ -27,14 +27,6 @@ _SAYS_NOTHING = frozenset(
     )
 )
 _KNOWN_INDEXES = 1_000
-
-
-class Withheld(Struct, frozen=True):
-    """Why a run must not read a skill."""
-
-    by: str
-    """`prerequisites`, `hours` or `risk`."""
-    reason: str
 
 
 def withheld_skills(definition: AgentDefinition, visible: Iterable[str], now: datetime) -> dict[str, Withheld]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
-from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.callback import NO_CALLBACKS, CallbackRules
 from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.errors import (
@@ -38,7 +38,6 @@ from owlclaw_ray.ports.store import (
 )
 
 IDEMPOTENCY_WINDOW = timedelta(hours=24)
-NO_CALLBACKS = "cannot be served: there is no webhooks.callbacks.secret in owlclaw.yaml to sign with"
 
 
 class Dispatcher(Protocol):

@@ -24,7 +24,6 @@ from owlclaw_ray.domain.schedule import (
     Tick,
     TickOutcome,
 )
-from owlclaw_ray.engine.facade import NamedDefinitions
 from owlclaw_ray.engine.firing import NextFire, RunTerms, due_times_between, run_id_of, run_of, terms_of
 from owlclaw_ray.engine.submissions import Dispatcher
 from owlclaw_ray.errors import (
@@ -39,6 +38,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import FiringId, IdSource, RunId, ScheduleId, TenantId, derived_id
 from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.ports.definitions import NamedDefinitions
 from owlclaw_ray.ports.store import (
     AlreadyFired,
     BackfillTick,

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.tracing import Chain, Cursor, ReceiverError, RefusedTracesError, RunEnds, TraceReceiver
+from owlclaw_ray.ports.run_ends import Chain, RunEnds
+from owlclaw_ray.ports.tracing import Cursor, ReceiverError, RefusedTracesError, TraceReceiver
 
 BATCH = 128
 """Runs in a delivery."""

@@ -22,9 +22,8 @@ import orjson
 from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.ledger import ChainedRecord, LedgerRecord
+from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerRecord, NotedHead
 from owlclaw_ray.ids import RecordId, TenantId
-from owlclaw_ray.ports.store import BreakKind, ChainBreak, NotedHead
 
 GENESIS = hashlib.sha256(b"owlclaw ledger").hexdigest()
 """The hash before the first record of every chain."""

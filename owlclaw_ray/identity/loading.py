@@ -14,12 +14,12 @@ from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.callback import NO_CALLBACKS
 from owlclaw_ray.domain.endpoint import provider_of
 from owlclaw_ray.domain.governance import Governance, Risk
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.engine.sanitise import neutralise
 from owlclaw_ray.engine.skill_text import SKILL_FILE
-from owlclaw_ray.engine.submissions import NO_CALLBACKS
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.defaults import Defaults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentDefinition
@@ -12,4 +13,19 @@ class Definitions(Protocol):
 
     async def get(self, name: str) -> AgentDefinition:
         """Return the present version; raises UnknownAgentError or DefinitionError."""
+        ...
+
+
+class NamedDefinitions(Definitions, Protocol):
+    """Definitions that can be listed."""
+
+    async def names(self) -> Sequence[str]:
+        """Return the names of all definitions, sorted."""
+        ...
+
+    async def reload(self, name: str) -> None:
+        """Have the definition read anew, whatever its files look like, by everybody who remembers it.
+
+        Raises UnknownAgentError, DefinitionError.
+        """
         ...

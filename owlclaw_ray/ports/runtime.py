@@ -11,7 +11,7 @@ from msgspec import Struct
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
-from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score
 from owlclaw_ray.domain.skill import Skill
@@ -25,10 +25,8 @@ from owlclaw_ray.ports.schedules import Alarm, Timetable
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
-    ChainBreak,
     LedgerChain,
     LedgerFilter,
-    NotedHead,
     RunAccepted,
     RunFilter,
     Watched,

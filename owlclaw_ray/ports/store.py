@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from enum import Enum
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -21,7 +20,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequ
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.journal import JournalEntry
-from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, LedgerRecord, NotedHead
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleFilter, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
@@ -32,7 +31,6 @@ from owlclaw_ray.ids import (
     ApprovalId,
     CallbackId,
     DeliveryId,
-    RecordId,
     ReservationId,
     RunId,
     ScheduleId,
@@ -808,53 +806,12 @@ class LedgerFilter(Struct, frozen=True):
     """Where to go on."""
 
 
-class BreakKind(Enum):
-    """What was done to a ledger chain."""
-
-    CHANGED = "changed"
-    REMOVED = "removed"
-    INSERTED = "inserted"
-    MOVED = "moved"
-
-
-class ChainBreak(Struct, frozen=True):
-    """Where a ledger chain does not hold."""
-
-    tenant: TenantId
-    writer: str
-    position: int
-    """Where the record stands, or stood."""
-    problem: str
-    """A sentence for people."""
-    kind: BreakKind
-    record_id: RecordId | None = None
-    """None for what is not there any more."""
-
-
 class LedgerChain(Struct, frozen=True):
     """A chain's recorded end: how many records it has had, and the hash of the last."""
 
     writer: str
     position: int
     hash: str
-
-
-class NotedHead(Struct, frozen=True, forbid_unknown_fields=True):
-    """A chain's end as it was noted outside the store: the hash that it had at this position, at this time."""
-
-    at: datetime
-    tenant: TenantId
-    writer: str
-    position: int
-    hash: str
-
-
-class NotedHeads(Struct, frozen=True):
-    """What was noted of the ends of chains."""
-
-    heads: tuple[NotedHead, ...] = ()
-    problems: tuple[str, ...] = ()
-    """Why there is less than there should be, in sentences for people."""
 
 
 class Position(Struct, frozen=True):

@@ -46,7 +46,7 @@ from owlclaw_ray.engine.compaction import ContextWindows
 from owlclaw_ray.engine.directory import Directory
 from owlclaw_ray.engine.durable import DurableStore
 from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
-from owlclaw_ray.engine.facade import NamedDefinitions, RuntimeFacade, nobody_keeps
+from owlclaw_ray.engine.facade import RuntimeFacade, nobody_keeps
 from owlclaw_ray.engine.family import Family
 from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.engine.firing import Firings
@@ -76,7 +76,7 @@ from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
 from owlclaw_ray.ports.agents import DefinitionView, views_of
 from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.definitions import Definitions
+from owlclaw_ray.ports.definitions import Definitions, NamedDefinitions
 from owlclaw_ray.ports.embedding import Embedders
 from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpNode, McpProblem
 from owlclaw_ray.ports.memory import MemoryFiles, MemoryStore

@@ -146,9 +146,9 @@ class StoreLedger:
         import msgspec
 
         from owlclaw_ray.adapters.noted_heads import HeadsFolder
+        from owlclaw_ray.domain.ledger import NotedHead, NotedHeads
         from owlclaw_ray.engine.facade import verified_ledger
         from owlclaw_ray.ids import DEFAULT_TENANT
-        from owlclaw_ray.ports.store import NotedHead, NotedHeads
         from serve.representations import verification_body
 
         noted = HeadsFolder(self._data_dir).load()

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from actors.keeper import KeeperActor
 from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.engine.command_link import encode
 from owlclaw_ray.engine.packing import pack
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ports.store import AppendLedger, LedgerFilter, NotedHead
+from owlclaw_ray.ports.store import AppendLedger, LedgerFilter
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 from tests.actors.plans import plan_in
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from owlclaw_ray.adapters.noted_heads import HeadsFolder, read_heads
+from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.ports.store import NotedHead
 
 NOW = datetime(2026, 11, 3, 9, 30, tzinfo=UTC)
 

@@ -24,7 +24,7 @@ from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.domain.heartbeat import BeatSkipped, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.hours import DAYS
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.ledger import BreakKind, LedgerKind
 from owlclaw_ray.domain.memory import MemoryLimits
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, TickOutcome
@@ -35,7 +35,6 @@ from owlclaw_ray.governance.redaction import SHORTEST_SECRET
 from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.identity.loading import MAX_BYTES
 from owlclaw_ray.memory.file import MERGED_IDS, MERGED_TEXTS
-from owlclaw_ray.ports.store import BreakKind
 from owlclaw_ray.skills.frontmatter import Constraints, Extension, Prerequisites
 from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
 from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools

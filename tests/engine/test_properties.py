@@ -23,8 +23,8 @@ from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.engine.sanitise import data_in
 from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.ports.run_ends import RunFacts
 from owlclaw_ray.ports.store import LedgerFilter, RunFilter
-from owlclaw_ray.ports.tracing import RunFacts
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from tests.engine.world import AGENTS, TOOLS, Definitions, World
 

@@ -9,9 +9,9 @@ from owlclaw_ray.domain.agent import AgentDefinition, ModelChoice
 from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
-from owlclaw_ray.domain.skill import Skill
+from owlclaw_ray.domain.skill import Skill, Withheld
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.skill_selection import Withheld, select_skills, withheld_skills
+from owlclaw_ray.engine.skill_selection import select_skills, withheld_skills
 
 
 def skill(name, tokens=100, description="", **fields):

@@ -7,10 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import BreakKind, LedgerKind, LedgerRecord
 from owlclaw_ray.governance.ledger_chain import ChainHead, chain, verify
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import BreakKind
 
 json_objects = st.dictionaries(
     st.text(max_size=5),

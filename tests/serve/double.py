@@ -17,7 +17,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequ
 from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, LedgerRecord, NotedHead
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall, ScoredMemory, ScoreParts
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.score import Judgement, Score, score_of
@@ -61,11 +61,9 @@ from owlclaw_ray.ports.schedules import Alarm
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
-    ChainBreak,
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
-    NotedHead,
     Position,
     RunAccepted,
     RunFilter,

@@ -3,9 +3,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from owlclaw_ray.domain.ledger import BreakKind, ChainBreak
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.ports.runtime import Health
-from owlclaw_ray.ports.store import BreakKind, ChainBreak
 from tests.serve.double import ARTIFACT, MemoryRuntime
 
 

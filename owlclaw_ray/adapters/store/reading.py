@@ -63,7 +63,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
-from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, ScheduleKind, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
@@ -74,12 +74,10 @@ from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
     CallbackFilter,
-    ChainBreak,
     DeliveryFilter,
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
-    NotedHead,
     Position,
     RunEnded,
     RunFilter,

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.tracing import Chain, EndedRuns, RunFacts
+from owlclaw_ray.ports.run_ends import Chain, EndedRuns, RunFacts
 
 _KNOWN = (EntryKind.RUN_QUEUED.value, EntryKind.RUN_STARTED.value, EntryKind.RUN_FINISHED.value)
 """What the row of a run says too."""

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
-from owlclaw_ray.domain.ledger import ChainedRecord
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
@@ -27,23 +27,21 @@ from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.governance.ledger_chain import ChainHead
 from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ports.run_ends import Chain, EndedRuns, RunFacts
 from owlclaw_ray.ports.store import (
     AgentRecord,
     ApprovalFilter,
     CallbackFilter,
-    ChainBreak,
     Command,
     DeliveryFilter,
     LedgerChain,
     LedgerFilter,
-    NotedHead,
     Outcome,
     Position,
     RunEnded,
     RunFilter,
     Watched,
 )
-from owlclaw_ray.ports.tracing import Chain, EndedRuns, RunFacts
 
 _RACES = 5
 _WRITABLE_SECONDS = 1.0

@@ -10,7 +10,7 @@ import orjson
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.memory.durable import make_folder, replace
-from owlclaw_ray.ports.tracing import Chain
+from owlclaw_ray.ports.run_ends import Chain
 
 NAME = "tracing.json"
 

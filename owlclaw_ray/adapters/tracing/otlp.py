@@ -17,7 +17,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from owlclaw_ray.adapters.tracing.attributes import SERVICE_NAME, SERVICE_VERSION
 from owlclaw_ray.adapters.tracing.content import Content
 from owlclaw_ray.adapters.tracing.spans import RunSpans, Span, Value
-from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError, RunFacts
+from owlclaw_ray.ports.run_ends import RunFacts
+from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError
 
 _PASSING = frozenset({401, 403, 404, 408, 429})
 """Answers, besides those of a server in trouble, that a person or time may change: keys, addresses and limits are put right."""

@@ -13,7 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from owlclaw_ray.adapters.tracing.otlp import OtlpSpans
-from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError, RunFacts
+from owlclaw_ray.ports.run_ends import RunFacts
+from owlclaw_ray.ports.tracing import ReceiverError, RefusedTracesError
 
 _EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _REFUSED = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})

@@ -23,7 +23,7 @@ from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.tracing import TraceParent, call_span, session_of, span_of, span_of_run
 from owlclaw_ray.ids import ToolCallId, derived_id
-from owlclaw_ray.ports.tracing import RunFacts
+from owlclaw_ray.ports.run_ends import RunFacts
 
 Value: TypeAlias = str | bool | int | float | list[str]
 

@@ -6,8 +6,8 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RecordId, RunId
+from owlclaw_ray.ports.run_ends import Chain, EndedRuns
 from owlclaw_ray.ports.store import AppendJournal, AppendLedger, CancelRun
-from owlclaw_ray.ports.tracing import Chain, EndedRuns
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, claimed, ending, one, submission
 
 CHAIN = Chain(AGENT.tenant, "keeper-1")

@@ -12,8 +12,8 @@ from owlclaw_ray.adapters.tracing.cursor_file import NAME, CursorFile
 from owlclaw_ray.engine.trace_export import BATCH, POLL_SECONDS
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.ports.run_ends import Chain
 from owlclaw_ray.ports.store import CancelRun
-from owlclaw_ray.ports.tracing import Chain
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from owlclaw_ray.testing.store_file import put_new_store
 
