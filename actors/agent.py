@@ -23,24 +23,24 @@ from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, Named
 from actors.tool_task import TaskToolRunner
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.tool import ToolDefinition
-from owlclaw_ray.engine.catalog import ToolCatalog
-from owlclaw_ray.engine.compaction import ContextWindows
-from owlclaw_ray.engine.durable import DurableStore
-from owlclaw_ray.engine.family import Family
-from owlclaw_ray.engine.file_threads import in_file_thread
-from owlclaw_ray.engine.host import AgentHost, HostStatus
-from owlclaw_ray.engine.live_tools import LiveTools
-from owlclaw_ray.engine.prices import Prices
-from owlclaw_ray.engine.run_loop import RunServices, at_once
-from owlclaw_ray.engine.running_calls import unknown
 from owlclaw_ray.errors import RuntimeUnavailableError
-from owlclaw_ray.governance.governor import DefinitionGovernor
 from owlclaw_ray.ids import RandomIds, RunId
-from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.file_threads import in_file_thread
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.models.prices import Prices
+from owlclaw_ray.placement.host import AgentHost, HostStatus
+from owlclaw_ray.policy.governor import DefinitionGovernor
+from owlclaw_ray.runs.catalog import ToolCatalog
+from owlclaw_ray.runs.compaction import ContextWindows
+from owlclaw_ray.runs.family import Family
+from owlclaw_ray.runs.run_loop import RunServices, at_once
+from owlclaw_ray.runs.running_calls import unknown
+from owlclaw_ray.store.durable_store import DurableStore
+from owlclaw_ray.tools.mcp.live_tools import LiveTools
 from owlclaw_ray.tools.naming import BUILT_IN_NAMES
 
 _FRESH_SECONDS = 1.0

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NewType
 
-from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.kernel.clock import Clock
 
 AttemptId = NewType("AttemptId", str)
 

@@ -18,13 +18,13 @@ from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.remote import ask
 from actors.secrets import take_over
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
-from owlclaw_ray.engine.directory import Directory
-from owlclaw_ray.engine.file_threads import in_file_thread
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.agents import DefinitionView, views_of
+from owlclaw_ray.kernel.file_threads import in_file_thread
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.placement.directory import Directory
+from owlclaw_ray.tools.agents.api import DefinitionView, views_of
 
 _PATIENCE_IN_HEARTBEATS = 3
 _PAUSE = 0.5
@@ -38,8 +38,8 @@ class DirectoryActor:
     """Starts itself, the first time and after every restart."""
 
     def __init__(self, plan: RuntimePlan) -> None:
-        from owlclaw_ray.identity.folder import DefinitionFolder
-        from owlclaw_ray.skills.machine import Machine
+        from owlclaw_ray.definitions.folder import DefinitionFolder
+        from owlclaw_ray.definitions.skills.machine import Machine
 
         take_over()
         configure(plan.worker.log)

@@ -17,17 +17,17 @@ from actors.plan import RuntimePlan
 from actors.redacting import node_redactor
 from actors.remote import KEEPER, Named
 from actors.secrets import take_over
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.score import Score
-from owlclaw_ray.engine.periodic import Periodic
-from owlclaw_ray.engine.spare_share import SpareShare
-from owlclaw_ray.engine.trace_export import ExportCounts, TraceExport
 from owlclaw_ray.errors import ConfigurationError, RetryableError, RuntimeUnavailableError
-from owlclaw_ray.ports.tracing import ScoreReceiver, TraceReceiver
+from owlclaw_ray.kernel.periodic import Periodic
+from owlclaw_ray.kernel.spare_share import SpareShare
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.telemetry.trace_export import ExportCounts, TraceExport
+from owlclaw_ray.telemetry.tracing.api import ScoreReceiver, TraceReceiver
 
 if TYPE_CHECKING:
-    from owlclaw_ray.adapters.store.sql_store import SqlStore
-    from owlclaw_ray.adapters.tracing.content import Content
+    from owlclaw_ray.store.sql.sql_store import SqlStore
+    from owlclaw_ray.telemetry.tracing.content import Content
 
 _LONGEST_PAUSE = 30.0
 _LOOK_SECONDS = 0.5
@@ -121,8 +121,8 @@ class ExporterActor:
         self._problem = problem
 
     async def _begin(self) -> TraceExport:
-        from owlclaw_ray.adapters.store.opening import open_existing
-        from owlclaw_ray.adapters.tracing.cursor_file import CursorFile
+        from owlclaw_ray.store.sql.opening import open_existing
+        from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 
         plan = self._plan
         assert plan.tracing is not None
@@ -172,22 +172,22 @@ def _step_back() -> None:
 
 
 def _receiver(plan: RuntimePlan) -> TraceReceiver:
-    from owlclaw_ray.adapters.tracing.destinations import receiver_of
+    from owlclaw_ray.telemetry.tracing.destinations import receiver_of
 
     assert plan.tracing is not None
     return receiver_of(plan.tracing, _content(plan), dict(os.environ))  # noqa: TID251 - headers and keys are in it, and nowhere else
 
 
 def _scores(plan: RuntimePlan) -> ScoreReceiver:
-    from owlclaw_ray.adapters.tracing.destinations import scores_of
+    from owlclaw_ray.telemetry.tracing.destinations import scores_of
 
     assert plan.tracing is not None
     return scores_of(plan.tracing, _content(plan), dict(os.environ))  # noqa: TID251 - as above
 
 
 def _content(plan: RuntimePlan) -> Content:
-    from owlclaw_ray.adapters.tracing.content import Content
     from owlclaw_ray.app_loader import application
+    from owlclaw_ray.telemetry.tracing.content import Content
 
     assert plan.tracing is not None
     app = application(plan.worker.app_path, Path(plan.worker.app_folder))

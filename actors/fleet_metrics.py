@@ -11,10 +11,10 @@ from actors.nodes import Node, living_nodes
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, Named
 from actors.scheduler import SchedulerCounts
-from owlclaw_ray.adapters.metrics import gauges
-from owlclaw_ray.adapters.metrics.exposition import labelled
 from owlclaw_ray.errors import OwlClawError
-from owlclaw_ray.ports.metrics import MetricFamily
+from owlclaw_ray.telemetry.metrics import gauges
+from owlclaw_ray.telemetry.metrics.api import MetricFamily
+from owlclaw_ray.telemetry.metrics.exposition import labelled
 
 _PART_SECONDS = 3.0
 

@@ -10,12 +10,12 @@ from typing import cast
 from actors.remote import GATEWAY, Named
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
-from owlclaw_ray.engine.reply_box import BoxId, CallId, Received
-from owlclaw_ray.engine.reply_link import LinkLostError, ReplyLink
-from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.errors import RuntimeUnavailableError
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.models import Listener, unheard
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.models.api import Listener, unheard
+from owlclaw_ray.models.reply_box import BoxId, CallId, Received
+from owlclaw_ray.models.reply_link import LinkLostError, ReplyLink
+from owlclaw_ray.models.tokens import EstimatedTokens
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
 _ON_THE_WAY_SECONDS = 5.0

@@ -11,7 +11,7 @@ import sys
 import time
 
 from actors.logs import LogPlan, configure
-from owlclaw_ray.adapters.hatchet.worker import work
+from owlclaw_ray.schedules.hatchet.worker import work
 
 _SDK = "hatchet"
 _DIGITS = re.compile(r"\d+")

@@ -13,10 +13,10 @@ from ray.actor import ActorHandle
 from actors.nodes import living_nodes
 from actors.remote import ROOT, Named, ask, ask_packed, find
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.engine.host import HostStatus
-from owlclaw_ray.engine.host_pool import Host, HostGoneError
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.placement.host import HostStatus
+from owlclaw_ray.placement.host_pool import Host, HostGoneError
 
 logger = logging.getLogger(__name__)
 

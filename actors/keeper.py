@@ -16,17 +16,13 @@ from actors.redacting import node_redactor
 from actors.remote import ROOT, find, restarted
 from actors.secrets import take_over
 from actors.vigil import LOOK_EVERY, Vigil
-from owlclaw_ray.adapters.noted_heads import HeadsFile, HeadsFolder
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.ledger import NotedHead
-from owlclaw_ray.engine.command_link import answered
-from owlclaw_ray.engine.group_commit import GroupCommit
-from owlclaw_ray.engine.periodic import Periodic
-from owlclaw_ray.engine.run_news import NewsBoxId, RunNews
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.metrics import MetricFamily
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.kernel.periodic import Periodic
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.ledger.noted_heads import HeadsFile, HeadsFolder
+from owlclaw_ray.store.api import (
     ApprovalStore,
     CallbackStore,
     DeliveryStore,
@@ -35,9 +31,13 @@ from owlclaw_ray.ports.store import (
     ScheduleStore,
     TaskStore,
 )
+from owlclaw_ray.store.command_link import answered
+from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.run_news import NewsBoxId, RunNews
+from owlclaw_ray.telemetry.metrics.api import MetricFamily
 
 if TYPE_CHECKING:
-    from owlclaw_ray.adapters.store.sql_store import SqlStore
+    from owlclaw_ray.store.sql.sql_store import SqlStore
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class KeeperActor:
     """Opens the store when it is first asked, and again after a failure to open. Only in its first life it makes a new file."""
 
     def __init__(self, plan: RuntimePlan) -> None:
-        from owlclaw_ray.adapters.metrics.counting import CommitMetrics
+        from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
 
         take_over()
         configure(plan.worker.log)
@@ -141,7 +141,7 @@ class KeeperActor:
             logger.warning("the ledger's heads were not noted: %s; next try in %g s", error, _NOTE_EVERY)
 
     async def _open(self) -> tuple[SqlStore, GroupCommit]:
-        from owlclaw_ray.adapters.store.opening import open_store
+        from owlclaw_ray.store.sql.opening import open_store
 
         plan = self._plan
         if self._store is None or self._commits is None:

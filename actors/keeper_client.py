@@ -16,10 +16,9 @@ from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery
-from owlclaw_ray.engine.command_link import CommandLink
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     AgentRecord,
     ApprovalFilter,
     CallbackFilter,
@@ -33,6 +32,7 @@ from owlclaw_ray.ports.store import (
     RunFilter,
     Watched,
 )
+from owlclaw_ray.store.command_link import CommandLink
 
 
 class KeeperClient:

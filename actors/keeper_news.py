@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from actors.nodes import living_nodes
 from actors.remote import KEEPER, Named, here
-from owlclaw_ray.engine.run_news import NewsBoxId, NewsFarEnd
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.store.run_news import NewsBoxId, NewsFarEnd
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import TextIO, cast
 from msgspec import Struct
 
 from actors.json_lines import JsonLines
-from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.engine.log_context import present
+from owlclaw_ray.kernel.log_context import present
+from owlclaw_ray.kernel.system_clock import SystemClock
 
 _OURS = ("owlclaw_ray", "actors", "serve")
 _SUBJECT = ("run_id", "agent")

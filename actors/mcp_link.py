@@ -8,7 +8,7 @@ from typing import cast
 from actors.remote import MCP_POOL, Named
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
-from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpProblem, McpServerView
+from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView
 
 _ANSWER_SECONDS = 10.0
 """What the pool may take longer than the server."""

@@ -13,11 +13,11 @@ from actors.logs import configure
 from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.secrets import take_over
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.ids import RandomIds
-from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpProblem, McpServerView
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView
 from owlclaw_ray.tools.mcp.options import McpOptions
 
 _TALKATIVE = ("mcp", "client", "httpx2", "httpcore2")
@@ -28,7 +28,7 @@ class McpPoolActor:
     """A thin shell around McpPool. When its process dies, guards end the servers, and the next one starts them again."""
 
     def __init__(self, plan: RuntimePlan) -> None:
-        from owlclaw_ray.adapters.mcp.pool import McpPool
+        from owlclaw_ray.tools.mcp.pool import McpPool
 
         take_over()
         configure(plan.worker.log)

@@ -14,24 +14,24 @@ from actors.model_worker import ModelWorkers
 from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.secrets import take_over
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.model import ContextWindow, Price
-from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
-from owlclaw_ray.engine.model_gateway import ModelGateway
-from owlclaw_ray.engine.pooled_client import PooledClient
-from owlclaw_ray.engine.provider_slots import SlotCounts
-from owlclaw_ray.engine.reply_box import BoxId, CallId, Received, ReplyBoxes
 from owlclaw_ray.ids import RandomIds
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.models.embedding_gateway import EmbeddingGateway
+from owlclaw_ray.models.model_gateway import ModelGateway
+from owlclaw_ray.models.pooled_client import PooledClient
+from owlclaw_ray.models.provider_slots import SlotCounts
+from owlclaw_ray.models.reply_box import BoxId, CallId, Received, ReplyBoxes
 
 
 class ModelGatewayActor:
     """Answers the links of all hosts. A restarted one begins empty: hosts notice, and send again."""
 
     def __init__(self, plan: RuntimePlan) -> None:
-        from owlclaw_ray.adapters.litellm_client import LiteLLMClient
-        from owlclaw_ray.adapters.scripted.client import ScriptedClient
+        from owlclaw_ray.models.litellm_client import LiteLLMClient
+        from owlclaw_ray.models.scripted.client import ScriptedClient
 
         take_over()
         configure(plan.worker.log)

@@ -15,12 +15,12 @@ from actors.logs import LogPlan, configure
 from actors.packing import packed
 from actors.remote import ask, ask_packed, kill, make, whereabouts
 from actors.secrets import take_over
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.model import ModelReply
-from owlclaw_ray.engine.pooled_client import ClientCall, Helper
-from owlclaw_ray.engine.reply_box import BoxId, CallId, Received, ReplyBox
 from owlclaw_ray.errors import ModelRefusedError, RuntimeUnavailableError
-from owlclaw_ray.ports.models import Listener
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.models.api import Listener
+from owlclaw_ray.models.pooled_client import ClientCall, Helper
+from owlclaw_ray.models.reply_box import BoxId, CallId, Received, ReplyBox
 
 _BIRTH_SECONDS = 120.0
 _PATIENCE = 30.0
@@ -32,7 +32,7 @@ class ModelWorkerActor:
     def __init__(self, log: LogPlan) -> None:
         take_over()
         configure(log)
-        from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+        from owlclaw_ray.models.litellm_client import LiteLLMClient
 
         self._client = LiteLLMClient()
         self._box = ReplyBox(BoxId("only"), self._complete, SystemClock())

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import update_wrapper
 from typing import Any
 
-from owlclaw_ray.engine.packing import pack, unpack
+from owlclaw_ray.kernel.packing import pack, unpack
 
 
 def packed(method: Callable[..., Awaitable[Any]]) -> Callable[[Any, bytes], Awaitable[bytes]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from actors.logs import LogPlan
-from owlclaw_ray.adapters.hatchet.options import HatchetOptions
+from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.memory import MemoryLimits
 from owlclaw_ray.domain.model import Price
@@ -15,13 +15,13 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.domain.webhook import WebhookSource
-from owlclaw_ray.engine.alarm_sync import SyncPace
-from owlclaw_ray.engine.outbox import CallbackOptions
-from owlclaw_ray.engine.pooled_client import PoolGrowth
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.models.pooled_client import PoolGrowth
+from owlclaw_ray.schedules.alarm_sync import SyncPace
+from owlclaw_ray.schedules.hatchet.options import HatchetOptions
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import McpOptions
+from owlclaw_ray.webhooks.outbox import CallbackOptions
 
 
 class WorkerPlan(Struct, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from actors.plan import RuntimePlan
 from owlclaw_ray.configuration.placeholders import names_in
-from owlclaw_ray.governance.redaction import Redactor, named_secrets
+from owlclaw_ray.ledger.redaction import Redactor, named_secrets
 
 
 def node_redactor(plan: RuntimePlan) -> Redactor:

@@ -16,8 +16,8 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from owlclaw_ray.engine.packing import pack, unpack
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.kernel.packing import pack, unpack
 
 ROOT, KEEPER, GATEWAY, MCP_POOL = "root", "keeper", "gateway", "mcp_pool"
 """Parts that every node has of its own; the last only if there are MCP servers."""

@@ -46,10 +46,10 @@ from actors.remote import (
 from actors.scheduler import SchedulerActor
 from actors.tool_task import call_memory, warm_workers
 from actors.vigil import LOOK_EVERY, Vigil
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
+from owlclaw_ray.kernel.system_clock import SystemClock
 
 _BIRTH_SECONDS = 60.0
 _SERVE = "serve"

@@ -20,28 +20,28 @@ from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
-from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
-from owlclaw_ray.adapters.noted_heads import HeadsFolder
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.webhooks import filled_sources
+from owlclaw_ray.definitions.folder import DefinitionFolder
+from owlclaw_ray.definitions.skills.machine import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.tracing import Destination
 from owlclaw_ray.domain.webhook import WebhookSource
-from owlclaw_ray.engine.batching import Batcher
-from owlclaw_ray.engine.deadline import deadline
-from owlclaw_ray.engine.facade import RuntimeFacade, nobody_keeps
-from owlclaw_ray.engine.following import Following
-from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
-from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId
+from owlclaw_ray.kernel.batching import Batcher
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.ledger.noted_heads import HeadsFolder
 from owlclaw_ray.memory.folders import MemoryFolders
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.runtime import Health
-from owlclaw_ray.skills.machine import Machine
+from owlclaw_ray.runtime.api import Health
+from owlclaw_ray.runtime.facade import RuntimeFacade, nobody_keeps
+from owlclaw_ray.schedules.cron import next_fire
+from owlclaw_ray.schedules.timetable import StoreTimetable
+from owlclaw_ray.store.following import Following
 from owlclaw_ray.tools.arguments import argument_problems
-from owlclaw_ray.tools.cron import next_fire
+from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 
 _HEALTH_SECONDS = 3.0
 _REST_SECONDS = 0.004

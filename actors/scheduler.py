@@ -24,31 +24,31 @@ from actors.logs import LogPlan, configure
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, Named
 from actors.secrets import shown, take_over
-from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.webhooks import filled_keys
+from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.engine.alarm_sync import AlarmCounts, EngineAlarmClock
-from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
-from owlclaw_ray.engine.artifact_expiry import ArtifactExpiry
-from owlclaw_ray.engine.family import Family
-from owlclaw_ray.engine.firing import LATE, Firings
-from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
-from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
-from owlclaw_ray.engine.periodic import Periodic
-from owlclaw_ray.engine.schedule_news import ScheduleNews
-from owlclaw_ray.engine.scheduler import Scheduler
-from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
 from owlclaw_ray.errors import ConfigurationError
-from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.schedules import Alarm, AlarmClock, Bell
-from owlclaw_ray.ports.store import ScheduleStore
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.periodic import Periodic
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
+from owlclaw_ray.runs.family import Family
+from owlclaw_ray.schedules.alarm_sync import AlarmCounts, EngineAlarmClock
+from owlclaw_ray.schedules.api import Alarm, AlarmClock, Bell
+from owlclaw_ray.schedules.firing import LATE, Firings
+from owlclaw_ray.schedules.heartbeat_schedules import Heartbeats
+from owlclaw_ray.schedules.schedule_news import ScheduleNews
+from owlclaw_ray.schedules.scheduler import Scheduler
+from owlclaw_ray.store.api import ScheduleStore
+from owlclaw_ray.tools.artifact_expiry import ArtifactExpiry
+from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.webhooks.expiry import WebhookExpiry
+from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
 
 if TYPE_CHECKING:
-    from owlclaw_ray.adapters.hatchet.supervision import WorkerSupervisor
+    from owlclaw_ray.schedules.hatchet.supervision import WorkerSupervisor
 
 _LOOK_EVERY = 5.0
 _MINUTE = 60.0
@@ -71,7 +71,7 @@ class SchedulerActor:
 
     def __init__(self, plan: RuntimePlan, hatchet: HatchetPlan | None = None) -> None:
         """`hatchet` is the engine that rings for schedules; None: they are fired without one."""
-        from owlclaw_ray.tools.cron import next_fire
+        from owlclaw_ray.schedules.cron import next_fire
 
         take_over()
         configure(plan.worker.log)
@@ -145,8 +145,8 @@ def _alarm_clock(
     """Return what an engine rings for schedules at, if there is one, and what has to be started."""
     if plan is None:
         return None, (Scheduler(bell=bell, store=store, clock=clock),)
-    from owlclaw_ray.adapters.hatchet.alarms import HatchetAlarms
-    from owlclaw_ray.adapters.hatchet.supervision import WorkerSupervisor
+    from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
+    from owlclaw_ray.schedules.hatchet.supervision import WorkerSupervisor
 
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
@@ -159,7 +159,7 @@ def _callbacks(
     plan: RuntimePlan, options: CallbackOptions, store: KeeperClient, clock: SystemClock
 ) -> CallbackDelivery | None:
     """Return what sends callbacks; nothing does on a node that lacks the key to sign them with: they wait in the store."""
-    from owlclaw_ray.adapters.callback_http import HttpCallbackSender
+    from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
 
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from owlclaw_ray.governance.redaction import named_secrets
+from owlclaw_ray.ledger.redaction import named_secrets
 
 _KEY, _NAMESPACE = b"environment", b"owlclaw"
 _PLAIN = re.compile(

@@ -22,14 +22,14 @@ from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
-from owlclaw_ray.engine.batching import MESSAGE, Batcher, Bound
-from owlclaw_ray.engine.fair_queue import FairQueue
-from owlclaw_ray.engine.file_threads import in_file_thread, leave_to_file_thread
-from owlclaw_ray.engine.packing import pack, unpack
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.kernel.batching import MESSAGE, Batcher, Bound
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.fair_queue import FairQueue
+from owlclaw_ray.kernel.file_threads import in_file_thread, leave_to_file_thread
+from owlclaw_ray.kernel.packing import pack, unpack
 
 logger = logging.getLogger(__name__)
 

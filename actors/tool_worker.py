@@ -20,23 +20,20 @@ from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, KEEPER, Named
 from actors.secrets import take_over
-from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
-from owlclaw_ray.adapters.embedders import ConfiguredEmbedders
-from owlclaw_ray.adapters.lance_memory import LanceMemory
-from owlclaw_ray.adapters.sql_rows import read_rows
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import ToolError, ToolResult
-from owlclaw_ray.engine.command_link import apply_now
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError, StoreUnavailableError
-from owlclaw_ray.governance.embeddings import BudgetedEmbeddings
 from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
-from owlclaw_ray.ports.agents import DefinitionView
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.memory.embedders import ConfiguredEmbedders
+from owlclaw_ray.memory.lance import LanceMemory
+from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
+from owlclaw_ray.store.api import (
     CancelSchedule,
     Command,
     CommandFailed,
@@ -46,16 +43,19 @@ from owlclaw_ray.ports.store import (
     ScheduleCreated,
     TooManySchedules,
 )
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.store.command_link import apply_now
 from owlclaw_ray.tools.adapter import ToolAdapter
+from owlclaw_ray.tools.agents.api import DefinitionView
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
+from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.internal.events import EventTools
 from owlclaw_ray.tools.internal.results import ResultTools
 from owlclaw_ray.tools.mcp.adapter import McpTools
+from owlclaw_ray.tools.sql_rows import read_rows
 
 logger = logging.getLogger(__name__)
 

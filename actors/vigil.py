@@ -11,9 +11,9 @@ import psutil
 from ray.actor import ActorHandle
 
 from actors.remote import Whereabouts, here, registered, whereabouts
-from owlclaw_ray.engine.deadline import deadline
 from owlclaw_ray.errors import RuntimeUnavailableError
-from owlclaw_ray.ports.clock import Clock
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
 
 LOOK_EVERY = 2.0
 _PATIENCE = 7.0

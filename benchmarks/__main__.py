@@ -16,8 +16,8 @@ from benchmarks.plots import draw
 from benchmarks.question import Size
 from benchmarks.report import Report, as_markdown, write
 from benchmarks.suites import EXTRAS, SUITES, Asking, chosen
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.errors import install_command
+from owlclaw_ray.kernel.system_clock import SystemClock
 
 RESULTS = Path("benchmarks", "results")
 

@@ -20,7 +20,7 @@ import uvicorn
 from msgspec import Struct
 
 from owlclaw_ray import load_app
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from serve.api import build_api
 

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from owlclaw_ray.adapters.store.opening import open_existing
-from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.adapters.tracing.destinations import receiver_of
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.trace_export import TraceExport
-from owlclaw_ray.governance.redaction import Redactor
-from owlclaw_ray.ports.run_ends import Chain
+from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.store.run_ends import Chain
+from owlclaw_ray.store.sql.opening import open_existing
+from owlclaw_ray.telemetry.trace_export import TraceExport
+from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.destinations import receiver_of
 from owlclaw_ray.testing.in_process import in_process_runtime
 
 _AGENTS = 50

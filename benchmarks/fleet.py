@@ -27,8 +27,8 @@ from benchmarks.processes import difference
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import RunningSystem, running_system
 from benchmarks.wave import RunTimes, StoreReader, check_completed, trigger_each, wait_until_done
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.kernel.system_clock import SystemClock
 
 TITLE = (
     "A wave of runs over ten thousand shared agents whose model takes a second a call; a hundred thousand registered."

@@ -25,8 +25,8 @@ from benchmarks.past import finish_runs
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import RunningSystem, running_system
 from benchmarks.wave import StoreReader, WaveError, check_completed, trigger_each, wait_until_done
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.kernel.system_clock import SystemClock
 
 TITLE = "CPU of a run with more and more agents, skills and past runs."
 

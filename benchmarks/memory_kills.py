@@ -26,13 +26,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
-from owlclaw_ray.adapters.embedders import OneEmbedder
-from owlclaw_ray.adapters.lance_memory import LanceMemory, table
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.ids import MemoryId, derived_id
-from owlclaw_ray.ports.embedding import Embedded, Patience
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedding import Embedded, Patience
+from owlclaw_ray.memory.lance import LanceMemory, table
 
 AGENT = AgentRef.parse("bench:killed")
 LIMITS = MemoryLimits(memories=60)

@@ -15,14 +15,14 @@ import numpy as np
 import orjson
 import psutil
 
-from owlclaw_ray.adapters.embedders import LocalEmbedder, OneEmbedder, installed
-from owlclaw_ray.adapters.lance_memory import LanceMemory, table
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId, derived_id
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory import durable
-from owlclaw_ray.ports.embedding import Embedded, Embedder, Patience
+from owlclaw_ray.memory.embedders import LocalEmbedder, OneEmbedder, installed
+from owlclaw_ray.memory.embedding import Embedded, Embedder, Patience
+from owlclaw_ray.memory.lance import LanceMemory, table
 
 _AGENT = AgentRef.parse("bench")
 _DIMENSION = 384

@@ -193,10 +193,10 @@ def _gateway(workers: int) -> Iterator[GatewayLink]:
     from actors.model_gateway import ModelGatewayActor
     from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
     from actors.remote import GATEWAY, ask_now, full_name, make
+    from owlclaw_ray.definitions.defaults import Defaults
     from owlclaw_ray.domain.endpoint import RealModel
     from owlclaw_ray.domain.placement import Placement
-    from owlclaw_ray.engine.retry import RetryPolicy
-    from owlclaw_ray.identity.defaults import Defaults
+    from owlclaw_ray.kernel.retry import RetryPolicy
 
     slots = ToolSlots(alone=1, quick=1, memory=1, state=1)
     plan = RuntimePlan(

@@ -11,16 +11,15 @@ from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
-from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.entries import run_finished, usage_data
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.entries import run_finished, usage_data
 from owlclaw_ray.ids import ActivationId, RecordId, RunId, derived_id
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     ActivateAgent,
     AppendJournal,
     ClaimRun,
@@ -31,6 +30,7 @@ from owlclaw_ray.ports.store import (
     StaleEpoch,
     SubmitRun,
 )
+from owlclaw_ray.store.sql.opening import open_store
 
 _BATCH = 2_000
 _EPOCH = 1

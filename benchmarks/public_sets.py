@@ -25,10 +25,10 @@ from pathlib import Path
 import orjson
 
 from benchmarks.retrieval import Conversation, Question, measured, shown
-from owlclaw_ray.adapters.embedders import LocalEmbedder
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.embedders import LocalEmbedder
 
 _LONGEST = 2_000
 _BLOCK = 600

@@ -30,14 +30,14 @@ from statistics import fmean
 import orjson
 
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
-from owlclaw_ray.adapters.embedders import LocalEmbedder, OneEmbedder
-from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory, ScoredMemory
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.embedders import LocalEmbedder, OneEmbedder
+from owlclaw_ray.memory.embedding import Embedder
 from owlclaw_ray.memory.fusion import rank_by_words
-from owlclaw_ray.ports.embedding import Embedder
+from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.testing.clock import ManualClock
 
 TITLE = "Whether what was remembered is found again: recall@5 and @1, and which of two facts is first."

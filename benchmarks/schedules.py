@@ -22,19 +22,19 @@ from tempfile import TemporaryDirectory
 from benchmarks import ticks
 from benchmarks.distribution import percentile
 from benchmarks.question import Answer, Figure, Say, Size
-from owlclaw_ray.adapters.store.locations import locate
-from owlclaw_ray.adapters.store.opening import open_store
-from owlclaw_ray.adapters.store.schedule_rows import SCHEDULE_COLUMNS, schedule_row
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
-from owlclaw_ray.engine.firing import Firings
-from owlclaw_ray.engine.group_commit import GroupCommit
-from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.ids import RunId, ScheduleId
-from owlclaw_ray.ports.store import CreateSchedule, ScheduleCreated, Store
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.schedules.cron import next_fire
+from owlclaw_ray.schedules.firing import Firings
+from owlclaw_ray.schedules.scheduler import Scheduler
+from owlclaw_ray.store.api import CreateSchedule, ScheduleCreated, Store
+from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.sql.locations import locate
+from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, schedule_row
 from owlclaw_ray.testing.in_process import GroupedStore
-from owlclaw_ray.tools.cron import next_fire
 
 TITLE = "Registering and firing schedules, with many stored and with none; times that are lost under kill -9."
 
@@ -292,8 +292,8 @@ def insert(url: str, number: int, due: datetime) -> None:
     """Write schedules into the table, and their agents, without commands."""
     from sqlalchemy import create_engine
 
-    from owlclaw_ray.adapters.store.codec import agent_key, dump, to_micros
-    from owlclaw_ray.adapters.store.schema import agents, schedules
+    from owlclaw_ray.store.sql.codec import agent_key, dump, to_micros
+    from owlclaw_ray.store.sql.schema import agents, schedules
 
     engine = create_engine(locate(url).url)
     columns = [column.name for column in SCHEDULE_COLUMNS]

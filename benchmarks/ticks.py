@@ -27,8 +27,6 @@ from tempfile import TemporaryDirectory
 
 from msgspec.structs import replace
 
-from owlclaw_ray.adapters.store.opening import open_store
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits, ModelChoice
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import (
@@ -40,11 +38,13 @@ from owlclaw_ray.domain.schedule import (
     Tick,
     TickOutcome,
 )
-from owlclaw_ray.engine.firing import Firings, FiringStore, due_times_between
-from owlclaw_ray.engine.scheduler import Scheduler
 from owlclaw_ray.ids import DEFAULT_TENANT, ScheduleId
-from owlclaw_ray.ports.store import Command, CreateSchedule, Outcome, PauseSchedule, ResumeSchedule, RunFilter, Store
-from owlclaw_ray.tools.cron import next_fire
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.schedules.cron import next_fire
+from owlclaw_ray.schedules.firing import Firings, FiringStore, due_times_between
+from owlclaw_ray.schedules.scheduler import Scheduler
+from owlclaw_ray.store.api import Command, CreateSchedule, Outcome, PauseSchedule, ResumeSchedule, RunFilter, Store
+from owlclaw_ray.store.sql.opening import open_store
 
 SCHEDULES = 200
 START = datetime(2026, 3, 5, 12, tzinfo=UTC)

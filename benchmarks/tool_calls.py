@@ -21,9 +21,9 @@ from benchmarks import attached
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome, ToolRunner
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, ToolCallId
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome, ToolRunner
 
 APPLICATION = '''
 import time
@@ -122,8 +122,8 @@ class ToolCaller:
         import ray
 
         from actors.tool_task import TaskToolRunner
-        from owlclaw_ray.adapters.system_clock import SystemClock
         from owlclaw_ray.app_loader import load_app
+        from owlclaw_ray.kernel.system_clock import SystemClock
         from owlclaw_ray.settings import load_settings
         from owlclaw_ray.tools.composition import declared_tools
         from serve.planning import plan_of

@@ -22,34 +22,34 @@ import orjson
 from pydantic import validate_call
 
 from benchmarks.question import Figure, Size
-from owlclaw_ray.adapters.openai_form import decode_tools
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.entries import model_replied
 from owlclaw_ray.domain.governance import Governance, Risk, ToolLimit
 from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.tool import ToolCall
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.catalog import ToolCatalog
-from owlclaw_ray.engine.conversation import Conversation
-from owlclaw_ray.engine.durable import DurableStore
-from owlclaw_ray.engine.entries import model_replied
-from owlclaw_ray.engine.permission import PermissionGate, SessionGrants
-from owlclaw_ray.engine.run_journal import RunJournal
-from owlclaw_ray.engine.run_loop import RunLoop, RunServices
-from owlclaw_ray.engine.running_calls import RunningCalls
-from owlclaw_ray.engine.tool_dispatch import ToolDispatch
-from owlclaw_ray.governance.governor import DefinitionGovernor
-from owlclaw_ray.governance.ledger_chain import ChainHead, canonical_data, next_hash
-from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ToolCallId
-from owlclaw_ray.ports.models import Waiting, unheard
-from owlclaw_ray.ports.store import Appended, AppendJournal, Command, FinishRun, Outcome, RunFinished
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
+from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.models.api import Waiting, unheard
+from owlclaw_ray.models.openai_form import decode_tools
+from owlclaw_ray.policy.governor import DefinitionGovernor
+from owlclaw_ray.policy.permission import PermissionGate, SessionGrants
+from owlclaw_ray.runs.catalog import ToolCatalog
+from owlclaw_ray.runs.conversation import Conversation
+from owlclaw_ray.runs.run_journal import RunJournal
+from owlclaw_ray.runs.run_loop import RunLoop, RunServices
+from owlclaw_ray.runs.running_calls import RunningCalls
+from owlclaw_ray.runs.tool_dispatch import ToolDispatch
+from owlclaw_ray.store.api import Appended, AppendJournal, Command, FinishRun, Outcome, RunFinished
+from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.sources import ToolSources
 

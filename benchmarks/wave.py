@@ -12,10 +12,10 @@ from benchmarks import load
 from benchmarks.load import post_for
 from benchmarks.measuring import BODY, CONNECTIONS
 from benchmarks.question import Say
-from owlclaw_ray.adapters.store.codec import agent_key
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.store.sql.codec import agent_key
 
 _LOOK_SECONDS = 0.25
 _SAY_SECONDS = 5.0

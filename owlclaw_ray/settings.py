@@ -40,6 +40,7 @@ from owlclaw_ray.configuration.whereabouts import (
     url_of,
 )
 from owlclaw_ray.configuration.yaml_document import YamlDocument
+from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.endpoint import Endpoint
@@ -49,16 +50,15 @@ from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
 from owlclaw_ray.domain.webhook import WebhookSource
-from owlclaw_ray.engine.model_gateway import MAX_CONCURRENT
-from owlclaw_ray.engine.outbox import CallbackOptions
-from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.models.model_gateway import MAX_CONCURRENT
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpOptions, McpServer, ToolRule
+from owlclaw_ray.webhooks.outbox import CallbackOptions
 
 DEFAULT_TOOLS = "tools"
 BODY_TIMEOUT_SECONDS = 30.0

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.ids import ArtifactId
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.runtime.api import Runtime
 from serve import openapi
 from serve.parameters import AgentPath, Id, LimitQuery
 from serve.representations import agent_body, artifact_body, json_response, skill_body

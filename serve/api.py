@@ -15,8 +15,8 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import OwlClawError
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.settings import BODY_TIMEOUT_SECONDS
 from serve.agents import Agents
 from serve.approvals import Approvals

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.ids import CallbackId, RunId
-from owlclaw_ray.ports.runtime import Runtime
-from owlclaw_ray.ports.store import CallbackFilter
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.store.api import CallbackFilter
 from serve import openapi
 from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery
 from serve.representations import callback_body, json_response

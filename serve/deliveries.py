@@ -11,8 +11,8 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import DeliveryId
-from owlclaw_ray.ports.runtime import Runtime
-from owlclaw_ray.ports.store import DeliveryFilter
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.store.api import DeliveryFilter
 from serve import openapi
 from serve.parameters import Id, LimitQuery
 from serve.representations import delivery_body, full_delivery_body, json_response

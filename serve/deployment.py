@@ -14,7 +14,7 @@ from actors.logs import LogPlan, configure
 from actors.plan import RuntimePlan
 from actors.runtime import ray_runtime
 from actors.secrets import take_over
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.settings import HttpSettings
 from serve.api import build_api
 from serve.connections import connections, open_many_files

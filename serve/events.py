@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.errors import Problem, RetryableError
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.runtime import Follower, Runtime
-from owlclaw_ray.ports.store import Watched
+from owlclaw_ray.runtime.api import Follower, Runtime
+from owlclaw_ray.store.api import Watched
 from serve.errors import InvalidRequestError
 from serve.representations import event_body
 from serve.streams import Places, Pulse

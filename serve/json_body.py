@@ -5,9 +5,9 @@ from __future__ import annotations
 import orjson
 
 from owlclaw_ray.domain.json import JsonValue
-from owlclaw_ray.engine.json_limits import KEPT, JsonLimitError
-from owlclaw_ray.engine.json_limits import read_json as read_limited
 from owlclaw_ray.errors import Problem
+from owlclaw_ray.kernel.json_limits import KEPT, JsonLimitError
+from owlclaw_ray.kernel.json_limits import read_json as read_limited
 from serve.errors import InvalidRequestError, MalformedJsonError
 
 

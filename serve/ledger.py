@@ -13,9 +13,9 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.runtime import Runtime
-from owlclaw_ray.ports.store import LedgerFilter
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.store.api import LedgerFilter
 from serve import openapi
 from serve.parameters import AgentPath, AgentQuery, Id, Moment
 from serve.representations import (

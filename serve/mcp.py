@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from owlclaw_ray import wire
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.runtime.api import Runtime
 from serve import openapi
 from serve.representations import json_response, mcp_server_body
 

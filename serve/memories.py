@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.runtime.api import Runtime
 from serve import openapi
 from serve.memory_request import parse_archiving, parse_change, parse_memory
 from serve.parameters import AgentPath, Id, LimitQuery

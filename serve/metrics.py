@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.runtime.api import Runtime
 from serve import openapi
 
 
@@ -30,6 +30,6 @@ class Metrics:
 
     async def metrics(self) -> Response:
         """Answer with what the parts say now; `owlclaw_up` says which of them did."""
-        from owlclaw_ray.adapters.metrics.exposition import CONTENT_TYPE, text_of
+        from owlclaw_ray.telemetry.metrics.exposition import CONTENT_TYPE, text_of
 
         return Response(text_of(await self._runtime.metrics()), media_type=CONTENT_TYPE)

@@ -7,12 +7,12 @@ import os
 from actors.cluster import NAMESPACE
 from actors.logs import LogPlan
 from actors.plan import HatchetPlan, RuntimePlan, ToolSlots, WorkerPlan
-from owlclaw_ray.adapters.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.tracing import TracingOptions
-from owlclaw_ray.engine.alarm_sync import SyncPace
-from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.schedules.alarm_sync import SyncPace
+from owlclaw_ray.schedules.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.settings import Settings
 
 

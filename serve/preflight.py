@@ -12,7 +12,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from owlclaw_ray.adapters.store.locations import Location
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentDefinition
@@ -21,6 +20,7 @@ from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.settings import Settings, load_runtime_settings
+from owlclaw_ray.store.sql.locations import Location
 from serve import pid_file
 from serve.tool_advice import Known, tool_advice
 
@@ -59,8 +59,8 @@ class Preparation(Struct, frozen=True):
 
 def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     """Load and check settings, application and definitions; raises ConfigurationError with what is wrong."""
-    from owlclaw_ray.identity.folder import DefinitionFolder, misnamed_definitions
-    from owlclaw_ray.skills.machine import Machine
+    from owlclaw_ray.definitions.folder import DefinitionFolder, misnamed_definitions
+    from owlclaw_ray.definitions.skills.machine import Machine
     from owlclaw_ray.tools.composition import declared_tools
 
     settings = load_runtime_settings(folder, environ)
@@ -87,10 +87,10 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
 
 def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -> Iterator[Problem]:
     """Yield the models that nobody knows the price of, where budgets count money: those would never be spent."""
-    from owlclaw_ray.adapters.embedders import PREFIX
-    from owlclaw_ray.adapters.litellm_prices import local_prices, price_in
-    from owlclaw_ray.engine.prices import written_price
-    from owlclaw_ray.governance.budgets import unpriced
+    from owlclaw_ray.memory.embedders import PREFIX
+    from owlclaw_ray.models.litellm_prices import local_prices, price_in
+    from owlclaw_ray.models.prices import written_price
+    from owlclaw_ray.policy.budgets import unpriced
 
     def known(model: str) -> bool:
         return bool(written_price(rules, model) or price_in(local_prices(), model))
@@ -105,7 +105,7 @@ def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -
 
 
 def _tracing(settings: Settings, environ: Mapping[str, str]) -> TracingOptions | None:
-    from owlclaw_ray.adapters.tracing.destinations import check_installed
+    from owlclaw_ray.telemetry.tracing.destinations import check_installed
 
     options = settings.tracing.options(environ)
     if options is not None:
@@ -158,8 +158,8 @@ def check_store(settings: Settings) -> str:
 
     Of a store on a server nothing is looked at but whether the server answers, if it is to be used from this machine.
     """
-    from owlclaw_ray.adapters.store.damage import require_sound
-    from owlclaw_ray.adapters.store.locations import locate, prepare_file
+    from owlclaw_ray.store.sql.damage import require_sound
+    from owlclaw_ray.store.sql.locations import locate, prepare_file
 
     location = locate(settings.store_url)
     if location.path is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from actors.json_lines import JsonLines, converted
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 
 _LOGGER = "ray"
 _LOGS = {".log", ".out", ".err"}

@@ -28,10 +28,10 @@ from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.mcp import McpServerView
-from owlclaw_ray.ports.runtime import AgentView, LedgerVerification
-from owlclaw_ray.ports.schedules import Alarm
-from owlclaw_ray.ports.store import DeliveryStored, LedgerChain, LedgerPlace, RunAccepted
+from owlclaw_ray.runtime.api import AgentView, LedgerVerification
+from owlclaw_ray.schedules.api import Alarm
+from owlclaw_ray.store.api import DeliveryStored, LedgerChain, LedgerPlace, RunAccepted
+from owlclaw_ray.tools.mcp.api import McpServerView
 
 PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\.[^\u0000]+$"
 """A place in the ledger, as clients pass it on: time, position and writer, which mean nothing to them."""

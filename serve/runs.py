@@ -11,8 +11,8 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.runtime import Runtime
-from owlclaw_ray.ports.store import RunFilter
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.store.api import RunFilter
 from serve import openapi
 from serve.events import EventStream, last_event_id
 from serve.parameters import AgentQuery, Id

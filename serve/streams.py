@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from owlclaw_ray.ports.runtime import Follower
+from owlclaw_ray.runtime.api import Follower
 from serve.errors import TooManyStreamsError
 
 STREAMS = 10_000

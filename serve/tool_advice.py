@@ -12,11 +12,11 @@ from msgspec import Struct, field
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.configuration.yaml_document import YamlDocument
+from owlclaw_ray.definitions.loading import agent_document
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.tool import AGENT, DANGEROUS, NETWORK, SENSITIVE, ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.identity.loading import agent_document
 from owlclaw_ray.settings import Settings, written_settings
 
 _OFF = {"code": "tools.code.enabled", "agent": "tools.agents.enabled"}

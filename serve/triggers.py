@@ -12,9 +12,9 @@ from starlette.routing import Route
 from owlclaw_ray import wire
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.runtime import Runtime
-from owlclaw_ray.ports.store import RunAccepted
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.store.api import RunAccepted
 from serve import openapi
 from serve.body_limit import body_handled
 from serve.representations import accepted_body, json_response, run_body

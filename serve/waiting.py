@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runtime.api import Runtime
 
 _BEHIND_ALL = 2**62
 """A seq that no entry has: who follows from there hears only of the run's end."""

@@ -1,12 +1,12 @@
 """A provider's embedding model without a network, as a memory store asks it."""
 
-from owlclaw_ray.adapters.embedders import ConfiguredEmbedders
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply
 from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
-from owlclaw_ray.governance.embeddings import BudgetedEmbeddings
-from owlclaw_ray.ports.store import LedgerAppended
+from owlclaw_ray.memory.embedders import ConfiguredEmbedders
+from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
+from owlclaw_ray.store.api import LedgerAppended
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 

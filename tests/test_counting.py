@@ -6,8 +6,8 @@ from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
-from owlclaw_ray.engine.provider_limits import problem_with
 from owlclaw_ray.errors import QueueFullError, TooManySchedulesError
+from owlclaw_ray.models.provider_limits import problem_with
 from serve.cli.ledger_lines import line
 
 PRICE = ToolDefinition("shop.price", "Say the price.", {"type": "object"}, Permission.READONLY, Effect.PURE)

@@ -5,7 +5,7 @@ import pytest
 from owlclaw_ray import ConfigurationError, OwlClaw
 from owlclaw_ray.app_loader import add_plugins, application
 from owlclaw_ray.domain.permission import PermissionPolicy, Verdict
-from owlclaw_ray.engine.permission import judge
+from owlclaw_ray.policy.permission import judge
 
 WEATHER = """
 def register(app):

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray.configuration.limits import LimitOverrides
+from owlclaw_ray.definitions.defaults import Defaults
+from owlclaw_ray.definitions.loading import load_definition
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionRules
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, ScheduleError
-from owlclaw_ray.identity.defaults import Defaults
-from owlclaw_ray.identity.loading import load_definition
+from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.settings import FileSettings, load_runtime_settings, load_settings
 from owlclaw_ray.tools.agents.options import AgentOptions
-from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
+from tests.definitions.writing import write_definition
 from tests.hatchet_engine.engine import token_for
-from tests.identity.writing import write_definition
 
 
 def load(folder, text="", **environ):

@@ -24,8 +24,8 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import ScheduleStatus, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
-from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.ledger.redaction import Redactor
 
 _ONCE = frozenset({"chaos.pay"})
 _LOGGED = "chaos."

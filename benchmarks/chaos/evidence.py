@@ -17,8 +17,6 @@ import orjson
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.session import ANSWERS, BLOWS
 from benchmarks.chaos.strikes import Role
-from owlclaw_ray.adapters.store.opening import open_store
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
@@ -26,8 +24,10 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ScheduleId
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.folders import MemoryFolders
-from owlclaw_ray.ports.store import AgentRecord, LedgerFilter, RunFilter, Store
+from owlclaw_ray.store.api import AgentRecord, LedgerFilter, RunFilter, Store
+from owlclaw_ray.store.sql.opening import open_store
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAGE = 500

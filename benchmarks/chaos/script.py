@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from owlclaw_ray.adapters.scripted import ScriptedCall, ScriptedReply, ScriptedRequest
+from owlclaw_ray.models.scripted import ScriptedCall, ScriptedReply, ScriptedRequest
 
 
 def reply(request: ScriptedRequest) -> ScriptedReply:

@@ -1,1 +1,1 @@
-"""Long-term memory without any index: the format of MEMORY.md, its file, its archive, and the order of recall."""
+"""Long-term memory: MEMORY.md, its index, and the order of recall."""

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.durable import Version
+from owlclaw_ray.kernel.durable_files import Version
 from owlclaw_ray.memory.markdown import Block, Document, parse, render
 
 logger = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from owlclaw_ray.kernel.durable_files import FileChangedError
 from owlclaw_ray.memory import durable
-from owlclaw_ray.memory.durable import FileChangedError
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.memory.markdown import HEADER

@@ -11,9 +11,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.kernel.durable_files import FileChangedError, Version
 from owlclaw_ray.memory import durable
 from owlclaw_ray.memory.acknowledged import Acknowledged, Entry, State, acknowledged, followed, lacking, put_back
-from owlclaw_ray.memory.durable import FileChangedError, Version
 from owlclaw_ray.memory.markdown import Block, Document, begins_entry, parse, render
 
 logger = logging.getLogger(__name__)

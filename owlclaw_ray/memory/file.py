@@ -20,10 +20,10 @@ from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.errors import MemoryChangedError, NotFoundError, Problem, UserError
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.kernel.durable_files import FileChangedError
 from owlclaw_ray.memory.acknowledged import notes
 from owlclaw_ray.memory.archive import choose_for_archive, is_expired
 from owlclaw_ray.memory.duplicates import likeness
-from owlclaw_ray.memory.durable import FileChangedError
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.lock import FileLock
 from owlclaw_ray.memory.markdown import HEADER, Block, Document, Fault, parse, render

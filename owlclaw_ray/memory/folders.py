@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, MemoryLimits, MemoryStats, Recall
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.fusion import rank_by_words
-from owlclaw_ray.ports.clock import Clock
 
 _OPEN_AGENTS = 64
 _OPEN_MEMORIES = 50_000

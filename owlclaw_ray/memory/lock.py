@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from owlclaw_ray.memory.durable import make_folder
+from owlclaw_ray.kernel.durable_files import make_folder
 
 _LOOK_AGAIN_SECONDS = 0.02
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory, Recall
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory.days import Spans
 from owlclaw_ray.memory.file import Snapshot
 from owlclaw_ray.memory.fusion import Sessions
-from owlclaw_ray.ports.clock import Clock
 
 MOST_KEPT = 20
 """Memories of an answer: what `recall` gives at most."""

@@ -11,8 +11,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.ports.schedules import AlarmClock
-from owlclaw_ray.ports.store import CancelSchedule, CreateSchedule, PauseSchedule, ResumeSchedule, RunFilter, Store
+from owlclaw_ray.schedules.api import AlarmClock
+from owlclaw_ray.store.api import CancelSchedule, CreateSchedule, PauseSchedule, ResumeSchedule, RunFilter, Store
 from owlclaw_ray.testing.clock import ManualClock
 
 AGENT = AgentRef.parse("watch")

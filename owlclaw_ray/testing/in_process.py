@@ -15,18 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
-from owlclaw_ray.adapters.callback_http import HttpCallbackSender
-from owlclaw_ray.adapters.embedders import ConfiguredEmbedders, OneEmbedder
-from owlclaw_ray.adapters.lance_memory import LanceMemory
-from owlclaw_ray.adapters.metrics import gauges
-from owlclaw_ray.adapters.metrics.counting import CommitMetrics
-from owlclaw_ray.adapters.scripted.client import ScriptedClient
-from owlclaw_ray.adapters.sql_rows import read_rows
-from owlclaw_ray.adapters.store.opening import open_store
-from owlclaw_ray.adapters.store.sql_store import SqlStore
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.definitions.api import Definitions, NamedDefinitions
+from owlclaw_ray.definitions.defaults import Defaults
+from owlclaw_ray.definitions.folder import DefinitionFolder
+from owlclaw_ray.definitions.skills.machine import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.callback import CallbackRules
@@ -38,52 +31,45 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import WebhookSource
-from owlclaw_ray.engine.approval_expiry import ApprovalExpiry
-from owlclaw_ray.engine.catalog import ToolCatalog
-from owlclaw_ray.engine.compaction import ContextWindows
-from owlclaw_ray.engine.directory import Directory
-from owlclaw_ray.engine.durable import DurableStore
-from owlclaw_ray.engine.embedding_gateway import EmbeddingGateway
-from owlclaw_ray.engine.facade import RuntimeFacade, nobody_keeps
-from owlclaw_ray.engine.family import Family
-from owlclaw_ray.engine.file_threads import in_file_thread
-from owlclaw_ray.engine.firing import Firings
-from owlclaw_ray.engine.following import Following
-from owlclaw_ray.engine.group_commit import GroupCommit
-from owlclaw_ray.engine.heartbeat_schedules import Heartbeats
-from owlclaw_ray.engine.host import AgentHost, HostStatus
-from owlclaw_ray.engine.host_pool import Host, HostGoneError
-from owlclaw_ray.engine.live_tools import LiveTools
-from owlclaw_ray.engine.model_gateway import ModelGateway
-from owlclaw_ray.engine.outbox import CallbackDelivery, CallbackOptions
-from owlclaw_ray.engine.permission import Approve
-from owlclaw_ray.engine.prices import Prices
-from owlclaw_ray.engine.provider_slots import SlotCounts
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.engine.run_loop import RunServices, at_once
-from owlclaw_ray.engine.run_news import NewsFarEnd, RunNews
-from owlclaw_ray.engine.running_calls import unknown
-from owlclaw_ray.engine.timetable import StoreTimetable
-from owlclaw_ray.engine.tokens import EstimatedTokens
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
-from owlclaw_ray.governance.embeddings import BudgetedEmbeddings
-from owlclaw_ray.governance.governor import DefinitionGovernor
-from owlclaw_ray.identity.defaults import Defaults
-from owlclaw_ray.identity.folder import DefinitionFolder
 from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
-from owlclaw_ray.ports.agents import DefinitionView, views_of
-from owlclaw_ray.ports.artifacts import ArtifactStore
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.definitions import Definitions, NamedDefinitions
-from owlclaw_ray.ports.embedding import Embedders
-from owlclaw_ray.ports.mcp import McpCall, McpCatalog, McpNode, McpProblem
-from owlclaw_ray.ports.memory import MemoryFiles, MemoryStore
-from owlclaw_ray.ports.metrics import MetricFamily
-from owlclaw_ray.ports.models import EmbeddingClient, ModelClient, TokenCounter
-from owlclaw_ray.ports.runtime import Health
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.file_threads import in_file_thread
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.memory.api import MemoryFiles, MemoryStore
+from owlclaw_ray.memory.embedders import ConfiguredEmbedders, OneEmbedder
+from owlclaw_ray.memory.embedding import Embedders
+from owlclaw_ray.memory.lance import LanceMemory
+from owlclaw_ray.models.api import EmbeddingClient, ModelClient, TokenCounter
+from owlclaw_ray.models.embedding_gateway import EmbeddingGateway
+from owlclaw_ray.models.model_gateway import ModelGateway
+from owlclaw_ray.models.prices import Prices
+from owlclaw_ray.models.provider_slots import SlotCounts
+from owlclaw_ray.models.scripted.client import ScriptedClient
+from owlclaw_ray.models.tokens import EstimatedTokens
+from owlclaw_ray.placement.directory import Directory
+from owlclaw_ray.placement.host import AgentHost, HostStatus
+from owlclaw_ray.placement.host_pool import Host, HostGoneError
+from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
+from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
+from owlclaw_ray.policy.governor import DefinitionGovernor
+from owlclaw_ray.policy.permission import Approve
+from owlclaw_ray.runs.catalog import ToolCatalog
+from owlclaw_ray.runs.compaction import ContextWindows
+from owlclaw_ray.runs.family import Family
+from owlclaw_ray.runs.run_loop import RunServices, at_once
+from owlclaw_ray.runs.running_calls import unknown
+from owlclaw_ray.runtime.api import Health
+from owlclaw_ray.runtime.facade import RuntimeFacade, nobody_keeps
+from owlclaw_ray.schedules.cron import next_fire
+from owlclaw_ray.schedules.firing import Firings
+from owlclaw_ray.schedules.heartbeat_schedules import Heartbeats
+from owlclaw_ray.schedules.timetable import StoreTimetable
+from owlclaw_ray.store.api import (
     CancelSchedule,
     Command,
     CommandFailed,
@@ -97,26 +83,40 @@ from owlclaw_ray.ports.store import (
     Store,
     TooManySchedules,
 )
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
-from owlclaw_ray.ports.tracing import ScoreReceiver
-from owlclaw_ray.skills.machine import Machine
+from owlclaw_ray.store.durable_store import DurableStore
+from owlclaw_ray.store.following import Following
+from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.run_news import NewsFarEnd, RunNews
+from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.sql_store import SqlStore
+from owlclaw_ray.telemetry.metrics import gauges
+from owlclaw_ray.telemetry.metrics.api import MetricFamily
+from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
+from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
 from owlclaw_ray.testing.store_file import put_new_store
+from owlclaw_ray.tools.agents.api import DefinitionView, views_of
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
 from owlclaw_ray.tools.arguments import argument_problems
+from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import declared_tools, tools_of
-from owlclaw_ray.tools.cron import next_fire
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.internal.events import EventTools
 from owlclaw_ray.tools.internal.results import ResultTools
 from owlclaw_ray.tools.mcp.adapter import McpTools
+from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpNode, McpProblem
+from owlclaw_ray.tools.mcp.live_tools import LiveTools
 from owlclaw_ray.tools.mcp.options import McpOptions
 from owlclaw_ray.tools.naming import BUILT_IN_NAMES
+from owlclaw_ray.tools.sql_rows import read_rows
+from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
+from owlclaw_ray.webhooks.outbox import CallbackDelivery, CallbackOptions
 
 if TYPE_CHECKING:
-    from owlclaw_ray.adapters.mcp.pool import McpPool
+    from owlclaw_ray.tools.mcp.pool import McpPool
 
 _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
@@ -633,7 +633,7 @@ class LocalMcp:
 
 
 async def _mcp_pool(options: McpOptions, environ: Mapping[str, str], clock: Clock, ids: IdSource) -> McpPool:
-    from owlclaw_ray.adapters.mcp.pool import McpPool
+    from owlclaw_ray.tools.mcp.pool import McpPool
 
     pool = McpPool(options, environ=environ, clock=clock, jitter=_no_jitter, incarnation=ids.make("pool"))
     await pool.start()

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     AgentBusy,
     Appended,
     AppendJournal,

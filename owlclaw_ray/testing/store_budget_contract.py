@@ -11,7 +11,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.ids import RecordId, ReservationId, RunId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     BudgetAlert,
     BudgetCharge,
     BudgetClaim,

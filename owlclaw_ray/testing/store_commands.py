@@ -10,7 +10,7 @@ from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.run import RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ActivationId, RunId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     ActivateAgent,
     ClaimRun,
     Command,

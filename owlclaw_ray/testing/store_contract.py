@@ -14,7 +14,7 @@ from owlclaw_ray.domain.json import LARGE, JsonText
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     AgentActivated,
     Appended,
     AppendJournal,

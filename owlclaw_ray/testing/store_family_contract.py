@@ -14,7 +14,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.task import Claim, Step, StepStatus, Task, TaskStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TaskId, TenantId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     AgentActivated,
     Appended,
     AwaitRuns,

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from owlclaw_ray.adapters.store.opening import open_store
+from owlclaw_ray.store.sql.opening import open_store
 
 
 def put_new_store(path: Path) -> None:

@@ -9,7 +9,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.ports.store import AppendJournal, CancelRun, ClaimRun, Position, Store, Watched
+from owlclaw_ray.store.api import AppendJournal, CancelRun, ClaimRun, Position, Store, Watched
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
 
 _STRANGER = AgentRef.parse("trader:AAPL", TenantId("租户"))

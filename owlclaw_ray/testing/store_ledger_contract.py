@@ -12,7 +12,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ActivationId, RecordId, RunId, TenantId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,

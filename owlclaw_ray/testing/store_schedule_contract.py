@@ -21,7 +21,7 @@ from owlclaw_ray.domain.schedule import (
 )
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import ActivationId, FiringId, RunId, ScheduleId, TenantId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     ActivateAgent,
     AlreadyFired,
     BackfillTick,

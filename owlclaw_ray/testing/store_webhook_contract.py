@@ -14,7 +14,7 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import CallbackId, DeliveryId, RunId, ScheduleId, TenantId
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.store.api import (
     AgentBusy,
     CallbackChanged,
     CallbackFilter,

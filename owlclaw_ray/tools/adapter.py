@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from owlclaw_ray.domain.tool import ToolDefinition
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.target import CallTarget
 

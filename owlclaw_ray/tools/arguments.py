@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ModelError
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.engine.json_limits import KEPT, JsonLimitError, check_limits
 from owlclaw_ray.errors import ToolArgumentsError
+from owlclaw_ray.kernel.json_limits import KEPT, JsonLimitError, check_limits
 from owlclaw_ray.tools.schema_words import allowed, given
 from owlclaw_ray.tools.validator import validator_of
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from owlclaw_ray.domain.tool import ToolDefinition
-from owlclaw_ray.ports.artifacts import ArtifactStore
 from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter, ToolSource
 from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
+from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.host import Broken, HostTools, host_sources

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TenantId, ToolCallId
-from owlclaw_ray.ports.tools import ToolInvocation
 
 
 class ToolContext(Struct, frozen=True):

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError, ToolResult
-from owlclaw_ray.engine.log_context import about
-from owlclaw_ray.engine.permission import DENIED
+from owlclaw_ray.domain.tool_call import CheckedCall, Stage, ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import ApprovalNeededError, RetryableError, ToolArgumentsError, ToolTimeoutError
-from owlclaw_ray.ports.artifacts import ArtifactStore
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.tools import CheckedCall, Stage, ToolInvocation, ToolOutcome
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.log_context import about
+from owlclaw_ray.policy.permission import DENIED
 from owlclaw_ray.tools.adapter import SaysWhatBecame, TargetsCalls, ToolAdapter
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
+from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.given_error import plain_error, short_message

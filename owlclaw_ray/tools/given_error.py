@@ -6,7 +6,7 @@ import re
 
 from owlclaw_ray.domain.agent_tools import CHILD_FAILED
 from owlclaw_ray.domain.tool import ToolError
-from owlclaw_ray.governance.budgets import NEVER_BEGUN
+from owlclaw_ray.policy.budgets import NEVER_BEGUN
 from owlclaw_ray.tools.json_result import to_json
 
 MESSAGE_CHARACTERS = 2_000

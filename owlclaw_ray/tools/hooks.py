@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Permission, ToolClass, ToolDefinition, ToolError, ToolResult
+from owlclaw_ray.domain.tool_call import Stage, ToolInvocation
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.ports.tools import Stage, ToolInvocation
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
 from owlclaw_ray.tools.given_error import short_message

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.engine.json_limits import DEEPEST, JsonLimitError, check_limits, read_json
+from owlclaw_ray.kernel.json_limits import DEEPEST, JsonLimitError, check_limits, read_json
 
 _COMPOSITES = (Struct, tuple, set, frozenset, Mapping)
 MAX_RESULT_BYTES = 64 * 1024

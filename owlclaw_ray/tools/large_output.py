@@ -11,9 +11,9 @@ from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import ToolResult
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.ids import ArtifactId, derived_id
-from owlclaw_ray.ports.artifacts import ArtifactStore
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.bounded_text import BoundedText
 from owlclaw_ray.tools.json_result import within_limit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.process import ProgramEnd, ProgramLimits
 

@@ -15,8 +15,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.governance import RISK_TAG, Risk
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments, Given, as_model, as_object, decode_arguments
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.docstring import parse_docstring

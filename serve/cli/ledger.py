@@ -13,8 +13,8 @@ import orjson
 import typer
 
 from owlclaw_ray import wire
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.counting import counted
+from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption
 from serve.cli.ledger_files import LedgerFormat, check, whole_file, write
 from serve.cli.ledger_lines import line
@@ -179,7 +179,7 @@ def _place(after: str | None) -> str | None:
 
 def _noted(path: Path) -> list[wire.LedgerHead]:
     """Return the last head of each chain in the file."""
-    from owlclaw_ray.adapters.noted_heads import read_heads, written
+    from owlclaw_ray.ledger.noted_heads import read_heads, written
 
     try:
         noted = read_heads(path)

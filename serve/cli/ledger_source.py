@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from owlclaw_ray import wire
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.cli.connection import connect, environment
 
 if TYPE_CHECKING:
     from owlclaw_ray.client import SyncClient
-    from owlclaw_ray.ports.store import Store
     from owlclaw_ray.settings import Settings
+    from owlclaw_ray.store.api import Store
 
 
 class LedgerQuery(Struct, frozen=True):
@@ -117,7 +117,7 @@ class StoreLedger:
         from owlclaw_ray.domain.agent import AgentRef
         from owlclaw_ray.domain.ledger import LedgerKind
         from owlclaw_ray.ids import DEFAULT_TENANT, RunId
-        from owlclaw_ray.ports.store import LedgerFilter
+        from owlclaw_ray.store.api import LedgerFilter
         from serve.representations import ledger_body, place_of
 
         where = LedgerFilter(
@@ -145,10 +145,10 @@ class StoreLedger:
         """See LedgerSource.verify."""
         import msgspec
 
-        from owlclaw_ray.adapters.noted_heads import HeadsFolder
         from owlclaw_ray.domain.ledger import NotedHead, NotedHeads
-        from owlclaw_ray.engine.facade import verified_ledger
         from owlclaw_ray.ids import DEFAULT_TENANT
+        from owlclaw_ray.ledger.noted_heads import HeadsFolder
+        from owlclaw_ray.runtime.facade import verified_ledger
         from serve.representations import verification_body
 
         noted = HeadsFolder(self._data_dir).load()
@@ -158,7 +158,7 @@ class StoreLedger:
 
 @contextmanager
 def _store_of(settings: Settings) -> Iterator[LedgerSource]:
-    from owlclaw_ray.adapters.store.opening import open_existing
+    from owlclaw_ray.store.sql.opening import open_existing
 
     with asyncio.Runner() as runner:
         store = runner.run(open_existing(settings.store_url))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from owlclaw_ray.ports.metrics import MetricFamily
+from owlclaw_ray.telemetry.metrics.api import MetricFamily
 
 
 class Numbers(Struct, frozen=True):

@@ -16,8 +16,8 @@ from owlclaw_ray.ids import RequestId
 from serve.cli.findings import Finding, fail, ok, warn
 
 if TYPE_CHECKING:
-    from owlclaw_ray.adapters.litellm_client import LiteLLMClient
     from owlclaw_ray.domain.endpoint import RealModel
+    from owlclaw_ray.models.litellm_client import LiteLLMClient
 
 _SECONDS = 60.0
 _PARAMETERS = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
@@ -28,7 +28,7 @@ def probe(models: Sequence[RealModel]) -> list[Finding]:
     """Offer each model one tool and ask for a call of it; return what came of that."""
 
     async def ask_all() -> list[Finding]:
-        from owlclaw_ray.adapters.litellm_client import LiteLLMClient
+        from owlclaw_ray.models.litellm_client import LiteLLMClient
 
         client = LiteLLMClient()
         try:

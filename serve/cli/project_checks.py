@@ -164,8 +164,8 @@ def _program(command: Command, environ: Mapping[str, str]) -> str | None:
 
 def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[AgentDefinition]) -> Iterator[Finding]:
     """Yield what is found, and add the definitions that can be used to `usable`."""
-    from owlclaw_ray.identity.folder import DefinitionFolder, misnamed_definitions
-    from owlclaw_ray.skills.machine import Machine
+    from owlclaw_ray.definitions.folder import DefinitionFolder, misnamed_definitions
+    from owlclaw_ray.definitions.skills.machine import Machine
 
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
     misnamed = misnamed_definitions(settings.agents_dir)
@@ -186,7 +186,7 @@ def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[Ag
 
 
 def _models(definitions: list[AgentDefinition]) -> Iterator[Finding]:
-    from owlclaw_ray.adapters.scripted.library import PREFIX
+    from owlclaw_ray.models.scripted.library import PREFIX
 
     scripts = {(model, each.folder) for each in definitions for model in each.models if model.startswith(PREFIX)}
     for model, base_dir in sorted(scripts):
@@ -201,8 +201,8 @@ def _unsuitable(
     """Yield the models that cannot be given the tools of their agents: runs of these would fail, lack a fallback, or
     not be made cheaper.
     """
-    from owlclaw_ray.engine.provider_limits import KNOWN_LIMITS, problem_with
-    from owlclaw_ray.governance.standing import STANDING
+    from owlclaw_ray.models.provider_limits import KNOWN_LIMITS, problem_with
+    from owlclaw_ray.policy.standing import STANDING
 
     limits = (*(each.limits() for each in settings.models.limits), *KNOWN_LIMITS)
     for definition in definitions:
@@ -222,7 +222,7 @@ def _unpriced(settings: Settings, definitions: list[AgentDefinition]) -> Iterato
 
 
 def _scripted(model: str, base_dir: str) -> Iterator[Finding]:
-    from owlclaw_ray.adapters.scripted.library import ScriptLibrary
+    from owlclaw_ray.models.scripted.library import ScriptLibrary
 
     try:
         ScriptLibrary().script(model, base_dir)
@@ -233,8 +233,8 @@ def _scripted(model: str, base_dir: str) -> Iterator[Finding]:
 
 
 def _real(asked: RealModel) -> Iterator[Finding]:
-    from owlclaw_ray.adapters.litellm_client import LiteLLMClient
-    from owlclaw_ray.adapters.litellm_prices import doubt_about
+    from owlclaw_ray.models.litellm_client import LiteLLMClient
+    from owlclaw_ray.models.litellm_prices import doubt_about
 
     subject, where = f"model {asked.model}", "" if asked.endpoint is None else asked.endpoint.api_base
     if doubt := doubt_about(asked):
@@ -254,7 +254,7 @@ def _probed(definitions: list[AgentDefinition]) -> Iterator[Finding]:
 
 
 def _embedder(settings: Settings) -> Finding:
-    from owlclaw_ray.adapters.embedders import PREFIX, installed
+    from owlclaw_ray.memory.embedders import PREFIX, installed
 
     wanted = settings.memory.embedder
     if wanted == "none":
@@ -270,8 +270,8 @@ def _embedder(settings: Settings) -> Finding:
 
 
 def _provider_embedder(model: str, settings: Settings) -> Finding:
-    from owlclaw_ray.adapters.litellm_client import LiteLLMClient
     from owlclaw_ray.domain.endpoint import endpoint_of
+    from owlclaw_ray.models.litellm_client import LiteLLMClient
 
     missing = LiteLLMClient().missing_key(model, endpoint_of(model, settings.models.endpoints))
     if missing is None:
@@ -281,7 +281,7 @@ def _provider_embedder(model: str, settings: Settings) -> Finding:
 
 def _traces(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield where traces go, if they go anywhere; nothing is sent."""
-    from owlclaw_ray.adapters.tracing.destinations import check_installed
+    from owlclaw_ray.telemetry.tracing.destinations import check_installed
 
     options = settings.tracing.options(environ)
     if options is None:
@@ -378,9 +378,9 @@ def _said_of_store(client: SyncClient) -> str:
 
 def _store_at_rest(settings: Settings) -> Iterator[Finding]:
     """Look for damage and open the store; a file that is not there yet is left for `owlclaw up` to make."""
-    from owlclaw_ray.adapters.store.damage import require_sound
-    from owlclaw_ray.adapters.store.locations import locate
-    from owlclaw_ray.adapters.store.opening import open_store
+    from owlclaw_ray.store.sql.damage import require_sound
+    from owlclaw_ray.store.sql.locations import locate
+    from owlclaw_ray.store.sql.opening import open_store
     from serve.preflight import server_problem
 
     async def try_it() -> tuple[str, ...]:

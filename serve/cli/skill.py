@@ -92,7 +92,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a skill: what is known of it, and its text as a model reads it."""
-    from owlclaw_ray.engine.skill_text import read_skill
+    from owlclaw_ray.definitions.skills.text import read_skill
 
     (definition,) = _definitions(folder, agent)
     skill = next((each for each in definition.skills if each.name == name), None)
@@ -121,9 +121,9 @@ def _agents_dir(folder: Path) -> Path:
 
 def _definitions(folder: Path, only: str | None) -> Iterator[AgentDefinition]:
     """Yield the definitions that can be used, or the one that is asked for; complain about the others."""
-    from owlclaw_ray.identity.folder import DefinitionFolder
+    from owlclaw_ray.definitions.folder import DefinitionFolder
+    from owlclaw_ray.definitions.skills.machine import Machine
     from owlclaw_ray.settings import load_settings
-    from owlclaw_ray.skills.machine import Machine
 
     settings = load_settings(folder, environment())
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environment()))
@@ -154,8 +154,8 @@ def _hidden(path: Path) -> bool:
 
 def _check(path: Path) -> _Checked:
     from owlclaw_ray.configuration.governance import GovernanceFile
-    from owlclaw_ray.skills.loading import Surroundings, load_skill
-    from owlclaw_ray.skills.machine import Machine
+    from owlclaw_ray.definitions.skills.loading import Surroundings, load_skill
+    from owlclaw_ray.definitions.skills.machine import Machine
 
     around = Surroundings(Machine(environment()), GovernanceFile().trading_hours.of(()))
     try:

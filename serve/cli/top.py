@@ -54,7 +54,7 @@ def top(
 
 def looks(metrics: Callable[[], str], interval: float, times: int | None) -> Iterator[RenderableType]:
     """Yield what is to be shown, a look at a time. A server that does not answer any more is asked again; the first look raises."""
-    from owlclaw_ray.adapters.metrics.exposition import read
+    from owlclaw_ray.telemetry.metrics.exposition import read
 
     before, looked, shown = None, 0.0, Group()
     for number in itertools.count(1):

@@ -18,9 +18,9 @@ from actors.cluster import NAMESPACE, Cluster, start_ray
 from actors.plan import RuntimePlan, WorkerPlan
 from owlclaw_ray.app_loader import load_app
 from owlclaw_ray.client import SyncClient
+from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.placement import Placement
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.settings import HttpSettings
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import CodeOptions
@@ -29,8 +29,8 @@ from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import Annotations, McpOptions
 from serve.deployment import ingress
 from serve.loopback import free_ports
-from tests.adapters.mcp.conftest import plain
 from tests.conftest import FRONT, SCRATCH, SLOTS
+from tests.tools.mcp.conftest import plain
 
 APP = '''
 import os

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
+from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.placement import Placement
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.kernel.retry import RetryPolicy
 
 
 def plan_in(folder: Path | str = "", **changes: Any) -> RuntimePlan:

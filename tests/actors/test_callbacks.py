@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from actors.scheduler import SchedulerActor
 from owlclaw_ray.client import verify_callback
+from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.callback import Callback, CallbackRules, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.outbox import CallbackOptions
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.identity.defaults import Defaults
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.store import CallbackStored
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.store.api import CallbackStored
+from owlclaw_ray.webhooks.outbox import CallbackOptions
 from tests.actors.test_scheduler import AGENT, NothingDue, scheduler
 from tests.webhooks.receiver import receiving
 

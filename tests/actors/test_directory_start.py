@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from actors.directory import DirectoryActor
 from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
+from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.placement import Placement
-from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
-from owlclaw_ray.identity.defaults import Defaults
-from tests.engine.test_directory import SteeredPool, Work
-from tests.identity.test_folder import hanging
-from tests.identity.writing import write_definition
+from owlclaw_ray.kernel.retry import RetryPolicy
+from tests.definitions.test_folder import hanging
+from tests.definitions.writing import write_definition
+from tests.placement.test_directory import SteeredPool, Work
 
 
 class Pool:

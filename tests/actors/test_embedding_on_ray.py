@@ -24,13 +24,13 @@ from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ContextWindow
 from owlclaw_ray.domain.tool import Effect, ToolClass
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.command_link import apply_now
-from owlclaw_ray.engine.packing import pack, unpack
-from owlclaw_ray.engine.retry import RetryPolicy
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId, ToolCallId
-from owlclaw_ray.ports.store import ActivateAgent, LedgerFilter, SubmitRun
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.kernel.packing import pack, unpack
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.store.api import ActivateAgent, LedgerFilter, SubmitRun
+from owlclaw_ray.store.command_link import apply_now
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.openai_server import Failure, OpenAIServer, Vectors
 

@@ -8,12 +8,12 @@ import socket
 import pytest
 
 from actors.exporter import ExporterActor
-from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.score import Judgement, Score
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.ports.store import CancelRun
+from owlclaw_ray.store.api import CancelRun
+from owlclaw_ray.store.sql.opening import open_store
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from tests.actors.plans import plan_in

@@ -12,16 +12,16 @@ from actors.fleet_metrics import FleetMetrics
 from actors.nodes import Node
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER
 from actors.scheduler import SchedulerCounts
-from owlclaw_ray.adapters.metrics.counting import CommitMetrics
-from owlclaw_ray.adapters.metrics.exposition import text_of
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
-from owlclaw_ray.engine.alarm_sync import AlarmCounts
-from owlclaw_ray.engine.outbox import CallbackCounts, CallbackOptions
-from owlclaw_ray.engine.provider_slots import SlotCounts
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.models.provider_slots import SlotCounts
+from owlclaw_ray.schedules.alarm_sync import AlarmCounts
+from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
+from owlclaw_ray.telemetry.metrics.exposition import text_of
+from owlclaw_ray.telemetry.trace_export import ExportCounts
+from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackOptions
 from tests.actors.plans import plan_in
 
 NODES = (

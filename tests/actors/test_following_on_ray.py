@@ -6,9 +6,9 @@ import pytest
 
 from actors.keeper_client import KeeperClient
 from actors.keeper_news import Keepers
-from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.engine.following import Following
 from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds, RunId
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.store.following import Following
 from tests.actors.conftest import calls
 
 pytestmark = pytest.mark.ray

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from actors.keeper import KeeperActor
-from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.ledger import NotedHead
-from owlclaw_ray.engine.command_link import encode
-from owlclaw_ray.engine.packing import pack
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ports.store import AppendLedger, LedgerFilter
+from owlclaw_ray.kernel.packing import pack
+from owlclaw_ray.store.api import AppendLedger, LedgerFilter
+from owlclaw_ray.store.command_link import encode
+from owlclaw_ray.store.sql.opening import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 from tests.actors.plans import plan_in
 
@@ -32,7 +32,7 @@ async def keeper(tmp_path, monkeypatch):
 
 
 async def test_it_is_ready_only_while_its_store_takes_commits(keeper, monkeypatch):
-    monkeypatch.setattr("owlclaw_ray.adapters.store.sql_store._WRITABLE_SECONDS", 0)
+    monkeypatch.setattr("owlclaw_ray.store.sql.sql_store._WRITABLE_SECONDS", 0)
     assert await keeper.ready()
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 

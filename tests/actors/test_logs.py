@@ -10,8 +10,8 @@ import pytest
 
 from actors.logs import LogPlan, configure
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.engine.log_context import about
 from owlclaw_ray.ids import AgentId, RunId
+from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.testing.in_process import in_process_runtime
 
 
@@ -100,7 +100,7 @@ async def test_what_a_run_its_models_and_its_tools_log_is_about_the_run(tmp_path
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     told = {line["logger"]: (line.get("run_id"), line.get("agent")) for line in lines}
     assert told["owlclaw_ray.tools.executor"] == (run.run_id, "watch")
-    assert told["owlclaw_ray.engine.run_loop"] == (run.run_id, "watch")
+    assert told["owlclaw_ray.runs.run_loop"] == (run.run_id, "watch")
 
 
 class Stderr(logging.StreamHandler):

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.actors.conftest import calls
-from tests.adapters.mcp.conftest import PLAIN
+from tests.tools.mcp.conftest import PLAIN
 
 pytestmark = pytest.mark.ray
 

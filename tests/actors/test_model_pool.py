@@ -15,8 +15,8 @@ from actors.gateway_link import GatewayLink
 from actors.model_gateway import ModelGatewayActor
 from actors.plan import WorkerPlan
 from actors.remote import GATEWAY, full_name, kill, make
-from owlclaw_ray.engine.pooled_client import PoolGrowth
-from owlclaw_ray.engine.retry import RetryPolicy
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.models.pooled_client import PoolGrowth
 from owlclaw_ray.testing.openai_server import Answer, Hang, OpenAIServer
 from tests.model_requests import model_request
 

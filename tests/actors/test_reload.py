@@ -3,7 +3,7 @@
 import pytest
 
 from tests.actors.conftest import Trial, calls
-from tests.identity.writing import write_skill
+from tests.definitions.writing import write_skill
 
 pytestmark = pytest.mark.ray
 

@@ -16,13 +16,13 @@ import pytest
 from actors.cluster import NAMESPACE
 from actors.keeper_client import KeeperClient
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
-from owlclaw_ray.engine.heartbeat import heartbeat_schedule_id
 from owlclaw_ray.errors import IdempotencyConflictError
-from owlclaw_ray.ports.store import CreateSchedule
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.runs.heartbeat import heartbeat_schedule_id
+from owlclaw_ray.store.api import CreateSchedule
 from tests.actors.conftest import calls
 
 pytestmark = pytest.mark.ray

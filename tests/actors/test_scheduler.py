@@ -10,13 +10,13 @@ from datetime import timedelta
 import pytest
 
 from actors.scheduler import SchedulerActor
-from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import TEXT, Artifact
-from owlclaw_ray.engine.outbox import CallbackOptions
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
 from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.webhooks.expiry import WebhookExpiry
+from owlclaw_ray.webhooks.outbox import CallbackOptions
 from tests.actors.plans import plan_in
 
 AGENT = AgentRef.parse("watch")

@@ -16,9 +16,9 @@ from actors.tool_task import MOST_STARTS, TaskToolRunner, WorkerDiedError
 from actors.tool_worker import execute
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
-from owlclaw_ray.engine.packing import pack, unpack
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 

@@ -17,10 +17,10 @@ from benchmarks.growth import (
 from benchmarks.load import LoadResult
 from benchmarks.question import Size
 from benchmarks.wave import WaveError
+from owlclaw_ray.definitions.skills.loading import load_skills
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.skill_selection import select_skills
-from owlclaw_ray.skills.loading import load_skills
+from owlclaw_ray.runs.skill_selection import select_skills
 
 AMOUNT = AMOUNTS[Size.SMOKE]
 

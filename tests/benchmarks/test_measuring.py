@@ -18,11 +18,11 @@ from benchmarks.measuring import (
     said,
     unfinished_runs,
 )
-from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId
-from owlclaw_ray.ports.store import CancelRun, SubmitRun
+from owlclaw_ray.store.api import CancelRun, SubmitRun
+from owlclaw_ray.store.sql.opening import open_store
 from owlclaw_ray.testing.clock import ManualClock
 
 

@@ -3,7 +3,7 @@ import orjson
 
 from benchmarks.child import running
 from benchmarks.litellm_calls import measure_litellm
-from owlclaw_ray.adapters.litellm_client import load_litellm
+from owlclaw_ray.models.litellm_client import load_litellm
 
 TOOL = {"type": "function", "function": {"name": "log_decision", "parameters": {"type": "object"}}}
 USER = {"role": "user", "content": "what now?"}

@@ -23,7 +23,7 @@ while True:
     dump()
 """
 HOST = Counter(
-    {("loop (asyncio/events.py:1)", "wake (owlclaw_ray/engine/host.py:3)"): 3, ("run (ray/worker.py:9)",): 1}
+    {("loop (asyncio/events.py:1)", "wake (owlclaw_ray/placement/host.py:3)"): 3, ("run (ray/worker.py:9)",): 1}
 )
 
 
@@ -94,12 +94,12 @@ def test_a_figure_says_what_a_run_takes_in_a_process_of_what_it_takes_in_all():
 
     assert (host.name, host.value) == ("cpu_ms_per_run, Host, 8 agents", pytest.approx(3.0))
     assert (host.baseline, host.baseline_is) == (pytest.approx(4.05), "all processes")
-    assert host.note == "in owlclaw_ray 75%, ray 25%; of ours wake (owlclaw_ray/engine/host.py:3) 75%"
+    assert host.note == "in owlclaw_ray 75%, ray 25%; of ours wake (owlclaw_ray/placement/host.py:3) 75%"
     assert (raylet.value, raylet.note) == (pytest.approx(1.0), "not sampled")
     assert details(profile) == {
         "Host": {
             "samples": 4,
             "self": {"owlclaw_ray": 0.75, "ray": 0.25},
-            "ours": {"wake (owlclaw_ray/engine/host.py:3)": 0.75},
+            "ours": {"wake (owlclaw_ray/placement/host.py:3)": 0.75},
         }
     }

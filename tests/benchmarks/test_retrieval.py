@@ -7,11 +7,11 @@ from statistics import fmean
 import pytest
 
 from benchmarks import retrieval
-from owlclaw_ray.adapters.embedders import LocalEmbedder
 from owlclaw_ray.domain.memory import Memory, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.embedders import LocalEmbedder
+from owlclaw_ray.memory.embedding import Embedded, Patience
 from owlclaw_ray.memory.fusion import rank_by_words
-from owlclaw_ray.ports.embedding import Embedded, Patience
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ import pytest
 from benchmarks.stacks import collapsed, our_shares, package_of, read_stacks, said, self_shares
 
 TEXT = """\
-<module> (default_worker.py:1);run (ray/worker.py:9);submit (owlclaw_ray/engine/host.py:3);dumps (json/__init__.py:183) 6
-<module> (default_worker.py:1);run (ray/worker.py:9);submit (owlclaw_ray/engine/host.py:3);submit (owlclaw_ray/engine/host.py:3) 1
+<module> (default_worker.py:1);run (ray/worker.py:9);submit (owlclaw_ray/placement/host.py:3);dumps (json/__init__.py:183) 6
+<module> (default_worker.py:1);run (ray/worker.py:9);submit (owlclaw_ray/placement/host.py:3);submit (owlclaw_ray/placement/host.py:3) 1
 <module> (default_worker.py:1);run (ray/worker.py:9) 3
 """
 
@@ -53,7 +53,7 @@ def test_what_is_no_stack_is_refused(line):
         ("BaseEventLoop._run_once (asyncio/base_events.py:1845)", "asyncio"),
         ("poll (select.py)", "select"),
         ("execute_task (ray/_raylet.pyx:1788)", "ray"),
-        ("<listcomp> (owlclaw_ray/engine/host.py:3)", "owlclaw_ray"),
+        ("<listcomp> (owlclaw_ray/placement/host.py:3)", "owlclaw_ray"),
         ("handle (/home/me/application/app.py:9)", "app"),
         ("no path at all", "no path at all"),
     ],
@@ -69,8 +69,8 @@ def test_the_innermost_frame_says_whose_code_it_was():
 def test_a_function_of_ours_answers_for_what_it_calls_and_counts_once_when_it_calls_itself():
     shares = our_shares(read_stacks(TEXT))
 
-    assert shares == {"submit (owlclaw_ray/engine/host.py:3)": 0.7}
-    assert said(shares, 3) == "submit (owlclaw_ray/engine/host.py:3) 70%"
+    assert shares == {"submit (owlclaw_ray/placement/host.py:3)": 0.7}
+    assert said(shares, 3) == "submit (owlclaw_ray/placement/host.py:3) 70%"
 
 
 def test_a_thread_without_python_frames_is_in_native_code():

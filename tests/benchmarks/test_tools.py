@@ -6,8 +6,8 @@ from benchmarks.tool_calls import APPLICATION, EMPTY, TOOLS, WORK, Calls, Failed
 from benchmarks.tools import latency_figures, latency_of, many_figures, many_of, plot_of
 from owlclaw_ray.app_loader import load_app
 from owlclaw_ray.domain.tool import ToolError, ToolResult
+from owlclaw_ray.domain.tool_call import ToolOutcome
 from owlclaw_ray.ids import ToolCallId
-from owlclaw_ray.ports.tools import ToolOutcome
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.builtin import arguments as models
 

@@ -4,12 +4,12 @@ from benchmarks import wave
 from benchmarks.load import LoadResult
 from benchmarks.past import finish_runs, queue_runs
 from benchmarks.wave import RunTimes, StoreReader, WaveError, check_completed, trigger_each, wait_until_done
-from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId
-from owlclaw_ray.ports.store import ActivateAgent, CancelRun, SubmitRun
+from owlclaw_ray.store.api import ActivateAgent, CancelRun, SubmitRun
+from owlclaw_ray.store.sql.opening import open_store
 from owlclaw_ray.testing.clock import ManualClock
 
 AGENTS = [AgentRef.parse(f"bench:{number}") for number in range(4)]

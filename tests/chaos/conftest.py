@@ -22,7 +22,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import RunAccepted, RunFilter
+from owlclaw_ray.store.api import RunAccepted, RunFilter
 from owlclaw_ray.testing.in_process import InProcessRuntime, in_process_runtime
 
 AGENT = AgentRef.parse("crowd:1")

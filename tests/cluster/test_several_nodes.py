@@ -19,9 +19,9 @@ from ray.cluster_utils import Cluster
 
 from actors.plan import ToolSlots
 from actors.tool_task import slot_resources
-from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.client import SyncClient
 from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.store.sql.opening import open_store
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.loopback import free_ports
 from tests.conftest import SCRATCH

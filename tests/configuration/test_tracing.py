@@ -7,11 +7,11 @@ import tomllib
 import pytest
 from msgspec.structs import replace
 
-from owlclaw_ray.adapters.tracing import destinations
-from owlclaw_ray.adapters.tracing.destinations import check_installed
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import load_runtime_settings
+from owlclaw_ray.telemetry.tracing import destinations
+from owlclaw_ray.telemetry.tracing.destinations import check_installed
 from tests.docs.snippets import ROOT
 
 KEYS = {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk"}

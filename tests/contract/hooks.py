@@ -10,7 +10,7 @@ import schemathesis
 from hypothesis import strategies as st
 from requests.auth import AuthBase
 
-from owlclaw_ray.tools.cron import MACROS
+from owlclaw_ray.schedules.cron import MACROS
 from serve.shapes import moment
 from serve.trigger_request import MAX_WAIT_SECONDS
 from tests.contract.world import SECRET

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import uvicorn
 
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.webhook import Mapping, SignatureForm, WebhookSource
-from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from serve.api import build_api
 

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from owlclaw_ray.adapters.litellm_client import LiteLLMClient
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.models.litellm_client import LiteLLMClient
 from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import Answer, OpenAIServer, Raw
+from tests.definitions.writing import write_definition
 from tests.docs.snippets import snippets
-from tests.identity.writing import write_definition
 
 KEYS = {"VLLM_KEY": "sk-vllm", "AZURE_API_KEY": "azure-key", "PROXY_KEY": "sk-proxy", "OPENAI_API_KEY": "sk-of-openai"}
 OLLAMA = b'{"model": "qwen3", "message": {"role": "assistant", "content": "ok"}, "done": true, "done_reason": "stop"}'

@@ -13,13 +13,16 @@ from benchmarks.chaos.strikes import Role
 from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
-from owlclaw_ray.adapters.lance_memory.table import MOST_FRAGMENTS, MOST_UNINDEXED, Session
 from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
 from owlclaw_ray.configuration.heartbeat import HeartbeatFile
 from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.webhooks import SignatureFile, SourceFile
+from owlclaw_ray.definitions.agent_file import AgentFile
+from owlclaw_ray.definitions.loading import MAX_BYTES
+from owlclaw_ray.definitions.skills.frontmatter import Constraints, Extension, Prerequisites
+from owlclaw_ray.definitions.skills.loading import MAX_SKILL_BYTES
 from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.domain.heartbeat import BeatSkipped, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.hours import DAYS
@@ -30,18 +33,15 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import DeliveryStatus
-from owlclaw_ray.engine.preloading import LONGEST_QUERY, MOST_VALUES
-from owlclaw_ray.governance.redaction import SHORTEST_SECRET
-from owlclaw_ray.identity.agent_file import AgentFile
-from owlclaw_ray.identity.loading import MAX_BYTES
+from owlclaw_ray.ledger.redaction import SHORTEST_SECRET
 from owlclaw_ray.memory.file import MERGED_IDS, MERGED_TEXTS
-from owlclaw_ray.skills.frontmatter import Constraints, Extension, Prerequisites
-from owlclaw_ray.skills.loading import MAX_SKILL_BYTES
+from owlclaw_ray.memory.lance.table import MOST_FRAGMENTS, MOST_UNINDEXED, Session
+from owlclaw_ray.runs.preloading import LONGEST_QUERY, MOST_VALUES
+from owlclaw_ray.schedules.cron import MACROS
 from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.code.toolset import CodeTools
-from owlclaw_ray.tools.cron import MACROS
 from owlclaw_ray.tools.declarative.file import ToolFile
 from owlclaw_ray.tools.large_output import INLINE_BYTES
 from owlclaw_ray.wire import ScheduleRequest

@@ -6,15 +6,15 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from owlclaw_ray.adapters.scripted.library import ScriptLibrary
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.client import SyncClient
 from owlclaw_ray.configuration.placeholders import names_in
 from owlclaw_ray.configuration.yaml_document import read_yaml
+from owlclaw_ray.definitions.agent_file import AgentFile
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.identity.agent_file import AgentFile
 from owlclaw_ray.memory.markdown import parse
+from owlclaw_ray.models.scripted.library import ScriptLibrary
 from owlclaw_ray.settings import load_runtime_settings, load_settings
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
@@ -23,10 +23,10 @@ from owlclaw_ray.tools.host import Broken, host_sources
 from owlclaw_ray.tools.sources import ToolSources
 from owlclaw_ray.wire import Accepted
 from serve.preflight import prepare
-from tests.adapters.mcp.conftest import pool_of
 from tests.docs import shell
 from tests.docs.snippets import snippets
 from tests.tools.code.conftest import invocation
+from tests.tools.mcp.conftest import pool_of
 
 
 def test_every_snippet_is_of_a_kind_that_is_checked_here():

@@ -8,7 +8,7 @@ import psutil
 import pytest
 import yaml
 
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from tests.hatchet_engine.engine import HatchetEngine
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]

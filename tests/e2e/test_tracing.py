@@ -3,8 +3,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from owlclaw_ray.adapters.metrics.exposition import read
 from owlclaw_ray.domain.tracing import TraceParent
+from owlclaw_ray.telemetry.metrics.exposition import read
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from serve.cli.numbers import Numbers
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from owlclaw_ray import AgentRef, load_app
-from owlclaw_ray.adapters.scripted.client import ScriptedClient
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import RunFilter
+from owlclaw_ray.models.scripted.client import ScriptedClient
 from owlclaw_ray.settings import load_settings
+from owlclaw_ray.store.api import RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 

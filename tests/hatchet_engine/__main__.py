@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from tests.hatchet_engine.engine import HatchetEngine
 
 _RING_SECONDS = 0.2

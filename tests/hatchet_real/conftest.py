@@ -15,13 +15,13 @@ from uuid import uuid4
 
 import pytest
 
-from owlclaw_ray.adapters.hatchet.alarms import HatchetAlarms
-from owlclaw_ray.adapters.hatchet.options import HatchetOptions, Tls
-from owlclaw_ray.adapters.hatchet.supervision import Sign, WorkerSupervisor, look_at
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.errors import RuntimeUnavailableError
-from owlclaw_ray.ports.schedules import Alarm
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.schedules.api import Alarm
+from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
+from owlclaw_ray.schedules.hatchet.options import HatchetOptions, Tls
+from owlclaw_ray.schedules.hatchet.supervision import Sign, WorkerSupervisor, look_at
 
 WORKER = (sys.executable, "-m", "actors.hatchet_worker", "info", "text")
 TOKEN = os.environ.get("HATCHET_CLIENT_TOKEN", "")

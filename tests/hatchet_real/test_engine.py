@@ -5,15 +5,15 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from owlclaw_ray.adapters.store.sql_store import SqlStore
-from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.engine.alarm_sync import EngineAlarmClock
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.ports.store import CreateSchedule, RunFilter
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.schedules.alarm_sync import EngineAlarmClock
+from owlclaw_ray.store.api import CreateSchedule, RunFilter
+from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.alarm_clock_contract import AGENT, steady
-from tests.adapters.hatchet.world import firings_over
-from tests.engine.world import InlineDatabase
 from tests.hatchet_real.conftest import answering, run_command, soon, until
+from tests.schedules.hatchet.world import firings_over
+from tests.world import InlineDatabase
 
 ONE = ScheduleId("sch_one")
 

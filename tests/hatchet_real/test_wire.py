@@ -2,7 +2,7 @@
 
 import pytest
 
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from tests.hatchet_engine.wire_contract import EngineSide, EngineWireContract
 
 

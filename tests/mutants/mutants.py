@@ -27,16 +27,16 @@ class Mutant:
         return f"property_{self.number:02}"
 
 
-_RUNS = ("tests/engine/test_properties.py",)
-_PRODUCT = ("tests/engine/test_product_properties.py",)
-_LOADING = ("tests/identity/test_loading.py",)
-_BEATS = ("tests/engine/test_heartbeat.py",)
+_RUNS = ("tests/runs/test_properties.py",)
+_PRODUCT = ("tests/runs/test_product_properties.py",)
+_LOADING = ("tests/definitions/test_loading.py",)
+_BEATS = ("tests/runs/test_heartbeat.py",)
 
 MUTANTS = (
     Mutant(
         1,
         "the prompt leaves the identity out",
-        "owlclaw_ray/engine/prompt.py",
+        "owlclaw_ray/runs/prompt.py",
         '("Your identity", definition.soul),',
         "",
         _LOADING,
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         1,
         "the prompt leaves the capabilities out",
-        "owlclaw_ray/engine/prompt.py",
+        "owlclaw_ray/runs/prompt.py",
         '("Your capabilities", definition.capabilities),',
         "",
         _LOADING,
@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         2,
         "an empty identity is taken",
-        "owlclaw_ray/identity/loading.py",
+        "owlclaw_ray/definitions/loading.py",
         "if content is not None and not text:",
         "if False:",
         _LOADING,
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         2,
         "a missing identity is taken",
-        "owlclaw_ray/identity/loading.py",
+        "owlclaw_ray/definitions/loading.py",
         "        if required:\n",
         "        if False:\n",
         _LOADING,
@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         3,
         "a reload reads nothing",
-        "owlclaw_ray/identity/folder.py",
+        "owlclaw_ray/definitions/folder.py",
         "self._reloads += 1",
         "self._reloads += 0",
         _PRODUCT,
@@ -76,31 +76,31 @@ MUTANTS = (
     Mutant(
         3,
         "runs do not ask for the definition as it is now",
-        "owlclaw_ray/identity/folder.py",
+        "owlclaw_ray/definitions/folder.py",
         "if cached is None or cached.fingerprint != fingerprint or cached.reloads != reloads:",
         "if cached is None:",
-        (*_PRODUCT, "tests/identity/test_folder.py"),
+        (*_PRODUCT, "tests/definitions/test_folder.py"),
     ),
     Mutant(
         4,
         "a text of any length is taken for one that fits",
-        "owlclaw_ray/engine/fitting.py",
+        "owlclaw_ray/runs/fitting.py",
         "if _surely_fits(whole, limit) or whole == least:",
         "if True:",
-        ("tests/engine/test_fitting.py",),
+        ("tests/runs/test_fitting.py",),
     ),
     Mutant(
         4,
         "no conversation is compacted",
-        "owlclaw_ray/engine/compaction.py",
+        "owlclaw_ray/runs/compaction.py",
         "if conversation.bytes + _CALL_TOKENS * (len(conversation.messages) + 2) <= room.tokens:",
         "if True:",
-        ("tests/engine/test_context_window.py",),
+        ("tests/runs/test_context_window.py",),
     ),
     Mutant(
         5,
         "of turns that were dropped nothing is shown",
-        "owlclaw_ray/engine/compaction.py",
+        "owlclaw_ray/runs/compaction.py",
         "for first in range(len(lines)):",
         "for first in range(0):",
         _PRODUCT,
@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         5,
         "the records of turns that were dropped are empty",
-        "owlclaw_ray/engine/compaction.py",
+        "owlclaw_ray/runs/compaction.py",
         "returned = {each.call_id: cut_text(text_of_reply(each.content), _DETAIL) for each in results}",
         "returned = {}",
         _PRODUCT,
@@ -116,10 +116,10 @@ MUTANTS = (
     Mutant(
         5,
         "the newest turns are dropped instead of the oldest",
-        "owlclaw_ray/engine/compaction.py",
+        "owlclaw_ray/runs/compaction.py",
         "return kept[::-1]",
         "return list(turns[: len(kept)])",
-        ("tests/engine/test_context_window.py", *_PRODUCT),
+        ("tests/runs/test_context_window.py", *_PRODUCT),
     ),
     Mutant(
         6,
@@ -172,23 +172,23 @@ MUTANTS = (
     Mutant(
         9,
         "nobody is told of a broken skill",
-        "owlclaw_ray/skills/loading.py",
+        "owlclaw_ray/definitions/skills/loading.py",
         'warnings += [f"{problem}; the skill is skipped" for problem in error.problems]',
         "continue",
-        ("tests/skills/test_loading.py",),
+        ("tests/definitions/skills/test_loading.py",),
     ),
     Mutant(
         10,
         "skills of any length are read",
-        "owlclaw_ray/engine/skill_selection.py",
+        "owlclaw_ray/runs/skill_selection.py",
         "if skill.tokens <= limit and skill.name not in withheld:",
         "if skill.name not in withheld:",
-        ("tests/engine/test_skill_selection.py",),
+        ("tests/runs/test_skill_selection.py",),
     ),
     Mutant(
         11,
         "a run may make any number of calls",
-        "owlclaw_ray/engine/run_loop.py",
+        "owlclaw_ray/runs/run_loop.py",
         "allowed = max(0, self._limits.tool_calls - conversation.calls_before)",
         "allowed = 10**9",
         _RUNS,
@@ -196,7 +196,7 @@ MUTANTS = (
     Mutant(
         11,
         "nobody is warned of a run that was terminated",
-        "owlclaw_ray/engine/run_loop.py",
+        "owlclaw_ray/runs/run_loop.py",
         'self._journal.audit(LedgerKind.WARNING, "limit", {"what": "run terminated", "why": why})',
         "pass",
         _RUNS,
@@ -204,7 +204,7 @@ MUTANTS = (
     Mutant(
         12,
         "a model may take any time",
-        "owlclaw_ray/engine/model_gateway.py",
+        "owlclaw_ray/models/model_gateway.py",
         "async with deadline(self._clock, request.timeout):",
         "async with deadline(self._clock, 10**6):",
         _RUNS,
@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant(
         12,
         "what a model call ended with is not recorded",
-        "owlclaw_ray/engine/run_loop.py",
+        "owlclaw_ray/runs/run_loop.py",
         'self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", error)',
         "pass",
         _RUNS,
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         13,
         "hidden tools are offered",
-        "owlclaw_ray/governance/visibility.py",
+        "owlclaw_ray/policy/visibility.py",
         "visible = tuple(tool for tool in tools if tool not in reasons)",
         "visible = tuple(tools)",
         _RUNS,
@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         13,
         "the ledger does not say what is hidden",
-        "owlclaw_ray/engine/entries.py",
+        "owlclaw_ray/domain/entries.py",
         '"hidden": [{"tools": list(each.tools), "by": each.by, "reason": each.reason} for each in hidden],',
         '"hidden": [],',
         _RUNS,
@@ -236,7 +236,7 @@ MUTANTS = (
     Mutant(
         13,
         "nobody asks the rules of a definition",
-        "owlclaw_ray/governance/visibility.py",
+        "owlclaw_ray/policy/visibility.py",
         "if not asked:",
         "if True:",
         _RUNS,
@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant(
         14,
         "a heartbeat without events wakes the agent",
-        "owlclaw_ray/engine/heartbeat.py",
+        "owlclaw_ray/runs/heartbeat.py",
         "if not inbox and not others:",
         "if False:",
         _BEATS,
@@ -252,7 +252,7 @@ MUTANTS = (
     Mutant(
         15,
         "no heartbeat wakes the agent",
-        "owlclaw_ray/engine/heartbeat.py",
+        "owlclaw_ray/runs/heartbeat.py",
         "if not inbox and not others:",
         "if True:",
         _BEATS,
@@ -260,7 +260,7 @@ MUTANTS = (
     Mutant(
         16,
         "a run may take any time",
-        "owlclaw_ray/engine/deadline.py",
+        "owlclaw_ray/kernel/deadline.py",
         "if self.used >= self._limit - _INSTANT:",
         "if False:",
         _RUNS,
@@ -268,15 +268,15 @@ MUTANTS = (
     Mutant(
         17,
         "a ring that fails is not tried again",
-        "owlclaw_ray/adapters/hatchet/worker.py",
+        "owlclaw_ray/schedules/hatchet/worker.py",
         "retries=_RETRIES,",
         "retries=0,",
-        ("tests/adapters/hatchet/test_worker.py",),
+        ("tests/schedules/hatchet/test_worker.py",),
     ),
     Mutant(
         18,
         "the ledger has no tokens of replies",
-        "owlclaw_ray/engine/entries.py",
+        "owlclaw_ray/domain/entries.py",
         '"completion_tokens": usage.completion_tokens,',
         '"completion_tokens": 0,',
         _RUNS,
@@ -284,7 +284,7 @@ MUTANTS = (
     Mutant(
         19,
         "a trace leaves its model calls out",
-        "owlclaw_ray/adapters/tracing/spans.py",
+        "owlclaw_ray/telemetry/tracing/spans.py",
         "return (self._root(), *self._model_calls(), *self._tool_calls(),",
         "return (self._root(), *self._tool_calls(),",
         _RUNS,
@@ -292,7 +292,7 @@ MUTANTS = (
     Mutant(
         19,
         "a trace does not say of what kind its trigger was",
-        "owlclaw_ray/adapters/tracing/spans.py",
+        "owlclaw_ray/telemetry/tracing/spans.py",
         "name.TRIGGER_KIND: trigger.kind.value,",
         "",
         _RUNS,
@@ -300,18 +300,18 @@ MUTANTS = (
     Mutant(
         20,
         "without an index recall fails",
-        "owlclaw_ray/adapters/lance_memory/store.py",
+        "owlclaw_ray/memory/lance/store.py",
         "return _Search(Hits({}, {}), str(error))",
         "raise",
-        ("tests/adapters/lance/test_damage.py",),
+        ("tests/memory/lance/test_damage.py",),
     ),
     Mutant(
         20,
         "without an index nothing is found",
-        "owlclaw_ray/adapters/lance_memory/store.py",
+        "owlclaw_ray/memory/lance/store.py",
         "hits = Hits(lexical.search(query, tuple(among.values())), {})",
         "hits = Hits({}, {})",
-        ("tests/adapters/lance/test_damage.py",),
+        ("tests/memory/lance/test_damage.py",),
     ),
     Mutant(
         21,
@@ -324,7 +324,7 @@ MUTANTS = (
     Mutant(
         21,
         "the model sees a tool that failed as one that returned nothing",
-        "owlclaw_ray/engine/conversation.py",
+        "owlclaw_ray/runs/conversation.py",
         'return as_reply(result.content if result.error is None else {"error": error_data(result.error)})',
         "return as_reply(result.content)",
         _RUNS,
@@ -348,17 +348,17 @@ MUTANTS = (
     Mutant(
         23,
         "hidden characters stay",
-        "owlclaw_ray/engine/sanitise.py",
+        "owlclaw_ray/models/sanitise.py",
         'return _INVISIBLE.sub(_flag_or_nothing, text.replace("\\r\\n", "\\n").replace("\\r", "\\n"))',
         'return text.replace("\\r\\n", "\\n").replace("\\r", "\\n")',
-        ("tests/engine/test_sanitise.py",),
+        ("tests/models/test_sanitise.py",),
     ),
     Mutant(
         23,
         "instructions in files are not marked",
-        "owlclaw_ray/engine/sanitise.py",
+        "owlclaw_ray/models/sanitise.py",
         "marked = [(found.start(), found.end()) for found in _attempts(text)]",
         "marked = list[tuple[int, int]]()",
-        ("tests/engine/test_sanitise.py",),
+        ("tests/models/test_sanitise.py",),
     ),
 )

@@ -12,10 +12,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.ids import ScheduleId, TenantId
-from owlclaw_ray.ports.runtime import Runtime
-from owlclaw_ray.ports.schedules import Alarm
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.schedules.api import Alarm
 from serve.api import build_api
 from tests.serve.double import MemoryRuntime
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from owlclaw_ray.adapters.store.sql_store import SqlStore
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
@@ -23,10 +22,6 @@ from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
-from owlclaw_ray.engine.firing import Firings
-from owlclaw_ray.engine.following import RunFollower
-from owlclaw_ray.engine.submissions import Submission
-from owlclaw_ray.engine.timetable import StoreTimetable
 from owlclaw_ray.errors import (
     AgentBusyError,
     AlreadyDecidedError,
@@ -53,12 +48,14 @@ from owlclaw_ray.ids import (
     TenantId,
     ToolCallId,
 )
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.mcp import LeftOut, McpServerView, McpState
-from owlclaw_ray.ports.metrics import MetricFamily, Sample
-from owlclaw_ray.ports.runtime import AgentView, Follower, Health, LedgerVerification, TriggerRequest
-from owlclaw_ray.ports.schedules import Alarm
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runs.submissions import Submission
+from owlclaw_ray.runtime.api import AgentView, Follower, Health, LedgerVerification, TriggerRequest
+from owlclaw_ray.schedules.api import Alarm
+from owlclaw_ray.schedules.cron import next_fire
+from owlclaw_ray.schedules.firing import Firings
+from owlclaw_ray.schedules.timetable import StoreTimetable
+from owlclaw_ray.store.api import (
     AgentRecord,
     ApprovalFilter,
     LedgerChain,
@@ -70,10 +67,13 @@ from owlclaw_ray.ports.store import (
     SubmitRun,
     Watched,
 )
+from owlclaw_ray.store.following import RunFollower
+from owlclaw_ray.store.sql.sql_store import SqlStore
+from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from owlclaw_ray.tools.arguments import argument_problems
-from owlclaw_ray.tools.cron import next_fire
-from tests.engine.world import InlineDatabase
+from owlclaw_ray.tools.mcp.api import LeftOut, McpServerView, McpState
 from tests.serve.webhook_double import webhooks
+from tests.world import InlineDatabase
 
 DEFINITIONS = ("assistant", "broken", "patient")
 BROKEN = Problem("agents/broken/SOUL.md", "is missing", "write who the agent is")

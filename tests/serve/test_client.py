@@ -25,7 +25,7 @@ from owlclaw_ray.errors import (
     StoreUnavailableError,
     UnknownAgentError,
 )
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.runtime.api import Runtime
 from tests.serve.double import ARTIFACT, BROKEN, FINAL_TEXT, MemoryRuntime
 
 App = Callable[[httpx.Request], Awaitable[httpx.Response]]

@@ -11,14 +11,14 @@ from typing import cast
 import httpx
 import pytest
 
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.runtime import Follower
-from owlclaw_ray.ports.store import RunFilter, Watched
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.runtime.api import Follower
+from owlclaw_ray.store.api import RunFilter, Watched
 from serve.api import build_api
 from serve.streams import Pulse
 from tests.serve.conftest import serving

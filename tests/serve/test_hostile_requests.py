@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.api import build_api
 from tests.serve.conftest import BODY_LIMIT, posted
 

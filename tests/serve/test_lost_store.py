@@ -11,13 +11,13 @@ import httpx
 import pytest
 import uvicorn
 
-from owlclaw_ray.adapters.system_clock import SystemClock
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from serve.api import build_api
 from serve.cli.project_checks import check_project
 from serve.pid_file import PidFile
-from tests.identity.writing import write_definition
+from tests.definitions.writing import write_definition
 
 TRIGGERS = "/v1/agents/assistant/triggers"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import httpx
 
-from owlclaw_ray.adapters.metrics.exposition import read
+from owlclaw_ray.telemetry.metrics.exposition import read
 
 
 async def test_metrics_are_text_that_prometheus_reads(http: httpx.AsyncClient):

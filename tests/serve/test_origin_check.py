@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from owlclaw_ray.adapters.system_clock import SystemClock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.api import build_api
 
 ROUTES = [("GET", "/v1/runs"), ("GET", "/v1/ledger"), ("POST", "/v1/agents/assistant/triggers"), ("GET", "/healthz")]

@@ -8,7 +8,7 @@ from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import load_settings
 from serve.launch import _warm
 from serve.preflight import check_ray, prepare
-from tests.identity.writing import write_definition
+from tests.definitions.writing import write_definition
 
 
 def settings(folder, address):

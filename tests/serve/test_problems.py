@@ -15,7 +15,7 @@ from owlclaw_ray.errors import (
     TerminalError,
     UserError,
 )
-from owlclaw_ray.ports.runtime import Runtime
+from owlclaw_ray.runtime.api import Runtime
 from serve.problems import problem_of
 from tests.serve.conftest import posted
 

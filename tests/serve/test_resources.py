@@ -5,7 +5,7 @@ import pytest
 
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.ports.runtime import Health
+from owlclaw_ray.runtime.api import Health
 from tests.serve.double import ARTIFACT, MemoryRuntime
 
 

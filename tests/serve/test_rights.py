@@ -10,19 +10,19 @@ from stat import S_IMODE
 import pytest
 
 from actors.beginnings import AttemptId, Beginnings
-from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
-from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.adapters.tracing.cursor_file import CursorFile
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import Artifact
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import ArtifactId, MemoryId
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.settings import load_settings
+from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from serve import ray_output
 from serve.pid_file import PidFile
 from serve.preflight import check_data_dir, check_store, sole_use
-from tests.identity.writing import write_definition
+from tests.definitions.writing import write_definition
 
 AGENT = AgentRef.parse("assistant:客户")
 

@@ -13,18 +13,18 @@ import pytest
 from langfuse.api import LangfuseAPI
 from langfuse.api.scores.types.create_score_request import CreateScoreRequest
 
-from owlclaw_ray.adapters.system_clock import SystemClock
-from owlclaw_ray.adapters.tracing.content import Content
-from owlclaw_ray.adapters.tracing.destinations import scores_of
 from owlclaw_ray.client import Client
 from owlclaw_ray.domain.tracing import Destination, TraceParent, TracingOptions, run_span
 from owlclaw_ray.errors import ScoreRefusedError
-from owlclaw_ray.governance.redaction import Redactor
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.settings import load_runtime_settings
+from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.destinations import scores_of
 from owlclaw_ray.testing.in_process import in_process_runtime
 from serve.api import build_api
-from tests.identity.writing import write_definition
+from tests.definitions.writing import write_definition
 
 KEYS = {"LANGFUSE_PUBLIC_KEY": "pk-lf-1", "LANGFUSE_SECRET_KEY": "sk-lf-1"}
 CALLER = TraceParent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from owlclaw_ray.app_loader import application
-from owlclaw_ray.identity.folder import DefinitionFolder
+from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.tools.composition import declared_tools
 from serve.preflight import prepare

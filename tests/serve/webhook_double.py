@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, Mapping, SignatureForm, WebhookSource
-from owlclaw_ray.engine.inbox import WebhookInbox
-from owlclaw_ray.engine.outbox import WebhookOutbox
 from owlclaw_ray.ids import CallbackId, DeliveryId, RandomIds, RunId
-from owlclaw_ray.ports.store import CallbackStored, ChangeCallback, DeliveryStored
+from owlclaw_ray.store.api import CallbackStored, ChangeCallback, DeliveryStored
+from owlclaw_ray.webhooks.inbox import WebhookInbox
+from owlclaw_ray.webhooks.outbox import WebhookOutbox
 
 AT = datetime(2026, 11, 3, 9, tzinfo=UTC)
 AGENT = AgentRef.parse("assistant")

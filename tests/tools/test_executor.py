@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from owlclaw_ray import AgentRef, OwlClaw, ToolContext, ToolError, ToolResult
 from owlclaw_ray.domain.tool import Effect, ToolClass
+from owlclaw_ray.domain.tool_call import Stage, ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import ModelUnavailableError, ToolArgumentsError
 from owlclaw_ray.ids import RunId, ToolCallId
-from owlclaw_ray.ports.tools import Stage, ToolInvocation, ToolOutcome
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.executor import LocalExecutor

@@ -7,10 +7,10 @@ import pytest
 
 from owlclaw_ray import AgentRef, OwlClaw, ToolError, ToolResult
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ids import RunId, ToolCallId
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor

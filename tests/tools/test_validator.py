@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from owlclaw_ray import OwlClaw
-from owlclaw_ray.engine.json_limits import KEPT
 from owlclaw_ray.errors import ToolArgumentsError
+from owlclaw_ray.kernel.json_limits import KEPT
 from owlclaw_ray.tools import validator
 from owlclaw_ray.tools.arguments import Arguments, as_object
 from owlclaw_ray.tools.registry import ToolOptions

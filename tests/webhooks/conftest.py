@@ -12,15 +12,15 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.webhook import Mapping, SignatureForm, WebhookSource
-from owlclaw_ray.engine.outbox import CallbackOptions
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.identity.defaults import Defaults
+from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.webhooks.outbox import CallbackOptions
 from serve.api import build_api
-from tests.identity.writing import write_definition
+from tests.definitions.writing import write_definition
 from tests.webhooks.receiver import receiving
 
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from owlclaw_ray.errors import StoreUnavailableError
-from tests.identity.writing import write_definition
+from tests.definitions.writing import write_definition
 
 PATH = "/v1/triggers:batch"
 

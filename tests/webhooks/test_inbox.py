@@ -10,8 +10,8 @@ from owlclaw_ray.domain.trigger import Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import ReceiveDelivery
-from tests.identity.writing import write_definition
+from owlclaw_ray.store.api import ReceiveDelivery
+from tests.definitions.writing import write_definition
 from tests.webhooks.conftest import ORDER, SECRET, SHOP, START, mapped, signature
 
 
@@ -379,7 +379,7 @@ async def test_deliveries_are_listed_by_source_and_status_newest_first(installat
 
 
 def test_the_shop_keeps_the_headers_that_it_reads():
-    from owlclaw_ray.engine.webhook_mapping import header_names
+    from owlclaw_ray.webhooks.mapping import header_names
 
     assert header_names(SHOP) == {"x-event", "x-delivery"}
     assert "x-type" in header_names(mapped(task_type="{header.X-Type}"))

@@ -13,13 +13,13 @@ from owlclaw_ray.client import verify_callback
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tracing import run_span
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.engine.outbox import CallbackCounts, CallbackDelivery
-from owlclaw_ray.engine.retry import RetryPolicy
-from owlclaw_ray.engine.webhook_expiry import WebhookExpiry
 from owlclaw_ray.errors import StoreUnavailableError, WebhookRefusedError
 from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds, RunId
-from owlclaw_ray.ports.store import CancelRun, CommandFailed, SubmitRun
-from tests.identity.writing import write_definition
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.store.api import CancelRun, CommandFailed, SubmitRun
+from owlclaw_ray.webhooks.expiry import WebhookExpiry
+from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery
+from tests.definitions.writing import write_definition
 from tests.webhooks.conftest import KEY, OPTIONS, START, mapped
 from tests.webhooks.receiver import Answer, Close, Endless, Hang, receiving
 
@@ -398,7 +398,7 @@ def test_a_callback_is_read_by_whoever_has_the_secret(request):
 
 
 async def test_what_is_over_is_forgotten_after_its_time(installation, receiver, monkeypatch):
-    monkeypatch.setattr("owlclaw_ray.engine.webhook_expiry._BATCH", 2)
+    monkeypatch.setattr("owlclaw_ray.webhooks.expiry._BATCH", 2)
     for number in range(3):
         await installation.send(delivery=f"d{number}")
         await installation.trigger(callback_url=f"{receiver.url}/{number}")
@@ -417,7 +417,7 @@ async def test_what_is_over_is_forgotten_after_its_time(installation, receiver, 
 
 
 async def test_what_the_store_does_not_forget_is_left_to_the_next_time(installation, monkeypatch):
-    monkeypatch.setattr("owlclaw_ray.engine.webhook_expiry._BATCH", 1)
+    monkeypatch.setattr("owlclaw_ray.webhooks.expiry._BATCH", 1)
     await installation.send(delivery="d1")
     await installation.clock.advance(60)
     store, tries = installation.runtime.store, []

@@ -147,10 +147,10 @@ def test_what_is_wrong_with_a_source_is_said(tmp_path, old, new, said):
 
 
 def test_a_definition_with_a_callback_needs_a_secret_to_sign_it(tmp_path):
+    from owlclaw_ray.definitions.defaults import Defaults
+    from owlclaw_ray.definitions.loading import load_definition
     from owlclaw_ray.errors import DefinitionError
-    from owlclaw_ray.identity.defaults import Defaults
-    from owlclaw_ray.identity.loading import load_definition
-    from tests.identity.writing import write_definition
+    from tests.definitions.writing import write_definition
 
     folder = write_definition(tmp_path / "told", agent="callback_url: https://example.org/\n")
     settings = load(tmp_path, SOURCE)

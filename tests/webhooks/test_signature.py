@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.webhook import Mapping, SecretForm, SignatureForm, WebhookSource
-from owlclaw_ray.engine.webhook_signature import refusal
+from owlclaw_ray.webhooks.signature import refusal
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 AT = int(NOW.timestamp())

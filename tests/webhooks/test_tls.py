@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from owlclaw_ray.adapters.callback_http import HttpCallbackSender
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.ports.webhooks import Answered, Unanswered
+from owlclaw_ray.webhooks.api import Answered, Unanswered
+from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
 from tests.webhooks.receiver import Receiver
 
 LOOPBACK = CallbackRules(("127.0.0.0/8",))

@@ -13,9 +13,8 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, TaskId, TenantId
-from owlclaw_ray.ports.agents import DefinitionView
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.store import (
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import (
     AgentBusy,
     AgentRecord,
     Command,
@@ -29,6 +28,7 @@ from owlclaw_ray.ports.store import (
     TaskChanged,
     TaskStored,
 )
+from owlclaw_ray.tools.agents.api import DefinitionView
 
 
 class RuntimeAgents(Struct, frozen=True):

@@ -20,12 +20,12 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.lineage import DEEPEST, Lineage, Role, child_agent, child_run_id
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.tool import ToolResult
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import derived_id
-from owlclaw_ray.ports.agents import Agents, DefinitionView
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.store import RunAccepted, SubmitRun
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import RunAccepted, SubmitRun
+from owlclaw_ray.tools.agents.api import Agents, DefinitionView
 from owlclaw_ray.tools.agents.arguments import CreateSubAgent, DispatchWorker, ForkAgent, Starting
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.failure import ToolFailureError

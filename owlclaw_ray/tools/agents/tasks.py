@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.task import Claim, Step, StepStatus, Task, TaskRefusedError, TaskStatus, checked_steps
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, TaskId, derived_id
-from owlclaw_ray.ports.agents import Tasks
-from owlclaw_ray.ports.store import TaskChanged
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.store.api import TaskChanged
 from owlclaw_ray.tools.agents import arguments as models
+from owlclaw_ray.tools.agents.api import Tasks
 from owlclaw_ray.tools.failure import ToolFailureError
 
 _TRIES = 50

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from owlclaw_ray.domain import agent_tools as names
 from owlclaw_ray.domain.tool import AGENT, Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
-from owlclaw_ray.ports.agents import Agents, Tasks
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.domain.tool_call import ToolInvocation
+from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.tools.agents import arguments as models
+from owlclaw_ray.tools.agents.api import Agents, Tasks
 from owlclaw_ray.tools.agents.looking import LookingTools
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.agents.starting import StartingTools

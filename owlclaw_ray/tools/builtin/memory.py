@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from owlclaw_ray.domain.embedding import EmbeddingPurpose
+from owlclaw_ray.domain.entries import recall_records
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory, ScoredMemory
 from owlclaw_ray.domain.memory import Recall as FoundMemories
-from owlclaw_ray.engine.embedding_account import EmbeddingAccount, on_account
-from owlclaw_ray.engine.entries import recall_records
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.memory import MemoryStore
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.memory.api import MemoryStore
+from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account
 from owlclaw_ray.tools.builtin.arguments import Recall, Remember
 from owlclaw_ray.tools.builtin.contract import Answer, Caller
 

@@ -6,10 +6,10 @@ from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.tool import QUERY_STATE
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RecordId, derived_id
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.states import States
+from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.tools.builtin.arguments import InvalidToolArgumentsError, LogDecision, QueryState
 from owlclaw_ray.tools.builtin.contract import Answer, Caller, ForbiddenError
+from owlclaw_ray.tools.state_port import States
 from owlclaw_ray.tools.states import UnknownStateError
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 from owlclaw_ray.domain.schedule import Schedule, ScheduleRequest
-from owlclaw_ray.engine.timetable import new_schedule
 from owlclaw_ray.errors import ScheduleError
 from owlclaw_ray.ids import ScheduleId, derived_id
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.schedules import Schedules
-from owlclaw_ray.ports.store import TooManySchedules
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.schedules.api import Schedules
+from owlclaw_ray.schedules.cron import next_fire
+from owlclaw_ray.schedules.timetable import new_schedule
+from owlclaw_ray.store.api import TooManySchedules
 from owlclaw_ray.tools.builtin.arguments import CancelSchedule, InvalidToolArgumentsError, ScheduleCron, ScheduleOnce
 from owlclaw_ray.tools.builtin.contract import Answer, Caller, LimitReachedError
 from owlclaw_ray.tools.builtin.declarations import SCHEDULE_CRON, SCHEDULE_ONCE
-from owlclaw_ray.tools.cron import next_fire
 
 
 class SchedulingTools:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+from owlclaw_ray.domain.entries import error_data, tool_finished
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.tool import QUERY_STATE, RECALL, REMEMBER, ToolCall, ToolDefinition, ToolError, ToolResult
-from owlclaw_ray.engine.entries import error_data, tool_finished
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import (
     OwlClawError,
     RetryableError,
@@ -19,11 +20,9 @@ from owlclaw_ray.errors import (
     UserError,
 )
 from owlclaw_ray.ids import RecordId, ToolCallId, derived_id
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.memory import MemoryStore
-from owlclaw_ray.ports.schedules import Schedules
-from owlclaw_ray.ports.states import States
-from owlclaw_ray.ports.tools import ToolInvocation, ToolOutcome
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.memory.api import MemoryStore
+from owlclaw_ray.schedules.api import Schedules
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.builtin import arguments as models
 from owlclaw_ray.tools.builtin.contract import (
@@ -45,6 +44,7 @@ from owlclaw_ray.tools.builtin.memory import MemoryTools
 from owlclaw_ray.tools.builtin.observing import ObservingTools
 from owlclaw_ray.tools.builtin.scheduling import SchedulingTools
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within
+from owlclaw_ray.tools.state_port import States
 
 
 class UnknownBuiltInToolError(UserError, ValueError):

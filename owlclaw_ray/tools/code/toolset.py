@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ApprovalNeededError
-from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.code import arguments as models
 from owlclaw_ray.tools.code.edit_file import edit_file

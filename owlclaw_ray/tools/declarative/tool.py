@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolResult
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.declarative.file import ToolFile, WrittenResult
 from owlclaw_ray.tools.declarative.template import filled_arguments, with_defaults

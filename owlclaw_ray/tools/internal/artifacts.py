@@ -10,11 +10,11 @@ from pydantic import Field
 from owlclaw_ray.domain.artifact import JSON, TEXT
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
-from owlclaw_ray.ports.artifacts import ArtifactStore
-from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments
+from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.internal.parts import PART_BYTES, Part
 from owlclaw_ray.tools.large_output import INLINE_LIMIT

@@ -14,10 +14,10 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
-from owlclaw_ray.ports.clock import Clock
-from owlclaw_ray.ports.events import EventSources, Rows
-from owlclaw_ray.ports.store import RunFilter
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.domain.tool_call import ToolInvocation
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import RunFilter
+from owlclaw_ray.tools.event_port import EventSources, Rows
 from owlclaw_ray.tools.json_result import to_json
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import READ_RESULT, Effect, Permission, ToolClass, ToolDefinition
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.internal.parts import PART_BYTES, Part

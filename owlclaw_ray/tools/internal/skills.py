@@ -9,14 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.configuration.governance import GovernanceFile
-from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
-from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
-from owlclaw_ray.engine.sanitise import neutralise
-from owlclaw_ray.engine.skill_text import REFERENCES, SKILL_FILE, read_skill
-from owlclaw_ray.errors import ConfigurationError
-from owlclaw_ray.ports.tools import ToolInvocation
-from owlclaw_ray.skills.loading import (
+from owlclaw_ray.definitions.skills.loading import (
     CAPABILITIES_FOLDER,
     MAX_SKILL_BYTES,
     Surroundings,
@@ -24,6 +17,13 @@ from owlclaw_ray.skills.loading import (
     load_skills,
     skill_folders,
 )
+from owlclaw_ray.definitions.skills.text import REFERENCES, SKILL_FILE, read_skill
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
+from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
+from owlclaw_ray.domain.tool_call import ToolInvocation
+from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.models.sanitise import neutralise
 from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import INLINE_LIMIT

@@ -10,14 +10,14 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.artifact import BINARY, ENDINGS, Artifact
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, ToolDefinition, ToolResult
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import ArtifactId, derived_id
-from owlclaw_ray.ports.artifacts import ArtifactStore
-from owlclaw_ray.ports.mcp import McpCall, McpProblem, McpServers, McpTrouble
-from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.tools.arguments import Arguments, as_object
+from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import ARTIFACT_BYTES
+from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpServers, McpTrouble
 from owlclaw_ray.tools.mcp.naming import PREFIX
 from owlclaw_ray.tools.mcp.offering import RAW_NAME, SERVER
 from owlclaw_ray.tools.mcp.result import content_of

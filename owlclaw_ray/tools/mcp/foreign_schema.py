@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.engine.sanitise import inspect, neutralise, sanitise
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.models.sanitise import inspect, neutralise, sanitise
 
 DESCRIPTION_CHARACTERS = 4_096
 _NAME_CHARACTERS = 200

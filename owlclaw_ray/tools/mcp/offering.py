@@ -12,7 +12,7 @@ from msgspec import Struct
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.ports.mcp import LeftOut
+from owlclaw_ray.tools.mcp.api import LeftOut
 from owlclaw_ray.tools.mcp.foreign_schema import check_name, harmless_schema, prose
 from owlclaw_ray.tools.mcp.naming import canonical_mcp_name
 from owlclaw_ray.tools.mcp.options import Address, Annotations, McpServer, ToolRule

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 from serve.pid_file import PidFile
-from tests.identity.writing import write_definition
+from tests.definitions.writing import write_definition
 from tests.serve.cli.conftest import Run
 from tests.serve.double import FINAL_TEXT, MemoryRuntime
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from owlclaw_ray.adapters.scripted.library import ScriptLibrary
-from owlclaw_ray.adapters.store.opening import open_store
 from owlclaw_ray.app_loader import load_app
+from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.identity.folder import DefinitionFolder
+from owlclaw_ray.models.scripted.library import ScriptLibrary
 from owlclaw_ray.settings import load_settings
+from owlclaw_ray.store.sql.opening import open_store
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import Answer, Failure, FunctionCall, OpenAIServer
 from tests.serve.cli.conftest import Run
@@ -305,7 +305,7 @@ def test_where_traces_go_is_told_and_what_that_needs(cli: Run, project: Path, mo
     monkeypatch.delenv("OWLCLAW_TRACING__ENDPOINT")
     monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "pk-lf-1")
     monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk-lf-1")
-    monkeypatch.setattr("owlclaw_ray.adapters.tracing.destinations.find_spec", lambda _: None)
+    monkeypatch.setattr("owlclaw_ray.telemetry.tracing.destinations.find_spec", lambda _: None)
     lacking = cli("doctor", "--folder", str(project)).output
 
     assert levels(told)["traces"] == ["OK"]

@@ -12,11 +12,11 @@ import orjson
 import pytest
 from pyarrow import parquet
 
-from owlclaw_ray.adapters.noted_heads import HeadsFile, HeadsFolder
-from owlclaw_ray.adapters.store.opening import open_existing, open_store
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, LedgerKind, LedgerRecord, NotedHead
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ports.store import AppendLedger
+from owlclaw_ray.ledger.noted_heads import HeadsFile, HeadsFolder
+from owlclaw_ray.store.api import AppendLedger
+from owlclaw_ray.store.sql.opening import open_existing, open_store
 from owlclaw_ray.testing.store_ledger_contract import NOW
 from serve.cli import ledger_files
 from serve.cli.ledger_files import LedgerFormat, whole_file, write

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.identity.writing import write_definition, write_skill
+from tests.definitions.writing import write_definition, write_skill
 from tests.serve.cli.conftest import Run
 
 BROKEN = "---\nname: bad\ndescription: b\nowlclaw:\n  risk_level: extreme\n---\nx\n"

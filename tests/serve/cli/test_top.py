@@ -3,18 +3,18 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from owlclaw_ray.adapters.metrics import gauges
-from owlclaw_ray.adapters.metrics.counting import CommitMetrics
-from owlclaw_ray.adapters.metrics.exposition import text_of
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.engine.alarm_sync import AlarmCounts
-from owlclaw_ray.engine.outbox import CallbackCounts
-from owlclaw_ray.engine.trace_export import ExportCounts
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RecordId, RunId
-from owlclaw_ray.ports.store import AppendLedger, LedgerAppended, RunFinished
+from owlclaw_ray.schedules.alarm_sync import AlarmCounts
+from owlclaw_ray.store.api import AppendLedger, LedgerAppended, RunFinished
+from owlclaw_ray.telemetry.metrics import gauges
+from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
+from owlclaw_ray.telemetry.metrics.exposition import text_of
+from owlclaw_ray.telemetry.trace_export import ExportCounts
 from owlclaw_ray.testing.store_commands import AGENT, NOW, ending
+from owlclaw_ray.webhooks.outbox import CallbackCounts
 from serve.cli.numbers import Change, Numbers
 from serve.cli.top import board, looks
 

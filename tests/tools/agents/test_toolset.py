@@ -11,14 +11,14 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.lineage import Lineage, Role
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.tool import AGENT, Permission, ToolClass
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
-from owlclaw_ray.engine.turn_order import Lane, lane_of
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.ids import AgentId, RunId
-from owlclaw_ray.ports.agents import DefinitionView
-from owlclaw_ray.ports.store import QueueFull, RunAccepted, TaskChanged, TaskStored
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.runs.turn_order import Lane, lane_of
+from owlclaw_ray.store.api import QueueFull, RunAccepted, TaskChanged, TaskStored
 from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.tools.agents.api import DefinitionView
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.agents.toolset import AgentTools, DeclaredAgentTools
 from owlclaw_ray.tools.failure import ToolFailureError

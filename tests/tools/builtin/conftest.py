@@ -2,16 +2,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from owlclaw_ray.adapters.embedders import OneEmbedder
-from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.domain.tool import Effect, ToolClass
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, ToolCallId, derived_id
-from owlclaw_ray.ports.store import ScheduleCancelled, ScheduleCreated, TooManySchedules
-from owlclaw_ray.ports.tools import ToolInvocation
+from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.lance import LanceMemory
+from owlclaw_ray.store.api import ScheduleCancelled, ScheduleCreated, TooManySchedules
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.builtin import BuiltInTools
 

@@ -1,8 +1,8 @@
 import pytest
 
-from owlclaw_ray.adapters.lance_memory import LanceMemory
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.tools.builtin import BuiltInTools
 from tests.paid_embeddings import Provider
 from tests.tools.builtin.conftest import TRADER, invocation

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from owlclaw_ray import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass
+from owlclaw_ray.domain.tool_call import Stage, ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, ToolCallId
-from owlclaw_ray.ports.tools import Stage, ToolInvocation
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.code.toolset import CodeTools

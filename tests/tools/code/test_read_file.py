@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from owlclaw_ray.engine.conversation import content_for_model
-from owlclaw_ray.engine.sanitise import data_in
+from owlclaw_ray.models.sanitise import data_in
+from owlclaw_ray.runs.conversation import content_for_model
 from owlclaw_ray.tools.code.read_file import CONTENT_BYTES, LINE_BYTES
 
 

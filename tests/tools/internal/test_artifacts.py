@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray import AgentRef
-from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import ArtifactId, RunId, TenantId, ToolCallId
-from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.internal.artifacts import READ_ARTIFACT, ArtifactTools

@@ -7,15 +7,15 @@ import pytest
 from owlclaw_ray import AgentRef
 from owlclaw_ray.domain.skill import LOAD_SKILL
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass
+from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, ToolCallId
-from owlclaw_ray.ports.tools import ToolInvocation
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.internal.skills import SkillTools
 from owlclaw_ray.tools.sources import ToolSources
-from tests.identity.writing import write_definition, write_skill
+from tests.definitions.writing import write_definition, write_skill
 
 
 @pytest.fixture

@@ -2,15 +2,15 @@
 
 import pytest
 
-from owlclaw_ray.adapters.artifact_folder import ArtifactFolder
 from owlclaw_ray.domain.tool import Effect
+from owlclaw_ray.domain.tool_call import Stage
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import ArtifactId
-from owlclaw_ray.ports.mcp import McpCatalog, McpProblem, McpTrouble
-from owlclaw_ray.ports.tools import Stage
 from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.mcp.adapter import McpTools
+from owlclaw_ray.tools.mcp.api import McpCatalog, McpProblem, McpTrouble
 from owlclaw_ray.tools.mcp.offering import offering_of
 from owlclaw_ray.tools.mcp.options import Annotations, Command, McpServer
 from owlclaw_ray.tools.sources import ToolSources

@@ -1,1 +1,0 @@
-"""Technologies behind the ports: one module or folder each, none importing another."""

@@ -1,5 +1,0 @@
-"""Long-term memory in MEMORY.md files with a LanceDB index beside each."""
-
-from owlclaw_ray.adapters.lance_memory.store import LanceMemory
-
-__all__ = ["LanceMemory"]

@@ -1,1 +1,0 @@
-"""Agent definitions: SOUL.md, IDENTITY.md and agent.yaml, checked and parsed."""

@@ -1,0 +1,240 @@
+"""Writes that are on the disk when they return, beside people whose editors hold no lock.
+
+A file that is new is for this user only, whatever his umask; one that replaces another has its rights.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from owlclaw_ray.kernel.swap_files import swap
+
+
+class FileChangedError(Exception):
+    """Somebody changed the file after it was read; what was to be written does not fit it."""
+
+
+class Version(Struct, frozen=True, array_like=True):
+    """What changes when somebody changes a file."""
+
+    inode: int
+    modified_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Version:
+        """Return the version with this status."""
+        return cls(status.st_ino, status.st_mtime_ns, status.st_size)
+
+    @property
+    def modified(self) -> datetime:
+        """When the file was written last, in whole seconds."""
+        return datetime.fromtimestamp(self.modified_ns // 1_000_000_000, UTC)
+
+
+def version_of(path: Path) -> Version | None:
+    """Return what the file is now; None if there is none."""
+    try:
+        return Version.of(path.stat())
+    except FileNotFoundError:
+        return None
+
+
+def make_folder(folder: Path) -> None:
+    """Create the folder and those above it that are missing, for this user only, each entered durably in its parent."""
+    if folder.exists():
+        return
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's list of files durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def append(path: Path, data: bytes, expected: Version | None = None, ending: bytes = b"") -> Version:
+    """Add the data at the end of an existing file and return what the file is then.
+
+    When it returns the path names a file with the data in it, after what it ended with. Raises FileChangedError if the file is
+    not the expected one, or was replaced or overwritten meanwhile: the data may be in it or not. If it fails with OSError, the
+    file is as long as before.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        before = Version.of(os.fstat(descriptor))
+        if expected is not None and before != expected:
+            raise FileChangedError
+        try:
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
+        except OSError:
+            _take_back(descriptor, before.size, data)
+            raise
+        after = Version.of(os.fstat(descriptor))
+        named = version_of(path)
+        end = os.pread(descriptor, len(ending) + len(data), before.size - len(ending))
+        if named is None or named.inode != after.inode or end != ending + data:
+            raise FileChangedError
+        return after
+    finally:
+        os.close(descriptor)
+
+
+def create(path: Path, data: bytes) -> Version:
+    """Make the file, whole or not at all; raises FileChangedError if there is one by now."""
+    draft, version = _drafted(path, data)
+    try:
+        _enter(draft, path)
+    finally:
+        _remove(draft)
+    sync_folder(path.parent)
+    return version
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Give the file this content whatever it has: a crash or an OSError leaves the one or the other."""
+    draft, _ = _drafted(path, data)
+    try:
+        draft.rename(path)
+    except OSError:
+        _remove(draft)
+        raise
+    sync_folder(path.parent)
+
+
+def exchange(path: Path, data: bytes, expected: Version, kept: Path) -> Version:
+    """Give the file this content if it is the expected one still, and return what it is then; `kept` is what it was.
+
+    A crash or an OSError leaves the one or the other. Raises FileChangedError if somebody saved the file, at whatever instant:
+    then that save is what the path names. If he saved again while it was put back, `kept` is one of the two. What `kept` was
+    before is gone. Without a call that swaps files the path names nothing for an instant, and `<path>.next` is there then: see
+    `instead`.
+    """
+    draft, version = _drafted(path, data)
+    try:
+        _put_in_place(draft, version, path, expected, kept)
+    except (OSError, FileChangedError):
+        _remove(draft)
+        raise
+    sync_folder(path.parent)
+    return version
+
+
+def instead(path: Path, kept: Path) -> Path | None:
+    """Return where to read a file that is not there because it is being replaced, or was when a crash came; else None."""
+    return kept if path.with_name(path.name + ".next").exists() else None
+
+
+def complete(path: Path, kept: Path) -> None:
+    """Put back the file that a crash during its replacement left without its name, if one did."""
+    if instead(path, kept) is not None:
+        with suppress(FileChangedError):
+            _enter(kept, path)
+            sync_folder(path.parent)
+        _remove(path.with_name(path.name + ".next"))
+
+
+def _put_in_place(draft: Path, version: Version, path: Path, expected: Version, kept: Path) -> None:
+    if version_of(path) != expected:
+        raise FileChangedError
+    draft.rename(kept)
+    try:
+        has_swapped = swap(kept, path)
+    except FileNotFoundError:
+        _remove(kept)
+        raise FileChangedError from None
+    if not has_swapped:
+        _move(kept, path, expected, path.with_name(path.name + ".next"))
+    elif version_of(kept) != expected:
+        _swap_back(kept, path, version)
+        raise FileChangedError
+
+
+def _swap_back(kept: Path, path: Path, ours: Version) -> None:
+    """Give the path the save that is `kept`, unless a newer one is there by now."""
+    with suppress(FileNotFoundError):
+        swap(kept, path)
+        if version_of(kept) == ours:
+            _remove(kept)
+        else:
+            swap(kept, path)
+
+
+def _move(kept: Path, path: Path, expected: Version, coming: Path) -> None:
+    """Do what a swap does in steps: the draft, which is `kept`, makes room for the present file, then takes its place."""
+    kept.rename(coming)
+    try:
+        path.rename(kept)
+    except FileNotFoundError:
+        _remove(coming)
+        raise FileChangedError from None
+    is_theirs = version_of(kept) != expected
+    try:
+        _enter(kept if is_theirs else coming, path)
+    except FileChangedError:
+        _remove(coming)
+        raise
+    _remove(coming)
+    if is_theirs:
+        _remove(kept)
+        raise FileChangedError
+
+
+def _enter(file: Path, path: Path) -> None:
+    """Give the file this name too, or instead where there are no hard links; raises FileChangedError if there is such a file."""
+    try:
+        path.hardlink_to(file)
+    except FileExistsError:
+        raise FileChangedError from None
+    except OSError:
+        if path.exists():
+            raise FileChangedError from None
+        file.rename(path)
+
+
+def _drafted(path: Path, data: bytes) -> tuple[Path, Version]:
+    draft = path.with_name(path.name + ".new")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with suppress(FileNotFoundError):
+                os.fchmod(descriptor, path.stat().st_mode & 0o777)
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
+            return draft, Version.of(os.fstat(descriptor))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        _remove(draft)
+        raise
+
+
+def _take_back(descriptor: int, size: int, data: bytes) -> None:
+    """Cut what was written after the size, if nobody else wrote there."""
+    with suppress(OSError):
+        written = os.pread(descriptor, len(data) + 1, size)
+        if written and data.startswith(written):
+            os.ftruncate(descriptor, size)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,1 @@
+"""The ledger: its hash chain, the redaction of secrets, and the heads that are noted outside the store."""

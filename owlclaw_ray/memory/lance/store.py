@@ -1,0 +1,229 @@
+"""The memories of all agents below one data folder."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.embedding import EmbeddingPurpose
+from owlclaw_ray.domain.memory import Memory, MemoryLimits, Recall
+from owlclaw_ray.errors import BudgetExhaustedError, OwlClawError, ToolTimeoutError
+from owlclaw_ray.ids import MemoryId, RunId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.memory import lexical
+from owlclaw_ray.memory.days import Spans, named_spans
+from owlclaw_ray.memory.embedding import Embedder, Embedders
+from owlclaw_ray.memory.file import Snapshot
+from owlclaw_ray.memory.folders import MemoryFolders
+from owlclaw_ray.memory.fusion import Hits, rank
+from owlclaw_ray.memory.lance.background import BackgroundIndexing
+from owlclaw_ray.memory.lance.index import MemoryIndex
+from owlclaw_ray.memory.lance.query_vectors import QueryVectors
+from owlclaw_ray.memory.lance.succession import Succession
+from owlclaw_ray.memory.lance.table import Session
+from owlclaw_ray.memory.lock import FileLock
+from owlclaw_ray.memory.query_cache import MOST_KEPT, QueryCache
+from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account, present_account
+
+_OPEN_AGENTS = 64
+_OPEN_MEMORIES = 50_000
+"""Known to be in the indexes that are open, over all agents; one agent's index is always open."""
+_CATCHING_UP_SECONDS = 2.0
+"""How long one recall may go on embedding what was never embedded: entries that people wrote, all after a new model."""
+
+
+class _Place(Struct, frozen=True):
+    """What this process keeps for one agent."""
+
+    document: Callable[[], Snapshot]
+    """What MEMORY.md says now."""
+    succession: Succession
+    cache: QueryCache
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """One recall at a time."""
+
+
+class _Search(Struct, frozen=True):
+    """What an index found, and what is wrong with it (nothing: empty)."""
+
+    hits: Hits
+    problem: str
+
+
+class LanceMemory:
+    """MemoryStore over `data_dir/agents/<agent's folder>/`: MEMORY.md is the truth, `index/` a LanceDB made from it.
+
+    Without a target among the embedders recall is by words only. For any number of threads and processes. LanceDB is imported
+    at the first use of an index, not before; indexing goes on in a thread after `remember` has answered. Whatever asks an
+    embedder is on an account of the agent: a recall on its caller's, if that has one, indexing on one of its own.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        embedders: Embedders,
+        clock: Clock,
+        limits: MemoryLimits | None = None,
+    ) -> None:
+        self.files = MemoryFolders(data_dir, clock, limits)
+        self._embedders = embedders
+        self._clock = clock
+        self._vectors = QueryVectors()
+        self._places: OrderedDict[AgentRef, _Place] = OrderedDict()
+        self._guard = threading.Lock()
+        self._session = Session()
+        self._background = BackgroundIndexing(self)
+
+    def remember(self, agent: AgentRef, memory: Memory) -> Memory:
+        """See MemoryStore.remember. Raises OSError if MEMORY.md cannot be written, ValueError if the id cannot stand in it."""
+        with self.files.file(agent) as file:
+            stored = file.append(memory)
+        self._background.note(agent)
+        return stored
+
+    def recall(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
+        """Return the memories that fit best; see MemoryStore. Raises OSError if MEMORY.md is there and unreadable."""
+        document = self._document(agent)
+        if not document.memories:
+            return Recall(())
+        account = present_account() or EmbeddingAccount(agent, EmbeddingPurpose.RECALL)
+        before = len(account.calls)
+        with on_account(account):
+            recall = self._recalled(agent, document, query, limit, tags, timezone=timezone)
+        made = tuple(account.calls[before:])
+        return replace(recall, embeddings=made) if made else recall
+
+    def _recalled(
+        self, agent: AgentRef, document: Snapshot, query: str, limit: int, tags: Sequence[str], *, timezone: str
+    ) -> Recall:
+        place = self._place(agent)
+        with place.turn:
+            place.cache.enter(document)
+            days = named_spans(query, self._clock.now(), ZoneInfo(timezone))
+            known = place.cache.get(query, tags, limit, days)
+            if known is not None:
+                return known
+            recall = self._found(place, query, limit, tags, days)
+            if not place.succession.heir.index.complete:
+                self._background.note(agent)
+            elif not recall.degraded:
+                place.cache.put(query, tags, recall, days)
+            return replace(recall, memories=recall.memories[:limit])
+
+    def _found(self, place: _Place, query: str, limit: int, tags: Sequence[str], days: Spans) -> Recall:
+        among: Mapping[MemoryId, Memory] = place.cache.by_id
+        if tags:
+            among = {key: memory for key, memory in among.items() if set(tags) <= set(memory.tags)}
+            if not among:
+                return Recall(())
+        search = self._search(place, query, tags)
+        hits = search.hits
+        if not hits.bm25 and not hits.cosine:
+            hits = Hits(lexical.search(query, tuple(among.values())), {})
+        ranked = rank(hits, among, place.cache.sessions, query, days=days, limit=max(limit, MOST_KEPT))
+        return Recall(tuple(ranked), bool(search.problem), search.problem)
+
+    def reindex(self, agent: AgentRef) -> int:
+        """See MemoryStore.reindex."""
+        document = self._document(agent)
+        place = self._place(agent)
+        with place.turn, on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
+            number = place.succession.restart(document)
+        self._background.note(agent)
+        return number
+
+    def refresh(self, agent: AgentRef) -> None:
+        """See MemoryStore.refresh."""
+        self._background.note(agent)
+
+    def search_archive(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
+    ) -> Recall:
+        """See MemoryStore.search_archive. Raises OSError if the archive is there and unreadable."""
+        return self.files.search_archive(agent, query, limit, tags, timezone)
+
+    def indexed(self, agent: AgentRef) -> frozenset[MemoryId]:
+        """Return the ids of the memories that the agent's index holds now."""
+        return self._index(agent).held()
+
+    def settle(self) -> None:
+        """See MemoryStore.settle."""
+        self._background.settle()
+
+    def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> bool:
+        """See Indexing.catch_up."""
+        place = self._place(agent)
+        with on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
+            try:
+                return place.succession.heir.index.catch_up(place.document, go_on)
+            except BudgetExhaustedError:
+                return True
+
+    def tidy(self, agent: AgentRef) -> bool:
+        """See Indexing.tidy."""
+        return self._index(agent).tidy(is_idle=True)
+
+    def clear(self, agent: AgentRef) -> None:
+        """See Indexing.clear."""
+        self._index(agent).clear()
+
+    def _index(self, agent: AgentRef) -> MemoryIndex:
+        with on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
+            return self._place(agent).succession.heir.index
+
+    def _document(self, agent: AgentRef) -> Snapshot:
+        with self.files.file(agent) as file:
+            return file.load()
+
+    def _place(self, agent: AgentRef) -> _Place:
+        with self._guard:
+            place = self._places.pop(agent, None)
+            if place is None:
+                succession = Succession(
+                    self.files.folder(agent) / "index", self._embedders, partial(self._made_index, agent)
+                )
+                place = _Place(partial(self._document, agent), succession, QueryCache(self._clock))
+            self._places[agent] = place
+            while len(self._places) > 1 and self._is_too_much_open():
+                self._places.popitem(last=False)
+            return place
+
+    def _is_too_much_open(self) -> bool:
+        known = sum(place.succession.size for place in self._places.values())
+        return len(self._places) > _OPEN_AGENTS or known > _OPEN_MEMORIES
+
+    def _made_index(self, agent: AgentRef, folder: Path, embedder: Embedder | None) -> MemoryIndex:
+        lock = FileLock(folder.parent / ".index.lock")
+        return MemoryIndex(folder, embedder, lock, self._session, partial(_indexing, agent))
+
+    def _search(self, place: _Place, query: str, tags: Sequence[str]) -> _Search:
+        serving = place.succession.serving()
+        vector, problem = self._vectors.of(query, serving.embedder)
+        started = self._clock.monotonic()
+        try:
+            hits = serving.index.search(
+                place.document, query, vector, tags, lambda: self._clock.monotonic() - started < _CATCHING_UP_SECONDS
+            )
+        except ToolTimeoutError:
+            raise
+        except OwlClawError as error:
+            return _Search(Hits({}, {}), str(error))
+        return _Search(hits, problem)
+
+
+def _indexing(agent: AgentRef, memories: Sequence[Memory]) -> AbstractContextManager[EmbeddingAccount]:
+    """Have vectors of memories be on the agent's account: as indexing of a run, if all of them are of that one."""
+    runs = {memory.run_id for memory in memories}
+    run_id = RunId(runs.pop() if len(runs) == 1 else "")
+    return on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX, run_id))

@@ -1,0 +1,128 @@
+"""Which index answers while the configured embedder's is being made: the one before it, until then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from owlclaw_ray.errors import ToolTimeoutError
+from owlclaw_ray.memory.embedding import Embedder, Embedders
+from owlclaw_ray.memory.file import Snapshot
+from owlclaw_ray.memory.lance.damage import index_errors
+from owlclaw_ray.memory.lance.index import MemoryIndex
+from owlclaw_ray.memory.lance.table import TableWithVectors, remove_tables, tables_with_vectors
+
+
+class Serving(Struct, frozen=True):
+    """An index, and the embedder whose vectors it takes."""
+
+    index: MemoryIndex
+    embedder: Embedder | None
+
+
+class Succession:
+    """The indexes of one agent in one folder. `heir` and `size` are for any number of threads, the rest is for one at a time.
+
+    An index of another embedder is an heir's predecessor as long as its embedder can be asked and the heir lacks vectors; then
+    it is removed. An index by words only has none: it is made at once.
+    """
+
+    def __init__(
+        self, folder: Path, embedders: Embedders, make: Callable[[Path, Embedder | None], MemoryIndex]
+    ) -> None:
+        self._folder, self._embedders, self._make = folder, embedders, make
+        self._turn = threading.Lock()
+        self._heir = self._made(self._known(embedders.target))
+        self._before = self._predecessor()
+
+    @property
+    def heir(self) -> Serving:
+        """The index of the configured embedder; another one after another process made it anew with vectors of another length."""
+        with self._turn:
+            self._heir = self._successor(self._heir)
+            return self._heir
+
+    @property
+    def size(self) -> int:
+        """How many memories the indexes are known to hold, each index for itself."""
+        return self._heir.index.size + (self._before.index.size if self._before is not None else 0)
+
+    def serving(self) -> Serving:
+        """Return the index that answers now."""
+        heir = self.heir
+        if self._before is not None and self._is_over(self._before, heir):
+            self._before = None
+        return self._before or heir
+
+    def restart(self, document: Snapshot) -> int:
+        """Make the heir's index anew and part with all others; return how many memories it holds.
+
+        If the embedder has vectors of another length than before, the heir is another one. Nothing is removed before the
+        embedder has told the length: whatever is raised until then, the old index goes on.
+        """
+        target, heir = self._embedders.renewed(), self.heir
+        with index_errors():
+            if target is not None and target.dimension != _length(heir.embedder):
+                heir = self._made(target)
+        number = heir.index.rebuild(document)
+        with self._turn:
+            self._heir, self._before = heir, None
+        self._remove_others(heir)
+        return number
+
+    def _is_over(self, before: Serving, heir: Serving) -> bool:
+        """Return whether the heir takes over: it is complete, or it is in another process, which removed the one before."""
+        if heir.index.complete:
+            self._remove_others(heir)
+            return True
+        found = tables_with_vectors(self._folder)
+        return all(before.embedder is None or table.embedder_id != before.embedder.id for table in found)
+
+    def _made(self, embedder: Embedder | None) -> Serving:
+        return Serving(self._make(self._folder, embedder), embedder)
+
+    def _known(self, target: Embedder | None) -> Embedder | None:
+        """Return the target with the dimension that its newest table has: its provider need not be asked for it."""
+        own = [] if target is None else self._tables_of(target)
+        if target is None or not own:
+            return target
+        remove_tables(own[1:])
+        return self._embedders.named(target.id, own[0].dimension) or target
+
+    def _successor(self, heir: Serving) -> Serving:
+        """Return the heir, or, if its table is gone and there is one with vectors of another length, that one's index."""
+        own = [] if heir.embedder is None else self._tables_of(heir.embedder)
+        if not own or _length(heir.embedder) in {table.dimension for table in own}:
+            return heir
+        embedder = self._embedders.named(own[0].embedder_id, own[0].dimension)
+        return heir if _length(embedder) != own[0].dimension else self._made(embedder)
+
+    def _predecessor(self) -> Serving | None:
+        """Return the index that was used last, of those of other embedders that can still be asked."""
+        if self._heir.embedder is None:
+            return None
+        for table in tables_with_vectors(self._folder):
+            embedder = self._embedders.named(table.embedder_id, table.dimension)
+            if embedder is not None and table.embedder_id != self._heir.embedder.id:
+                return self._made(embedder)
+        return None
+
+    def _tables_of(self, embedder: Embedder) -> list[TableWithVectors]:
+        return [table for table in tables_with_vectors(self._folder) if table.embedder_id == embedder.id]
+
+    def _remove_others(self, heir: Serving) -> None:
+        whose = None if heir.embedder is None else heir.embedder.id
+        remove_tables(table for table in tables_with_vectors(self._folder) if table.embedder_id != whose)
+
+
+def _length(embedder: Embedder | None) -> int:
+    """Return how long the vectors are, 0 if there are none or nobody says it now."""
+    try:
+        return 0 if embedder is None else embedder.dimension
+    except (ToolTimeoutError, TimeoutError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - a provider may fail in any way, and has told nothing then
+        return 0

@@ -1,0 +1,298 @@
+"""One LanceDB table: its columns, and the few operations that the index is made of."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.memory.embedding import Embedder
+from owlclaw_ray.memory.fusion import Hits
+from owlclaw_ray.memory.lance.checksums import Checksums
+from owlclaw_ray.memory.lance.naming import WORDS, decode, encode
+from owlclaw_ray.memory.lexical import STOP_WORDS, asked_for, searchable
+
+Vector = Sequence[float]
+Version = tuple[int, ...]
+
+WORD_HITS = 300
+"""How many memories a search by words gives; fusion needs more than the few that are returned."""
+MEANING_HITS = 1_000
+"""Searching all vectors costs the same for one hit as for a thousand."""
+MOST_FRAGMENTS, IDLE_FRAGMENTS = 64, 8
+MOST_UNINDEXED, IDLE_UNINDEXED = 512, 64
+"""Memories that the search by words has to read one by one."""
+OLD_VERSIONS = timedelta(seconds=1)
+"""Whoever still reads an older one opens the index anew."""
+_AT_ONCE = timedelta(milliseconds=1)
+_MOST_ROUNDS = 4
+"""What has just been indexed is merged with the rest in the next round."""
+_BIRTH = "birth"
+"""A file in the table's folder that is made with it: tells a table from another one that takes its place."""
+_SUFFIX = ".lance"
+_CACHE_BYTES = 32 * 1024 * 1024
+
+
+def fingerprint(memory: Memory) -> int:
+    """Return what changes when the searchable text or the tags of a memory change."""
+    text = "\0".join((searchable(memory), *map(_tag_key, memory.tags)))
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+
+
+class MemoryTable:
+    """A table of memories for one agent and one embedder. Any method may raise anything when its files are damaged."""
+
+    def __init__(self, table: Any, path: Path, dimension: int, checksums: Checksums) -> None:
+        self._table = table
+        self._birth = path / _BIRTH
+        self._dimension = dimension
+        self._checksums = checksums
+
+    @classmethod
+    def existing(cls, folder: Path, embedder: Embedder | None, session: Any) -> MemoryTable | None:
+        """Open the table if there is one, and try whether its files are as they were written and can be searched."""
+        name = table_name(embedder)
+        if not _path(folder, embedder).exists():
+            return None
+        checksums = Checksums(_path(folder, embedder))
+        checksums.verify()
+        opened = _connected(folder, session).open_table(name)
+        table = cls(opened, _path(folder, embedder), embedder.dimension if embedder else 0, checksums)
+        table.probe()
+        return table
+
+    @classmethod
+    def made(cls, folder: Path, embedder: Embedder | None, session: Any) -> MemoryTable:
+        """Create the table, unless another process did so meanwhile."""
+        from lancedb.index import FTS
+
+        if (table := cls.existing(folder, embedder, session)) is not None:
+            return table
+        dimension = embedder.dimension if embedder else 0
+        created = _connected(folder, session).create_table(table_name(embedder), schema=_schema(dimension))
+        created.create_index("text", config=FTS(base_tokenizer="icu", stem=True, custom_stop_words=list(STOP_WORDS)))
+        path = _path(folder, embedder)
+        (path / _BIRTH).touch(0o600)
+        table = cls(created, path, dimension, Checksums(path))
+        table._checksums.update()
+        return table
+
+    @staticmethod
+    def remove(folder: Path, embedder: Embedder | None) -> None:
+        """Remove the table's files, whatever state they are in."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            Checksums(_path(folder, embedder)).remove()
+            shutil.rmtree(_path(folder, embedder))
+
+    def probe(self) -> None:
+        """Search once each way: damage shows when a table is searched, not when it is opened."""
+        vector = [1.0] * self._dimension if self._dimension else None
+        self.search("probe", vector, ())
+
+    @property
+    def version(self) -> Version:
+        """Another one after every change by any process: its number, and which table it is, as one made anew counts anew."""
+        return (*_birth(self._birth), int(self._table.version))
+
+    def rows(self) -> tuple[dict[MemoryId, int], set[MemoryId]]:
+        """Return the fingerprint of every memory in the table, and which of them lack a vector that they should have."""
+        found = self._table.search().select(["memory_id", "fingerprint"]).limit(None).to_arrow()
+        rows = dict(zip(found["memory_id"].to_pylist(), found["fingerprint"].to_pylist(), strict=True))
+        if len(rows) != found.num_rows:
+            raise ValueError("a memory is in the table twice")
+        if not self._dimension:
+            return rows, set()
+        bare = self._table.search().where("vector IS NULL").select(["memory_id"]).limit(None).to_arrow()
+        return rows, set(bare["memory_id"].to_pylist())
+
+    def delete(self, ids: Sequence[MemoryId]) -> None:
+        """Remove the memories."""
+        for start in range(0, len(ids), 500):
+            listed = ", ".join(_sql(memory_id) for memory_id in ids[start : start + 500])
+            self._table.delete(f"memory_id IN ({listed})")
+        self._checksums.update()
+
+    def add(self, memories: Sequence[tuple[Memory, int]], vectors: Mapping[MemoryId, Vector]) -> None:
+        """Add memories that are not in the table, each with its fingerprint, and the vectors that there are."""
+        self._table.add(self._arrow(memories, vectors))
+        self._checksums.update()
+
+    def set_vectors(self, memories: Sequence[tuple[Memory, int]], vectors: Mapping[MemoryId, Vector]) -> None:
+        """Give memories of the table their vectors."""
+        self._table.merge_insert("memory_id").when_matched_update_all().execute(self._arrow(memories, vectors))
+        self._checksums.update()
+
+    def search(self, query: str, vector: Vector | None, tags: Sequence[str]) -> Hits:
+        """Return what the query finds among memories with all of the tags."""
+        import numpy as np
+        from lancedb.query import MatchQuery
+
+        tagged = " AND ".join(f"array_contains(tags, '{_tag_key(tag)}')" for tag in tags)
+        match: Any = MatchQuery
+        by_words = self._table.search(match(asked_for(query.replace("\0", " ")), "text"), query_type="fts")
+        bm25 = _scores(by_words, tagged, "_score", WORD_HITS)
+        if vector is None or not self._dimension:
+            return Hits(bm25, {})
+        by_meaning = self._table.search(
+            np.asarray(vector, np.float32), query_type="vector", vector_column_name="vector"
+        ).distance_type("cosine")
+        distances = _scores(by_meaning, tagged, "_distance", MEANING_HITS)
+        return Hits(bm25, {memory_id: 1.0 - distance for memory_id, distance in distances.items()})
+
+    def is_untidy(self, *, is_idle: bool) -> bool:
+        """Return whether single additions left so much behind that `optimize` is due, sooner when there is time for it."""
+        fragments, unindexed = (IDLE_FRAGMENTS, IDLE_UNINDEXED) if is_idle else (MOST_FRAGMENTS, MOST_UNINDEXED)
+        if self._table.stats()["fragment_stats"]["num_fragments"] >= fragments:
+            return True
+        statistics = self._table.index_stats("text_idx")
+        return statistics is not None and bool(statistics.num_unindexed_rows >= unindexed)
+
+    def optimize(self) -> None:
+        """Merge small files, index the words of new memories, and remove the files of old versions."""
+        self._table.optimize(cleanup_older_than=OLD_VERSIONS)
+        self._checksums.update()
+
+    def clear_old_versions(self) -> None:
+        """Merge what can be merged, and leave the files of the newest version only. Readers of others open the table anew."""
+        for _ in range(_MOST_ROUNDS):
+            before = self.version
+            self._table.optimize(cleanup_older_than=_AT_ONCE)
+            if self.version == before:
+                break
+        self._checksums.update()
+
+    def _arrow(self, memories: Sequence[tuple[Memory, int]], vectors: Mapping[MemoryId, Vector]) -> Any:
+        import numpy as np
+        import pyarrow as pa
+
+        schema = _schema(self._dimension)
+        columns = [
+            pa.array([memory.memory_id for memory, _ in memories], pa.string()),
+            pa.array([value for _, value in memories], pa.int64()),
+            pa.array([searchable(memory) for memory, _ in memories], pa.string()),
+            pa.array([[_tag_key(tag) for tag in memory.tags] for memory, _ in memories], pa.list_(pa.string())),
+        ]
+        if self._dimension:
+            found = [vectors.get(memory.memory_id) for memory, _ in memories]
+            values = [None if vector is None else np.asarray(vector, np.float16) for vector in found]
+            columns.append(pa.array(values, schema.field("vector").type))
+        return pa.table(columns, schema=schema)
+
+
+def table_name(embedder: Embedder | None) -> str:
+    """Return what the table with vectors of this embedder is called."""
+    return encode(embedder.id, embedder.dimension) if embedder else WORDS
+
+
+class TableWithVectors(Struct, frozen=True):
+    """Where it is, whose vectors it has, and how long they are."""
+
+    path: Path
+    embedder_id: str
+    dimension: int
+
+
+def tables_with_vectors(folder: Path) -> Sequence[TableWithVectors]:
+    """Return those that the folder holds, the newest first."""
+    decoded = ((path, decode(path.name.removesuffix(_SUFFIX))) for path in folder.glob(f"memories-*{_SUFFIX}"))
+    found = [TableWithVectors(path, *known) for path, known in decoded if known is not None]
+    return sorted(found, key=lambda table: _birth(table.path)[1:], reverse=True)
+
+
+def remove_tables(tables: Iterable[TableWithVectors]) -> None:
+    """Remove their files, whatever state they are in."""
+    for table in tables:
+        shutil.rmtree(table.path, ignore_errors=True)
+        Checksums(table.path).remove()
+
+
+def _birth(path: Path) -> Version:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return (status.st_ino, status.st_mtime_ns)
+
+
+def _path(folder: Path, embedder: Embedder | None) -> Path:
+    return folder / f"{table_name(embedder)}{_SUFFIX}"
+
+
+def _connected(folder: Path, session: Any) -> Any:
+    import lancedb
+
+    return lancedb.connect(str(folder), read_consistency_interval=timedelta(0), session=session)
+
+
+def _schema(dimension: int) -> Any:
+    import pyarrow as pa
+
+    columns = [
+        pa.field("memory_id", pa.string()),
+        pa.field("fingerprint", pa.int64()),
+        pa.field("text", pa.string()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+    if dimension:
+        columns.append(pa.field("vector", pa.list_(pa.float16(), dimension)))
+    return pa.schema(columns)
+
+
+class Session:
+    """What LanceDB caches for all tables that are opened with it, within bounds.
+
+    LanceDB keeps some memory for each write until its session is closed; so every `WRITES` writes there is another one, and
+    tables that were opened with the one before are to be opened again.
+    """
+
+    WRITES = 500
+
+    def __init__(self) -> None:
+        self._writes = 0
+        self._current: Any = None
+        self._turn = threading.Lock()
+
+    def current(self) -> Any:
+        """Return the session to open tables with."""
+        import lancedb
+
+        with self._turn:
+            if self._current is None or self._writes >= self.WRITES:
+                self._writes = 0
+                self._current = lancedb.Session(
+                    index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
+                )
+            return self._current
+
+    def wrote(self) -> None:
+        """Count a write."""
+        with self._turn:
+            self._writes += 1
+
+
+def _scores(query: Any, where: str, column: str, limit: int) -> dict[MemoryId, float]:
+    filtered = query.where(where, prefilter=True) if where else query
+    found = filtered.select(["memory_id", column]).limit(limit).to_arrow()
+    scores: dict[MemoryId, float] = {}
+    for memory_id, score in zip(found["memory_id"].to_pylist(), found[column].to_pylist(), strict=True):
+        if score is not None:
+            scores[MemoryId(memory_id)] = score
+    return scores
+
+
+def _tag_key(tag: str) -> str:
+    """Return a tag as letters and digits only, so that no tag can be anything but a value in a filter."""
+    return blake2b(tag.encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+def _sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

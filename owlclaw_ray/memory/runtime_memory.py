@@ -1,0 +1,175 @@
+"""What agents remember, over their files and the processes that have an index of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
+from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, RuntimeUnavailableError
+from owlclaw_ray.ids import IdSource, MemoryId, derived_id
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.memory.api import MemoryFiles
+from owlclaw_ray.memory.memory_ledger import MemoryLedger
+from owlclaw_ray.memory.runtime_api import IndexedMemory
+
+_T = TypeVar("_T")
+logger = logging.getLogger(__name__)
+
+
+class AgentMemories:
+    """Implements RuntimeMemory. `require_known` raises UnknownAgentError; `behind` does what no caller waits for.
+
+    `timezone_of` returns an agent's IANA zone.
+    """
+
+    def __init__(
+        self,
+        *,
+        files: MemoryFiles,
+        indexed: IndexedMemory,
+        ledger: MemoryLedger,
+        require_known: Callable[[AgentRef], Awaitable[None]],
+        timezone_of: Callable[[AgentRef], Awaitable[str]],
+        behind: Callable[[Coroutine[Any, Any, None]], None],
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._files, self._indexed, self._ledger = files, indexed, ledger
+        self._require_known, self._timezone_of, self._behind = require_known, timezone_of, behind
+        self._clock, self._ids = clock, ids
+
+    async def memories(self, agent: AgentRef, *, archived: bool = False) -> Sequence[Memory]:
+        """See RuntimeMemory.memories."""
+        return await self._use(agent, lambda: (self._files.archived if archived else self._files.memories)(agent))
+
+    async def memory(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
+        """See RuntimeMemory.memory."""
+        found = await self._first(agent, lambda each: each.memory_id == memory_id)
+        if found is None:
+            raise NotFoundError("memory", memory_id)
+        return found
+
+    async def search(
+        self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), *, archived: bool = False
+    ) -> Recall:
+        """See RuntimeMemory.search."""
+        await self._require_known(agent)
+        timezone = await self._timezone_of(agent)
+        if archived:
+            return await self._use(agent, lambda: self._files.search_archive(agent, query, limit, tags, timezone))
+        found = await self._indexed.recall(agent, query, limit, tags, timezone)
+        await self._ledger.searched(agent, found)
+        return found
+
+    async def remember(
+        self,
+        agent: AgentRef,
+        content: str,
+        tags: Sequence[str] = (),
+        *,
+        by: str = "",
+        idempotency_key: str | None = None,
+    ) -> Memory:
+        """See RuntimeMemory.remember."""
+        await self._require_known(agent)
+        key = self._ids.make("key") if idempotency_key is None else idempotency_key
+        memory_id = MemoryId(derived_id("mem", agent.tenant, agent.agent_id, key, content, *tags))
+        memory = Memory(memory_id, content, tuple(dict.fromkeys(tags)), self._clock.now())
+        known = await self._first(agent, lambda each: memory_id in {each.memory_id, *each.merged})
+        if known is not None:
+            return known
+        data: JsonObject = {"memory_ids": [memory_id], "content": content, "tags": list(memory.tags)}
+        async with self._ledger.change(agent, "add", by, data):
+            stored = await self._indexed.remember(agent, memory)
+        if stored.memory_id != memory_id:
+            await self._ledger.merged(agent, by, memory_id, stored.memory_id)
+        return stored
+
+    async def edit(
+        self,
+        agent: AgentRef,
+        memory_id: MemoryId,
+        content: str | None = None,
+        tags: Sequence[str] | None = None,
+        *,
+        by: str = "",
+        old_content: str | None = None,
+        old_tags: Sequence[str] | None = None,
+    ) -> Memory:
+        """See RuntimeMemory.edit."""
+        if not await self._active(agent, {memory_id}):
+            raise NotFoundError("memory", memory_id)
+        new = {"content": content, "tags": None if tags is None else list(tags)}
+        data = {"memory_ids": [memory_id], **{name: value for name, value in new.items() if value is not None}}
+        async with self._ledger.change(agent, "edit", by, data):
+            return await self._change(
+                agent,
+                lambda: self._files.edit(agent, memory_id, content, tags, old_content=old_content, old_tags=old_tags),
+            )
+
+    async def delete(self, agent: AgentRef, memory_id: MemoryId, *, by: str = "") -> Memory:
+        """See RuntimeMemory.delete."""
+        await self.memory(agent, memory_id)
+        async with self._ledger.change(agent, "delete", by, {"memory_ids": [memory_id]}):
+            return await self._change(agent, lambda: self._files.delete(agent, memory_id))
+
+    async def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId], *, by: str = "") -> Sequence[Memory]:
+        """See RuntimeMemory.archive."""
+        chosen = await self._active(agent, memory_ids)
+        if not chosen:
+            return ()
+        async with self._ledger.change(agent, "archive", by, {"memory_ids": chosen}):
+            return await self._change(agent, lambda: self._files.archive(agent, chosen))
+
+    async def reindex(self, agent: AgentRef, *, by: str = "") -> int:
+        """See RuntimeMemory.reindex."""
+        await self._require_known(agent)
+        async with self._ledger.change(agent, "reindex", by, {"memory_ids": []}):
+            return await self._indexed.reindex(agent)
+
+    async def stats(self, agent: AgentRef) -> MemoryStats:
+        """See RuntimeMemory.stats."""
+        return await self._use(agent, lambda: self._files.stats(agent))
+
+    async def _first(self, agent: AgentRef, is_it: Callable[[Memory], bool]) -> Memory | None:
+        """Return the first memory that it is, of the active ones and then of the archived ones."""
+        for kept in (self._files.memories, self._files.archived):
+            for each in await self._use(agent, partial(kept, agent)):
+                if is_it(each):
+                    return each
+        return None
+
+    async def _active(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> list[MemoryId]:
+        """Return those of the ids that are of active memories."""
+        active = await self._use(agent, lambda: self._files.memories(agent))
+        return [each.memory_id for each in active if each.memory_id in memory_ids]
+
+    async def _change(self, agent: AgentRef, change: Callable[[], _T]) -> _T:
+        """Make the change, and have the index follow when the caller has the answer."""
+        try:
+            changed = await self._use(agent, change)
+        except asyncio.CancelledError:  # the thread goes on
+            self._behind(self._refresh(agent))
+            raise
+        self._behind(self._refresh(agent))
+        return changed
+
+    async def _refresh(self, agent: AgentRef) -> None:
+        try:
+            await self._indexed.refresh(agent)
+        except RuntimeUnavailableError as error:
+            logger.warning("the index of %s follows at the next recall: %s", agent, error)
+
+    async def _use(self, agent: AgentRef, work: Callable[[], _T]) -> _T:
+        """Do it in a thread: they may be large, and another process may have them locked."""
+        await self._require_known(agent)
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            raise MemoryUnavailableError(f"the memory files of {agent} cannot be used: {error}") from error

@@ -1,0 +1,184 @@
+"""The gateway to all models: fallback chain, retries, time limits, and how many calls run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.endpoint import endpoint_of, provider_of
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest, NextAttempt
+from owlclaw_ray.errors import (
+    ContextWindowExceededError,
+    ModelRefusedError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    NoSlotError,
+)
+from owlclaw_ray.ids import AgentId, RunId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.kernel.log_context import about
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
+from owlclaw_ray.models.api import Listener, ModelClient, Waiting, unheard
+from owlclaw_ray.models.prices import PriceRules, priced
+from owlclaw_ray.models.provider_slots import ProviderSlots, SlotCounts
+
+MAX_CONCURRENT = 4_000
+"""Calls of one provider at once: what one process bears in memory and connections."""
+
+
+class _Attempts(Struct):
+    """What has become of a call so far."""
+
+    failed: list[FailedAttempt] = field(default_factory=list)
+    began: float | None = None
+    """When the first attempt did."""
+
+    def add(self, model: str, error: str, *, retryable: bool, now: float) -> None:
+        """Note one more that failed."""
+        self.failed.append(FailedAttempt(model, error, retryable, self.milliseconds(now)))
+
+    def milliseconds(self, now: float) -> int:
+        """Return for how long it has been asked."""
+        return 0 if self.began is None else round((now - self.began) * 1_000)
+
+
+class ModelGateway:
+    """Implements `Models` over clients, of which the first that serves a model is asked.
+
+    Each provider, and each address of one, has slots of its own: as many attempts at once as it seems to bear, `max_concurrent` at
+    most, shared out fairly between agent definitions. The others wait, and their time limit starts when they run, with their client
+    loaded. A call that waits for its next attempt holds no slot. `jitter` returns numbers in [0, 1). What a reply cost is what
+    `prices` says, if they name its model.
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[ModelClient],
+        *,
+        clock: Clock,
+        retry: RetryPolicy,
+        max_concurrent: int = MAX_CONCURRENT,
+        jitter: Callable[[], float],
+        prices: PriceRules = (),
+    ) -> None:
+        self._prices = prices
+        self._clients = tuple(clients)
+        self._clock = clock
+        self._retry = retry
+        self._max_concurrent = max_concurrent
+        self._slots: dict[str, ProviderSlots] = {}
+        self._jitter = jitter
+
+    async def complete(self, request: ModelRequest, listener: Listener = unheard) -> ModelReply:
+        """Return the first reply of the chain, with its own duration and the attempts that failed before it.
+
+        When the chain is exhausted and no attempt of it might have been mended by a retry, raises ModelRefusedError,
+        else ModelUnavailableError. It is a ContextWindowExceededError if a model of the chain refused the prompt for its length.
+        """
+        with about(RunId(request.run_id), AgentId(request.agent_id)):
+            return await self._complete(request, listener)
+
+    @property
+    def slots(self) -> tuple[SlotCounts, ...]:
+        """How the calls of each provider stand that was asked."""
+        return tuple(each.counts for each in self._slots.values())
+
+    async def _complete(self, request: ModelRequest, listener: Listener) -> ModelReply:
+        attempts = _Attempts()
+        last: ModelUnavailableError | ModelRefusedError | None = None
+        too_long = False
+        chain = request.model.chain
+        for model, fallback in zip_longest(chain, chain[1:]):
+            before = len(attempts.failed)
+            try:
+                reply = await self._ask(request, model, attempts, listener)
+            except (ModelUnavailableError, ModelRefusedError) as error:
+                last, too_long = error, too_long or isinstance(error, ContextWindowExceededError)
+                if fallback is not None:
+                    listener(NextAttempt(attempts.failed[-1], len(attempts.failed) - before, fallback))
+            else:
+                if not attempts.failed:
+                    return reply
+                asked_ms = attempts.milliseconds(self._clock.monotonic())
+                return replace(reply, failed_attempts=tuple(attempts.failed), asked_ms=asked_ms)
+        raise _exhausted(attempts.failed, last, too_long=too_long) from last
+
+    async def _ask(self, request: ModelRequest, model: str, attempts: _Attempts, listener: Listener) -> ModelReply:
+        client = self._client(model, attempts)
+        attempt = 1
+        while True:
+            try:
+                return await self._attempt(client, request, model, attempts, listener)
+            except ModelRefusedError as error:
+                attempts.add(model, str(error), retryable=False, now=self._clock.monotonic())
+                raise
+            except ModelUnavailableError as error:
+                attempts.add(model, str(error), retryable=True, now=self._clock.monotonic())
+                if attempt == self._retry.attempts or isinstance(error, NoSlotError):
+                    raise
+                delay = self._retry.delay(attempt, self._jitter(), error.retry_after)
+                listener(NextAttempt(attempts.failed[-1], attempt, model, delay))
+                await self._clock.sleep(delay)
+            attempt += 1
+
+    async def _attempt(
+        self, client: ModelClient, request: ModelRequest, model: str, attempts: _Attempts, waiting: Waiting
+    ) -> ModelReply:
+        await client.load()
+        definition = request.agent_id.partition(":")[0]
+        async with self._slots_of(request, model).slot(definition, model, request.timeout, waiting):
+            started = self._clock.monotonic()
+            attempts.began = started if attempts.began is None else attempts.began
+            try:
+                async with deadline(self._clock, request.timeout):
+                    reply = await client.complete(request, model)
+            except TimeoutError:
+                raise ModelTimeoutError(f"did not answer within {request.timeout:g} s") from None
+            usage = priced(reply.usage, self._prices, reply.model) if self._prices else reply.usage
+            duration_ms = round((self._clock.monotonic() - started) * 1_000)
+            return replace(reply, usage=usage, duration_ms=duration_ms)
+
+    def _slots_of(self, request: ModelRequest, model: str) -> ProviderSlots:
+        endpoint = endpoint_of(model, request.model.endpoints)
+        provider = provider_of(model) if endpoint is None else endpoint.place
+        if provider not in self._slots:
+            limit = AdaptiveLimit(ceiling=self._max_concurrent)
+            self._slots[provider] = ProviderSlots(provider, limit, self._clock)
+        return self._slots[provider]
+
+    def _client(self, model: str, attempts: _Attempts) -> ModelClient:
+        for client in self._clients:
+            if client.serves(model):
+                return client
+        message = "no client serves it; write scripted:<path or name>, or a litellm name such as openai/gpt-4o"
+        attempts.add(model, message, retryable=False, now=self._clock.monotonic())
+        raise ModelRefusedError(message)
+
+
+def _exhausted(
+    failed: Sequence[FailedAttempt], last: ModelUnavailableError | ModelRefusedError | None, *, too_long: bool
+) -> ModelUnavailableError | ModelRefusedError:
+    if not failed:
+        return ModelRefusedError("the definition names no model; set `model:` in its agent.yaml")
+    message = f"no model answered: {'; '.join(_stories(failed))}"
+    if too_long:
+        return ContextWindowExceededError(message)
+    if any(attempt.retryable for attempt in failed):
+        return ModelUnavailableError(message, last.retry_after if isinstance(last, ModelUnavailableError) else None)
+    return ModelRefusedError(message)
+
+
+def _stories(failed: Sequence[FailedAttempt]) -> list[str]:
+    """One line a model, with its last error and how often it was asked."""
+    attempts: dict[str, list[FailedAttempt]] = {}
+    for attempt in failed:
+        attempts.setdefault(attempt.model, []).append(attempt)
+    return [
+        f"{model} ({len(tries)} attempts): {tries[-1].error}" if len(tries) > 1 else f"{model}: {tries[-1].error}"
+        for model, tries in attempts.items()
+    ]

@@ -1,0 +1,127 @@
+"""Who of those that want to call a provider may do so now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from msgspec import Struct
+
+from owlclaw_ray.counting import counted
+from owlclaw_ray.errors import ModelOverloadedError, ModelTimeoutError, NoSlotError, OwlClawError
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.fair_queue import FairQueue
+from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
+from owlclaw_ray.models.api import Waiting
+
+_KEPT = 4
+"""Of so many slots one is kept for other definitions: their calls find one even when all that one definition makes hang."""
+_PATIENCE = 2.0
+"""A call gives up its wait when its provider answered nothing for so many times the time that the call itself would have."""
+_LOOK_SECONDS = 1.0
+
+
+class SlotCounts(Struct, frozen=True):
+    """How the calls of one provider stand."""
+
+    provider: str
+    """Its name; with its address, if that is not the provider's own."""
+    limit: int
+    running: int
+    waiting: int
+
+
+class _Wait(Struct, eq=False):
+    """A call that waits for a slot."""
+
+    since: float
+    patience: float
+    scope: asyncio.Timeout
+
+
+class ProviderSlots:
+    """The slots of one provider, as many as its limit says, shared out fairly between agent definitions."""
+
+    def __init__(self, provider: str, limit: AdaptiveLimit, clock: Clock) -> None:
+        self._provider, self._limit, self._clock = provider, limit, clock
+        self._queue: FairQueue[str] = FairQueue(limit.now, _share(limit.now))
+        self._waits: dict[_Wait, None] = {}
+        self._heard_at = self._look_at = clock.monotonic()
+
+    @property
+    def counts(self) -> SlotCounts:
+        """How its calls stand."""
+        return SlotCounts(self._provider, self._limit.now, self._queue.held, len(self._waits))
+
+    @asynccontextmanager
+    async def slot(self, definition: str, model: str, seconds: float, waiting: Waiting) -> AsyncIterator[None]:
+        """Hold a slot for the block, one attempt of so many seconds, and learn from its end.
+
+        Raises NoSlotError when the provider has gone silent while the call waited. Cancelling the wait gives up the turn.
+        """
+        async with AsyncExitStack() as stack:
+            place = self._queue.place(definition)
+            if self._queue.has_place(definition):
+                await stack.enter_async_context(place)
+            else:
+                async with self._wait(seconds, waiting):
+                    await stack.enter_async_context(place)
+            began = self._clock.monotonic()
+            try:
+                yield
+            except asyncio.CancelledError:
+                self._send_away(self._clock.monotonic())
+                raise
+            except OwlClawError as error:
+                self._learn(error, model, began)
+                raise
+            else:
+                self._heard_at = now = self._clock.monotonic()
+                self._limit.answered(model, now - began, self._queue.held)
+            finally:
+                self._queue.resize(self._limit.now, _share(self._limit.now))
+
+    @asynccontextmanager
+    async def _wait(self, seconds: float, waiting: Waiting) -> AsyncIterator[None]:
+        waiting(True)
+        since = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(None) as scope:
+                wait = _Wait(since, _PATIENCE * seconds, scope)
+                self._waits[wait] = None
+                try:
+                    yield
+                finally:
+                    del self._waits[wait]
+        except TimeoutError:
+            silent = self._clock.monotonic() - max(since, self._heard_at)
+            raise NoSlotError(
+                f"no free slot: {self._provider} has answered none of its {counted(self._queue.held, 'call')} for {silent:.0f} s"
+            ) from None
+        finally:
+            waiting(False)
+
+    def _learn(self, error: OwlClawError, model: str, began: float) -> None:
+        now = self._clock.monotonic()
+        if isinstance(error, ModelTimeoutError):
+            self._limit.timed_out(model, began, now)
+            self._send_away(now)
+            return
+        self._heard_at = now
+        if isinstance(error, ModelOverloadedError):
+            self._limit.refused(began, now)
+
+    def _send_away(self, now: float) -> None:
+        """End the waits for a provider that has gone silent. Whoever holds a slot goes on: it will tell when that is over."""
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_SECONDS
+        for wait in self._waits:
+            if now - max(wait.since, self._heard_at) >= wait.patience:
+                wait.scope.reschedule(asyncio.get_running_loop().time())
+
+
+def _share(limit: int) -> int:
+    """Return how many of the slots one definition may hold."""
+    return limit - limit // _KEPT

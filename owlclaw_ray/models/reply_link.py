@@ -1,0 +1,196 @@
+"""The near end of a duplex link: each caller waits for its own answer, messages carry those of all.
+
+One message a direction is under way at a time, with whatever is ready: calls and withdrawals go out in the order in which they
+were made, so a withdrawal never overtakes its call. The far end is `engine.reply_box`.
+
+Calls belong to runs under way, so none is refused: beyond `batching.WAITING` they wait for room before they are packed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from itertools import count, islice
+from typing import Generic, TypeVar, cast
+
+from owlclaw_ray.domain.model import ModelReply, NextAttempt
+from owlclaw_ray.errors import EncodingError, ModelRefusedError, RuntimeUnavailableError
+from owlclaw_ray.kernel.batching import MESSAGE, WAITING, Bound, Room
+from owlclaw_ray.kernel.packing import pack, unpack
+from owlclaw_ray.models.api import Listener, unheard
+from owlclaw_ray.models.reply_box import LONG_POLL, BoxId, CallId, FarEnd
+
+Call = TypeVar("Call")
+
+logger = logging.getLogger(__name__)
+
+
+class LinkLostError(RuntimeUnavailableError):
+    """The far end is gone, and the answer with it: the call happened, or not."""
+
+
+class ReplyLink(Generic[Call]):
+    """Asks one far end.
+
+    When the far end is gone, or was replaced, every call that had no answer raises LinkLostError: the caller decides whether and
+    where to ask again. Calls that come afterwards try the far end anew.
+    """
+
+    def __init__(self, far: FarEnd, waiting: Bound = WAITING) -> None:
+        self._far, self._room = far, Room(waiting)
+        self._ids = count()
+        self._callers: dict[CallId, asyncio.Future[ModelReply]] = {}
+        self._unsent: dict[CallId, bytes] = {}
+        self._listeners: dict[CallId, Listener] = {}
+        """Whom to tell of calls; those that wait for a slot, as far as is known, are in `_paused`."""
+        self._paused: set[CallId] = set()
+        self._withdrawn: list[CallId] = []
+        self._undelivered: list[CallId] = []
+        """Withdrawals that could not be sent even by themselves: they leave with the next message."""
+        self._posted: set[CallId] = set()
+        self._box: BoxId | None = None
+        self._poster: asyncio.Task[None] | None = None
+        self._receiver: asyncio.Task[None] | None = None
+
+    async def ask(self, call: Call, listener: Listener = unheard) -> ModelReply:
+        """Return the call's answer, or raise it if it is an error. Cancelling stops the call at the far end.
+
+        ModelRefusedError for a call, or an answer, that cannot be sent. While too much waits to leave, the call waits as well; calls
+        that have left hold no others back, however long their answers take.
+        """
+        await self._room.wait()
+        try:
+            packed = pack(call)
+        except EncodingError as error:
+            raise ModelRefusedError(f"the call cannot be sent: {error}") from error
+        return await self._answer(packed, listener)
+
+    async def _answer(self, packed: bytes, listener: Listener) -> ModelReply:
+        call_id = CallId(next(self._ids))
+        answer: asyncio.Future[ModelReply] = asyncio.get_running_loop().create_future()
+        self._callers[call_id], self._listeners[call_id] = answer, listener
+        self._unsent[call_id] = packed
+        self._room.enter(1, len(packed))
+        self._post_soon()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._withdraw(call_id)
+            raise
+        finally:
+            self._callers.pop(call_id, None)
+            self._posted.discard(call_id)
+            self._tell(call_id, False)
+            del self._listeners[call_id]
+
+    def _withdraw(self, call_id: CallId) -> None:
+        if not self._take_out(call_id):
+            self._withdrawn.append(call_id)
+            self._post_soon()
+
+    def _take_out(self, call_id: CallId) -> bool:
+        """Return whether the call had not left, and does not wait to leave any more."""
+        packed = self._unsent.pop(call_id, None)
+        if packed is not None:
+            self._room.leave(1, len(packed))
+        return packed is not None
+
+    def _post_soon(self) -> None:
+        if self._poster is None:
+            self._poster = asyncio.create_task(self._post())
+
+    async def _post(self) -> None:
+        try:
+            while self._unsent or self._withdrawn:
+                await self._post_batch()
+        except RuntimeUnavailableError as error:
+            self._lose(self._unsent, error)
+        finally:
+            self._poster = None
+
+    async def _post_batch(self) -> None:
+        batch = tuple(islice(self._unsent.items(), MESSAGE.first(map(len, self._unsent.values()))))
+        withdrawn, self._withdrawn, self._undelivered = self._undelivered + self._withdrawn, [], []
+        for call_id, _ in batch:
+            self._take_out(call_id)
+        try:
+            box = await self._far.post(batch, withdrawn)
+        except RuntimeUnavailableError as error:
+            self._withdrawn = withdrawn + self._withdrawn
+            self._lose([call_id for call_id, _ in batch], error)
+            raise
+        except Exception as error:  # noqa: BLE001 - it goes to every caller of the batch
+            if batch:
+                self._withdrawn = withdrawn + self._withdrawn
+            else:
+                self._undelivered = withdrawn
+            self._fail([call_id for call_id, _ in batch], error)
+            return
+        self._note(box)
+        self._posted.update(call_id for call_id, _ in batch if call_id in self._callers)
+        if self._posted and self._receiver is None:
+            self._receiver = asyncio.create_task(self._receive())
+
+    async def _receive(self) -> None:
+        try:
+            while self._posted:
+                received = await self._far.receive(LONG_POLL)
+                self._note(received.box)
+                for call_id, waiting in received.waiting:
+                    self._tell(call_id, waiting)
+                for call_id, following in received.failed:
+                    self._tell_failed(call_id, following)
+                for each in received.answers:
+                    self._resolve(each.call_id, _unpacked(each.outcome))
+        except RuntimeUnavailableError as error:
+            self._lose(self._posted, error)
+        except Exception as error:  # noqa: BLE001 - it goes to everybody who waits for answers
+            self._fail(tuple(self._posted), error)
+        finally:
+            self._receiver = None
+
+    def _tell(self, call_id: CallId, waiting: bool) -> None:  # noqa: FBT001 - as Waiting has it
+        if call_id in self._listeners and (call_id in self._paused) is not waiting:
+            self._paused ^= {call_id}
+            self._listeners[call_id](waiting)
+
+    def _tell_failed(self, call_id: CallId, following: NextAttempt) -> None:
+        if call_id in self._callers:
+            self._listeners[call_id](following)
+
+    def _note(self, box: BoxId) -> None:
+        if box != self._box:
+            self._lose(self._posted, RuntimeUnavailableError("the far end began anew"))
+            self._box = box
+
+    def _lose(self, call_ids: Iterable[CallId], error: RuntimeUnavailableError) -> None:
+        """Fail these calls. Should their far end live after all, the next message that reaches it withdraws them."""
+        lost = [call_id for call_id in call_ids if call_id in self._callers]
+        if lost:
+            logger.warning("%d model calls lost their far end: %s", len(lost), error)
+        for call_id in lost:
+            if not self._take_out(call_id):
+                self._withdrawn.append(call_id)
+            self._resolve(call_id, LinkLostError(str(error)))
+
+    def _fail(self, call_ids: Iterable[CallId], error: Exception) -> None:
+        for call_id in call_ids:
+            self._resolve(call_id, error)
+
+    def _resolve(self, call_id: CallId, outcome: ModelReply | Exception) -> None:
+        self._posted.discard(call_id)
+        caller = self._callers.pop(call_id, None)
+        if caller is None or caller.done():
+            return
+        if isinstance(outcome, Exception):
+            caller.set_exception(outcome)
+        else:
+            caller.set_result(outcome)
+
+
+def _unpacked(outcome: bytes) -> ModelReply | Exception:
+    try:
+        return cast("ModelReply | Exception", unpack(outcome))
+    except EncodingError as error:
+        return ModelRefusedError(f"the answer did not arrive: {error}")

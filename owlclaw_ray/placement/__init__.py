@@ -1,0 +1,1 @@
+"""Where agents live: the directory of agents, and the hosts that hold them."""

@@ -1,0 +1,308 @@
+"""Permission of tool calls (T7): what the policy says, what was granted, and what a person is asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Protocol, TypeAlias
+
+import orjson
+from msgspec import Struct, field
+
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
+from owlclaw_ray.domain.approval_entries import (
+    approval_decided,
+    decided_record,
+    granted_record,
+    request_data,
+    requested_record,
+)
+from owlclaw_ray.domain.governance import Governance
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.permission import Approver, PermissionPolicy, PermissionRules, Verdict
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.tool import (
+    DANGEROUS,
+    NETWORK,
+    SENSITIVE,
+    Permission,
+    ToolCall,
+    ToolDefinition,
+    ToolError,
+    ToolOrigin,
+    ToolResult,
+)
+from owlclaw_ray.domain.tool_call import CheckedCall, Stage, ToolOutcome
+from owlclaw_ray.ids import ApprovalId, ToolCallId, derived_id
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
+
+DENIED = "denied"
+"""The error type of calls that were not permitted."""
+_NAMED, _DANGER = 1_000_000, 900_000
+"""How specific a whole name is, and that a tool is dangerous: no pattern is as long as that."""
+CHANGED = "changed"
+"""The verdict of a hook that changed arguments or result."""
+
+Approve: TypeAlias = Callable[[ApprovalRequest], Awaitable[ApprovalDecision | Decision]]
+"""Decides about a call. What it raises, and what comes too late, is a denial."""
+
+_Face: TypeAlias = tuple[str, str, str, tuple[str, ...], bytes]
+
+logger = logging.getLogger(__name__)
+
+
+class Cleared(Struct, frozen=True):
+    """The call may be executed, with these arguments."""
+
+    arguments: str
+    stage: Stage = Stage.RUN
+    hooks: tuple[JsonObject, ...] = ()
+    """What hooks did to the call before it was approved."""
+    target: str = ""
+    """What was approved for the call to act on, unless a person changed its arguments."""
+
+
+class Unclear(Struct, frozen=True):
+    """Whether the call may be executed depends on what it would do exactly: it is to be checked first."""
+
+    reason: str
+
+
+class Refused(Struct, frozen=True):
+    """The call must not be executed."""
+
+    message: str
+    hooks: tuple[JsonObject, ...] = ()
+
+
+class SessionGrants(Struct):
+    """What people allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
+
+    _granted: dict[tuple[_Face, str], ApprovalId] = field(default_factory=dict)
+
+    def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId) -> None:
+        """Allow calls of the tool on the target from now on, by that approval."""
+        self._granted.setdefault((_face(tool), target), approval_id)
+
+    def covering(self, tool: ToolDefinition, target: str) -> ApprovalId | None:
+        """Return the approval that allowed such calls, if one did."""
+        return self._granted.get((_face(tool), target))
+
+
+def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]:
+    """Return what the policy says of a tool's calls, and why.
+
+    A `deny` of either file holds. Else the rules of agent.yaml go first, then those of owlclaw.yaml, then the default: calls ask
+    that are dangerous, and of external tools those that write, reach the network or read what is sensitive. Within a file
+    the most specific selector decides, and of equals `ask`. That dangerous tools ask is undone by their name or by `tag:dangerous` in
+    `allow`, and by nothing else, in either file.
+    """
+    for rules in (policy.own, policy.inherited):
+        for selector in rules.deny:
+            if _closeness(selector, tool):
+                return Verdict.DENY, f"permissions.deny has {selector!r}"
+    found = _closest(policy.own, tool) or _closest(policy.inherited, tool)
+    return _by_default(tool) if found is None else found
+
+
+def _closest(rules: PermissionRules, tool: ToolDefinition) -> tuple[Verdict, str] | None:
+    best, found = 0, None
+    for verdict, selectors in ((Verdict.ASK, rules.ask), (Verdict.ALLOW, rules.allow)):
+        least = _DANGER if verdict is Verdict.ALLOW and DANGEROUS in tool.tags else 1
+        for selector in selectors:
+            closeness = _closeness(selector, tool)
+            if closeness >= least and closeness > best:
+                best, found = closeness, (verdict, f"permissions.{verdict.value} has {selector!r}")
+    return found
+
+
+def _closeness(selector: str, tool: ToolDefinition) -> int:
+    """Return 0 if the selector does not mean the tool, else the more the more specific it is."""
+    kind, colon, value = selector.partition(":")
+    if colon and kind == "tag":
+        if value not in tool.tags:
+            return 0
+        return _DANGER if value == DANGEROUS else 2
+    if colon and kind == "permission":
+        return 1 if value == tool.permission.value else 0
+    if selector == tool.name:
+        return _NAMED
+    return 3 + len(selector) if fnmatchcase(tool.name, selector) else 0
+
+
+def _by_default(tool: ToolDefinition) -> tuple[Verdict, str]:
+    if DANGEROUS in tool.tags:
+        return Verdict.ASK, "dangerous tools ask"
+    if tool.origin is not ToolOrigin.EXTERNAL:
+        return Verdict.ALLOW, f"{tool.origin.value} tools are granted by being there"
+    if tool.permission is Permission.WRITE:
+        return Verdict.ASK, "external tools that write ask"
+    for tag in (NETWORK, SENSITIVE):
+        if tag in tool.tags:
+            return Verdict.ASK, f"external {tag} tools ask"
+    return Verdict.ALLOW, "readonly tools are allowed"
+
+
+class ApprovalHistory(Protocol):
+    """The approvals that a run's journal tells of."""
+
+    @property
+    def asked(self) -> Mapping[ToolCallId, JsonObject]:
+        """The requests, by call."""
+        ...
+
+    @property
+    def decided(self) -> Mapping[ToolCallId, ApprovalDecision]:
+        """The decisions, by call."""
+        ...
+
+
+class ApprovalJournal(Protocol):
+    """A run's journal, as far as approvals are read from it and written to it."""
+
+    @property
+    def conversation(self) -> ApprovalHistory:
+        """What was asked and decided before."""
+        ...
+
+    def record(self, kind: EntryKind, data: JsonObject) -> None:
+        """Add an entry to the journal."""
+        ...
+
+    def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
+        """Add a record to the ledger; `key` tells it from others of its kind in this run."""
+        ...
+
+
+class PermissionGate(Struct, frozen=True):
+    """Decides about the calls of one run."""
+
+    run: Run
+    journal: ApprovalJournal
+    policy: PermissionPolicy
+    grants: SessionGrants
+    clock: Clock
+    approve: Approve | None = None
+    governance: Governance = field(default_factory=Governance)
+
+    def clear(self, call: ToolCall, tool: ToolDefinition) -> Cleared | Refused | Unclear:
+        """Return whether the call may be executed, as far as that can be said without looking closer at it."""
+        verdict, reason = judge(self.policy, tool)
+        decision = self.journal.conversation.decided.get(call.call_id)
+        match verdict:
+            case Verdict.DENY:
+                return Refused(f"{tool.name} must not be called: {reason}")
+            case _ if decision is not None:
+                return self._decided(call, tool, decision)
+            case Verdict.ALLOW:
+                risk = self.governance.unconfirmed(tool)
+                return Unclear(risk) if risk else Cleared(call.arguments)
+            case Verdict.ASK:
+                return Unclear(reason)
+
+    async def ask(
+        self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
+    ) -> Cleared | Refused | ApprovalRequest:
+        """Return what is known of a call that was looked at, or the request that has to be decided.
+
+        An approver in this process is asked at once.
+        """
+        granted_by = self.grants.covering(tool, checked.target)
+        if granted_by is not None:
+            record = granted_record(granted_by, call.call_id, tool.name, checked.target)
+            self.journal.audit(LedgerKind.APPROVAL, f"{call.call_id} granted", record)
+            return Cleared(checked.arguments, Stage.APPROVED, hooks, checked.target)
+        if self.approve is None:
+            if self.policy.approver is Approver.NOBODY:
+                return Refused(f"{tool.name} needs an approval ({reason}), and nobody is there to give it", hooks)
+            return self._request(call, tool, checked, reason, hooks)
+        request = self._request(call, tool, checked, reason, hooks)
+        decision = await self._asked(self.approve, request)
+        self._note(request, decision)
+        return self._decided(call, tool, decision)
+
+    def _request(
+        self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
+    ) -> ApprovalRequest:
+        run, now, lineage = self.run, self.clock.now(), self.run.trigger.lineage
+        expires_at = now + timedelta(seconds=self.policy.expires)
+        return ApprovalRequest(
+            approval_id=ApprovalId(derived_id("apr", run.run_id, call.call_id)),
+            agent=run.agent,
+            run_id=run.run_id,
+            call_id=call.call_id,
+            tool=tool.name,
+            description=tool.description,
+            permission=tool.permission.value,
+            tags=tuple(sorted(tool.tags)),
+            reason=reason,
+            arguments=orjson.loads(checked.arguments or "{}"),
+            written=call.arguments,
+            input_schema=tool.input_schema,
+            target=checked.target,
+            requested_at=now,
+            expires_at=expires_at if run.deadline is None else min(expires_at, run.deadline),
+            cwd=checked.cwd,
+            hooks=hooks,
+            trigger=run.trigger.kind.value,
+            source=run.trigger.source,
+            parent="" if lineage is None else lineage.parent,
+            started_as="" if lineage is None else lineage.role.value,
+        )
+
+    async def _asked(self, approve: Approve, request: ApprovalRequest) -> ApprovalDecision:
+        try:
+            async with deadline(self.clock, self.policy.expires):
+                answer = await approve(request)
+        except TimeoutError:
+            return ApprovalDecision(Decision.DENY, "the approver did not answer in time")
+        except Exception as error:
+            logger.exception("the approver failed over %s of run %s", request.tool, request.run_id)
+            return ApprovalDecision(Decision.DENY, f"the approver failed: {type(error).__name__}")
+        return answer if isinstance(answer, ApprovalDecision) else ApprovalDecision(answer)
+
+    def _note(self, request: ApprovalRequest, decision: ApprovalDecision) -> None:
+        status = ApprovalStatus.ALLOWED if decision.allows else ApprovalStatus.DENIED
+        settled, journal = Approval(request, status, decision, self.clock.now()), self.journal
+        journal.record(EntryKind.APPROVAL_REQUESTED, request_data(request))
+        journal.record(EntryKind.APPROVAL_DECIDED, approval_decided(settled))
+        journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
+        journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} decided", decided_record(settled))
+
+    def _decided(self, call: ToolCall, tool: ToolDefinition, decision: ApprovalDecision) -> Cleared | Refused:
+        asked = self.journal.conversation.asked[call.call_id]
+        hooks = tuple(asked["hooks"])
+        if not decision.allows:
+            by = f" by {decision.by}" if decision.by else ""
+            return Refused(f"{tool.name} was denied{by}: {decision.reason or 'no reason was given'}", hooks)
+        if _face_asked(asked) != _face(tool):
+            return Refused(f"{tool.name} is not what it was when it was approved; a new call of it asks again", hooks)
+        if decision.arguments is not None:
+            return Cleared(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
+        if decision.decision is Decision.ALLOW_FOR_SESSION:
+            self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]))
+        if any(each["verdict"] == CHANGED for each in hooks):
+            return Cleared(orjson.dumps(asked["arguments"]).decode(), Stage.APPROVED, hooks, asked["target"])
+        return Cleared(call.arguments, Stage.APPROVED, hooks, asked["target"])
+
+
+def _face(tool: ToolDefinition) -> _Face:
+    """Return what people know of a tool when they allow it: another one, of the same name, they did not allow."""
+    schema = orjson.dumps(tool.input_schema, option=orjson.OPT_SORT_KEYS)
+    return tool.name, tool.description, tool.permission.value, tuple(sorted(tool.tags)), schema
+
+
+def _face_asked(asked: JsonObject) -> _Face:
+    schema = orjson.dumps(asked["input_schema"], option=orjson.OPT_SORT_KEYS)
+    return asked["tool"], asked["description"], asked["permission"], tuple(asked["tags"]), schema
+
+
+def refusal(call: ToolCall, refused: Refused) -> ToolOutcome:
+    """Return the outcome of a call that is not permitted."""
+    result = ToolResult(call.call_id, error=ToolError(DENIED, refused.message))
+    return ToolOutcome(result, duration_ms=0, hooks=refused.hooks)

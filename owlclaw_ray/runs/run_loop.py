@@ -1,0 +1,638 @@
+"""The decision loop of one run (R5): ask the model, execute what it asks for, until it stops or a limit does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime
+from functools import partial
+
+import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from owlclaw_ray.counting import counted
+from owlclaw_ray.definitions.skills.text import read_skill
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
+from owlclaw_ray.domain.approval import ApprovalRequest
+from owlclaw_ray.domain.embedding import EmbeddedCall
+from owlclaw_ray.domain.entries import (
+    embeddings_data,
+    model_attempt_failed,
+    model_call_record,
+    model_replied,
+    prompt_skills,
+    slot_wait,
+    visibility_record,
+)
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.model import ModelReply, ModelRequest, NextAttempt, Route
+from owlclaw_ray.domain.permission import PermissionPolicy
+from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
+from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
+from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolDefinition
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolRunner
+from owlclaw_ray.errors import (
+    BudgetExhaustedError,
+    ContextWindowExceededError,
+    ModelRefusedError,
+    ModelUnavailableError,
+    OwlClawError,
+    StaleEpochError,
+    ToolsUnsupportedError,
+)
+from owlclaw_ray.ids import RequestId, RunId, ToolCallId, derived_id
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.containment import contained
+from owlclaw_ray.kernel.deadline import ActiveTime, deadline
+from owlclaw_ray.kernel.file_threads import in_file_thread
+from owlclaw_ray.models.api import Models, News, TokenCounter
+from owlclaw_ray.models.tokens import BoundedTokens, EstimatedTokens, fewest_tokens
+from owlclaw_ray.policy.governing import Governor, RunRules
+from owlclaw_ray.policy.permission import Approve, Cleared, PermissionGate, SessionGrants
+from owlclaw_ray.runs.catalog import ToolCatalog, VisibleTools
+from owlclaw_ray.runs.compaction import Compaction, ContextWindows, Room
+from owlclaw_ray.runs.family import Family
+from owlclaw_ray.runs.fitting import fit
+from owlclaw_ray.runs.preloading import memory_query, shown_memories
+from owlclaw_ray.runs.prompt import first_message, system_prompt, trigger_text
+from owlclaw_ray.runs.routing import route
+from owlclaw_ray.runs.run_journal import RunJournal
+from owlclaw_ray.runs.running_calls import ProgressOf, RunningCalls, unknown
+from owlclaw_ray.runs.skill_selection import select_skills, withheld_skills
+from owlclaw_ray.runs.started_run import StartedRun
+from owlclaw_ray.runs.tool_dispatch import ToolDispatch
+from owlclaw_ray.runs.unexecuted import NothingAllowed
+
+logger = logging.getLogger(__name__)
+
+_COUNTING_SECONDS = 20.0
+"""What counting tokens may add to a run, all in all."""
+_LEAST_SILENT, _SILENT_SHARE, _MOST_SILENT = 0.25, 0.1, 30.0
+"""How long a run is active without writing so: a tenth of its limit, within these seconds. A take-over costs it that at most."""
+_SHORTENINGS = 3
+"""How often a prompt that its provider finds too long is made shorter, in one turn."""
+_SHOWN_OF_MEMORY = ("content", "created_at", "tags")
+
+
+async def at_once(wanted: Collection[str]) -> None:
+    """Wait for nothing."""
+    del wanted
+
+
+class RunServices(Struct, frozen=True):
+    """What every run of a host uses."""
+
+    models: Models
+    tools: ToolRunner
+    catalog: ToolCatalog
+    governor: Governor
+    clock: Clock
+    has_memories: Callable[[AgentRef], Awaitable[bool]]
+    """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
+    approve: Approve | None = None
+    """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
+    settled: Callable[[Collection[str]], Awaitable[None]] = at_once
+    """Returns when the tools are known that come and go, above all those that a run was begun with; or after a moment."""
+    progress_of: ProgressOf = unknown
+    """Knows how far calls are that have not ended."""
+    tokens: TokenCounter = field(default_factory=EstimatedTokens)
+    """Counts what goes into prompts, where it matters."""
+    windows: ContextWindows = field(default_factory=lambda: ContextWindows(EstimatedTokens()))
+    """What models take."""
+    family: Family | None = None
+    """Without it, what runs that started others learn of these comes from elsewhere."""
+
+
+class Approvals(Struct, frozen=True):
+    """What a run needs before it can go on."""
+
+    requests: tuple[ApprovalRequest, ...]
+    runs: tuple[StartedRun, ...]
+    """Runs that it started in the same group of calls, and that are not over."""
+
+
+class Started(Struct, frozen=True):
+    """The runs that have to be over before the one that started them can go on, by the calls that did."""
+
+    runs: tuple[StartedRun, ...]
+
+
+class RunLoop:
+    """One run, fresh or resumed, from its prompt to its result.
+
+    Every way of ending is a RunResult, whatever models and tools raise; then every model call and tool call that was begun is
+    accounted for. Exceptions are what keeps the run from ending here: the journal's failure (StaleEpochError: another
+    activation has the run) and the cancellation of the caller. Whoever executes the run may call `cancel` at any time.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        definition: AgentDefinition,
+        state: AgentState,
+        journal: RunJournal,
+        services: RunServices,
+        *,
+        grants: SessionGrants,
+        present: Callable[[], Awaitable[AgentDefinition]] | None = None,
+    ) -> None:
+        """`present` returns the definition as it is by now."""
+        self._present = present
+        self._run, self._definition, self._state = run, definition, state
+        self._journal, self._services, self._grants = journal, services, grants
+        self._conversation = journal.conversation
+        self._limits = definition.limits
+        self._model = self._routed(self._conversation.route)
+        tokens = BoundedTokens(services.tokens, services.clock, _COUNTING_SECONDS)
+        self._count_tokens = partial(tokens.count_tokens, self._model.chain[0])
+        self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
+        self._cancelled = False
+        self._past_deadline = False
+        self._time = self._active_time()
+        self._waited = 0.0
+        self._task: asyncio.Task[RunResult | Approvals | Started] | None = None
+        self._dispatch: ToolDispatch | None = None
+        self._asking: str | None = None
+        """The model that is being asked."""
+        self._compaction = Compaction(self._count_tokens, self._limits.short_term_tokens)
+
+    def _routed(self, route: Route | None) -> ModelChoice:
+        own = self._definition.model
+        return own if route is None else replace(own, chain=route.models)
+
+    def cancel(self) -> None:
+        """End the run as `cancelled`: the model call stops, tools are killed."""
+        self._cancelled = True
+        self._stop()
+
+    async def execute(self) -> RunResult | None:
+        """Return how the run ended; nothing of the end is durable yet. None: it waits, which is durable."""
+        result = await self._execute()
+        if not isinstance(result, RunResult):
+            if await self._wait_for(result):
+                return None
+            result = RunResult(RunStatus.CANCELLED)
+        await _end_started(self._run, self._journal, self._services, self._account(result))
+        return await _ended(self._run, self._journal, self._services.clock, result)
+
+    async def _wait_for(self, what: Approvals | Started) -> bool:
+        match what:
+            case Approvals(requests, runs):
+                return await self._journal.wait_for(requests, runs)
+            case Started(runs):
+                waits = await self._journal.wait_for_runs(runs)
+                if waits and self._services.family is not None:
+                    self._services.family.waits(self._run, tuple(each.run_id for each in runs))
+                return waits
+
+    async def _execute(self) -> RunResult | Approvals | Started:
+        self._journal.interrupt = self._stop
+        self._task = asyncio.create_task(self._decide_before_deadline())
+        result: RunResult | Approvals | Started
+        try:
+            result = await self._task
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            result = self._stopped()
+        except TimeoutError:
+            result = RunResult(RunStatus.TIMEOUT, error=self._timeout())
+        except StaleEpochError:
+            raise
+        except BudgetExhaustedError as error:
+            result = self._terminated(str(error), "budget_exhausted")
+        except ToolsUnsupportedError as error:
+            result = RunResult(RunStatus.FAILED, error=RunError("tools_unsupported", str(error)))
+        except ContextWindowExceededError as error:
+            result = RunResult(RunStatus.FAILED, error=RunError("context_window_exceeded", str(error)))
+        except (ModelUnavailableError, ModelRefusedError) as error:
+            retryable = isinstance(error, ModelUnavailableError)
+            result = RunResult(RunStatus.FAILED, error=RunError("model_failed", str(error), retryable=retryable))
+        except OwlClawError as error:
+            result = RunResult(RunStatus.FAILED, error=RunError(type(error).__name__, str(error)))
+        except Exception as error:
+            logger.exception("run %s failed inside the runtime", self._run.run_id)
+            message = f"internal error: {type(error).__name__}: {error}"
+            result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
+        return result
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _stopped(self) -> RunResult:
+        """Return how a run ended whose task was stopped; raises the journal's failure, if that stopped it."""
+        if self._journal.failure is not None:
+            raise self._journal.failure
+        if self._cancelled or self._journal.cancel_requested:
+            return RunResult(RunStatus.CANCELLED)
+        message = "internal error: a model or a tool ended its own call as cancelled"
+        return RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
+
+    def _account(self, result: RunResult) -> Sequence[RunId]:
+        """Record what was begun and came to no end; return the runs that calls of it may have started."""
+        if self._asking is not None:
+            error = {"error": _reason(result)}
+            self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", error)
+        return (self._dispatch or self._new_dispatch()).close(_reason(result))
+
+    def _new_dispatch(self) -> ToolDispatch:
+        definition, services = self._definition, self._services
+        gate = PermissionGate(
+            self._run,
+            self._journal,
+            definition.permissions,
+            self._grants,
+            services.clock,
+            services.approve,
+            definition.governance,
+        )
+        dispatch = _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
+        return replace(
+            dispatch,
+            timezone=definition.timezone,
+            states=definition.states,
+            renew=partial(_renew, self.rules, self._present),
+        )
+
+    async def _decide_before_deadline(self) -> RunResult | Approvals | Started:
+        until = self._run.deadline
+        if until is None:
+            return await self._decide_in_time()
+        left = (until - self._services.clock.now()).total_seconds()
+        self._past_deadline = True
+        if left <= 0:
+            raise TimeoutError
+        async with deadline(self._services.clock, left):
+            try:
+                return await self._decide_in_time()
+            except TimeoutError:
+                self._past_deadline = False
+                raise
+
+    async def _decide_in_time(self) -> RunResult | Approvals | Started:
+        async with self._time.limited(self._record_activity):
+            return await self._decide()
+
+    def _active_time(self) -> ActiveTime:
+        """Return the time that the run has left, all its activations together.
+
+        What they did after their last entry is unknown, but there was no more of it than lies between two beats.
+        """
+        limit = self._limits.run_timeout
+        every = min(_MOST_SILENT, max(_LEAST_SILENT, limit * _SILENT_SHARE))
+        used = self._conversation.active + sum(min(silence, every) for silence in self._conversation.silences)
+        return ActiveTime(self._services.clock, limit, used=used, every=every)
+
+    def _record_activity(self) -> None:
+        asking = {} if self._asking is None else {"asking": self._asking}
+        calls = [] if self._dispatch is None else self._dispatch.running.told()
+        running = {"running": calls} if calls else {}
+        data = {"seconds": round(self._time.used, 3), **asking, **running, **slot_wait(self._take_wait())}
+        self._journal.record(EntryKind.RUN_ACTIVE, data)
+
+    def _take_wait(self) -> float:
+        """Return the seconds of waiting for slots that no entry tells of yet."""
+        waited, self._waited = self._time.paused - self._waited, self._time.paused
+        return waited
+
+    def _timeout(self) -> RunError:
+        until = self._run.deadline
+        if until is not None and self._past_deadline:
+            return RunError("deadline_passed", f"the run did not end before its deadline, {_moment(until)}")
+        message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
+        return RunError("run_timeout", message, retryable=True)
+
+    async def _decide(self) -> RunResult | Approvals | Started:
+        await self._services.settled(self._conversation.visible)
+        if not self._conversation.prompt_built:
+            await self._build_prompt()
+        self._dispatch = self._new_dispatch()
+        while True:
+            ended = await self._answer_calls(self._dispatch)
+            if ended is not None:
+                return ended
+            if self._replied_without_calls():
+                return RunResult(RunStatus.COMPLETED)
+            if self._conversation.turns >= self._limits.turns:
+                return self._terminated(f"the run reached its limit of {counted(self._limits.turns, 'turn')}")
+            await self._ask(self._dispatch.visible)
+
+    def _replied_without_calls(self) -> bool:
+        last = self._conversation.messages[-1]
+        return self._conversation.turns > 0 and last.call_id is None and not last.tool_calls
+
+    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | Approvals | Started | None:
+        """Execute what the last reply asked for and is not done yet; return why the run cannot go on, if it cannot."""
+        conversation = self._conversation
+        calls = tuple(conversation.calls.values())
+        allowed = max(0, self._limits.tool_calls - conversation.calls_before)
+        if conversation.unanswered():
+            with dispatch.running.watched(self._record_activity):
+                needed = await dispatch.execute(calls[:allowed])
+            await _end_started(self._run, self._journal, self._services, dispatch.take_abandoned())
+            asked = tuple(each for each in needed if isinstance(each, ApprovalRequest))
+            runs = tuple(each for each in needed if isinstance(each, StartedRun))
+            if asked:
+                return Approvals(asked, runs)
+            if runs:
+                return Started(runs)
+        if len(calls) <= allowed:
+            return None
+        message = f"the run reached its limit of {counted(self._limits.tool_calls, 'tool call')}"
+        dispatch.refuse_all(calls[allowed:], message)
+        return self._terminated(message)
+
+    async def _ask(self, visible: VisibleTools) -> None:
+        conversation = self._conversation
+        for too_long in range(_SHORTENINGS + 1):
+            await self._compact()
+            request = ModelRequest(
+                request_id=RequestId(derived_id("req", self._run.run_id, str(conversation.turns))),
+                model=self._model,
+                system=conversation.system,
+                messages=tuple(conversation.messages),
+                tools=visible.encoded,
+                timeout=self._limits.model_timeout,
+                agent_id=self._run.agent.agent_id,
+                run_id=self._run.run_id,
+                trigger=self._run.trigger,
+                base_dir=self._definition.folder,
+            )
+            request = await self.rules.before_model(request, conversation.usage, conversation.model_calls)
+            request = self._taken(request, visible)
+            self._asking, before = next(iter(request.model.chain), ""), self._time.paused
+            try:
+                answer = self._services.models.complete(request, self._heard)
+                reply = self._with_new_call_ids(await contained(answer))
+            except ContextWindowExceededError as error:
+                if too_long == _SHORTENINGS:
+                    raise
+                await self._expect_less(error)
+            else:
+                break
+        self._asking = None
+        record = model_call_record(reply, self._time.paused - before, conversation.route)
+        self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
+        note = _unheard_tools(request, reply, len(visible.names)) if not conversation.turns else ""
+        self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._take_wait(), note))
+        self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
+        if reply.tool_calls:
+            await self._journal.commit()
+
+    def _heard(self, news: News) -> None:
+        if isinstance(news, NextAttempt):
+            self._asking = news.model
+            self._journal.record(EntryKind.MODEL_ATTEMPT_FAILED, model_attempt_failed(news, self._take_wait()))
+        else:
+            self._time.pause(news)
+
+    async def _compact(self) -> None:
+        """Have the next prompt fit into the model's context window."""
+        found = self._conversation.window
+        room = await self._services.windows.room(self._model) if found is None else Room(found)
+        changes = None if room is None else await self._compaction.step(self._conversation, room)
+        if changes is not None:
+            self._journal.record(EntryKind.CONTEXT_COMPACTED, changes)
+
+    async def _expect_less(self, error: ContextWindowExceededError) -> None:
+        """Take the model's context window for a smaller one from now on: its provider refused the prompt for its length."""
+        window = await self._compaction.fewer(self._conversation)
+        logger.warning(
+            "run %s of %s: prompts get shorter than %d tokens: %s", self._run.run_id, self._run.agent, window, error
+        )
+        what = {"what": "prompt longer than the model takes", "why": str(error), "window": window}
+        self._journal.audit(LedgerKind.WARNING, f"window-{window}", what)
+        self._journal.record(EntryKind.CONTEXT_COMPACTED, {"window": window})
+
+    def _taken(self, request: ModelRequest, visible: VisibleTools) -> ModelRequest:
+        """Return the request for those models of its chain that take the tools; raises ToolsUnsupportedError if the first does not."""
+        chain, problem = self._switched(request.model.chain, visible), self._services.catalog.problem
+        if chain and (why := problem(chain[0], visible)):
+            raise ToolsUnsupportedError(why)
+        able = tuple(model for model in chain if not problem(model, visible))
+        return request if able == request.model.chain else replace(request, model=replace(request.model, chain=able))
+
+    def _switched(self, chain: tuple[str, ...], visible: VisibleTools) -> tuple[str, ...]:
+        """Return the chain to use when a budget wants this one: the definition's own if a cheaper model does not take the tools."""
+        own, run = self._model.chain, self._run
+        if not chain or chain == own:
+            return chain
+        why = self._services.catalog.problem(chain[0], visible)
+        if not why:
+            return chain
+        logger.warning("run %s of %s has no use for the cheaper model %s: %s", run.run_id, run.agent, chain[0], why)
+        self._journal.audit(LedgerKind.WARNING, f"cheaper-{chain[0]}", {"what": "cheaper model left out", "why": why})
+        return own
+
+    def _with_new_call_ids(self, reply: ModelReply) -> ModelReply:
+        """Give an id to calls without one, and another to those whose id was used in this run, or cannot be stored as it is: pairing
+        and idempotency hang on it.
+        """
+        known, seen = self._conversation.known_calls, set()
+        calls = []
+        for index, call in enumerate(reply.tool_calls):
+            call_id = call.call_id
+            usable = bool(call_id) and call_id.isascii() and call_id.isprintable()
+            if not usable or call_id in known or call_id in seen:
+                call_id = ToolCallId(derived_id("call", self._run.run_id, str(self._conversation.turns), str(index)))
+            seen.add(call_id)
+            calls.append(replace(call, call_id=call_id))
+        return replace(reply, tool_calls=tuple(calls))
+
+    async def _build_prompt(self) -> None:
+        definition, run = self._definition, self._run
+        decided = await self.rules.decide(self._services.catalog.names)
+        withheld = withheld_skills(definition, decided.visible, self._services.clock.now())
+        selected = select_skills(definition.skills, run.trigger, self._limits.skill_tokens, withheld)
+        chosen = route(definition, run.trigger, selected)
+        self._model = self._routed(chosen)
+        chain = self._model.chain
+        skills = await self._read(selected)
+        others = [each for each in definition.skills if each.name not in skills and each.name not in withheld]
+        system = system_prompt(definition, tuple(skills.items()), others if LOAD_SKILL in decided.visible else ())
+        shown = await fit(
+            lambda tokens: trigger_text(run.trigger, tokens), self._limits.short_term_tokens, self._count_tokens
+        )
+        visible = self._services.catalog.select(decided.visible)
+        memories, embedded = await self._preload(visible.by_wire_name.get(RECALL))
+        user = first_message(
+            run.agent,
+            shown,
+            now=self._services.clock.now(),
+            outcomes=self._state.recent_outcomes,
+            memories=memories,
+        )
+        schemas = self._journal.blob(visible.encoded.decode(), visible.digest)
+        self._journal.audit(
+            LedgerKind.VISIBILITY, "start", visibility_record(len(visible.names), schemas, decided.hidden, withheld)
+        )
+        self._journal.record(
+            EntryKind.PROMPT_BUILT,
+            {
+                "system": self._journal.blob(system),
+                "tools": schemas,
+                "user": user,
+                "model": chain[0],
+                "scripted": chain[0].startswith("scripted:"),
+                **({} if chosen is None else {"route": chosen.data()}),
+                "visible": list(visible.names),
+                "skills": list(skills),
+                "memories": len(memories),
+                **prompt_skills(definition.skills, withheld),
+                **embeddings_data(embedded),
+            },
+        )
+        for model in chain[1:]:
+            if why := self._services.catalog.problem(model, visible):
+                logger.warning("run %s of %s has no use for the fallback %s: %s", run.run_id, run.agent, model, why)
+                self._journal.audit(LedgerKind.WARNING, f"fallback-{model}", {"what": "fallback left out", "why": why})
+
+    async def _read(self, selected: Sequence[Skill]) -> dict[str, str]:
+        """Return the texts of these skills by name; one that cannot be read any more is a warning, not a failed run."""
+        texts = {}
+        for skill in selected:
+            try:
+                texts[skill.name] = await in_file_thread(read_skill, skill)
+            except (OSError, UnicodeDecodeError) as error:
+                logger.warning(
+                    "run %s of %s goes without the skill %s: %s", self._run.run_id, self._run.agent, skill.name, error
+                )
+                warning = {"what": f"skill {skill.name} left out", "why": f"it cannot be read any more: {error}"}
+                self._journal.audit(LedgerKind.WARNING, f"skill-{skill.name}", warning)
+        return texts
+
+    async def _preload(self, tool: ToolDefinition | None) -> tuple[list[str], Sequence[EmbeddedCall]]:
+        """Look up what the agent remembers about this trigger (M8), and say which calls for vectors that took.
+
+        `tool` is that by which the agent may look it up itself: without it, or if its calls are denied or ask, nothing is shown. A
+        failing look-up is a warning, not a failed run.
+        """
+        run, limit, tokens = self._run, self._definition.preload_memories, self._limits.memory_tokens
+        query = memory_query(run.trigger)
+        call_id, conversation = ToolCallId(derived_id("call", run.run_id, "preload")), self._conversation
+        if tool is None or not limit or not tokens or not query or not await self._services.has_memories(run.agent):
+            return [], ()
+        if not isinstance(self._new_dispatch().gate.clear(ToolCall(call_id, tool.wire_name, "{}"), tool), Cleared):
+            return [], ()
+        invocation = ToolInvocation(
+            call_id=call_id,
+            tool=RECALL,
+            arguments=orjson.dumps({"query": query, "limit": limit}).decode(),
+            agent=run.agent,
+            run_id=run.run_id,
+            trigger=run.trigger.kind,
+            effect=Effect.PURE,
+            tool_class=self._services.catalog.class_of(RECALL),
+            timeout=self._limits.tool_timeout,
+            idempotency_key=call_id,
+            timezone=self._definition.timezone,
+        )
+        outcome = await contained(self._services.tools.run(invocation))
+        used, calls = conversation.usage + outcome.usage, conversation.model_calls + len(outcome.embeddings)
+        self.rules.after_embedding(call_id, outcome.usage, len(outcome.embeddings), used, calls)
+        self._journal.audit_all(outcome.records)
+        error, content = outcome.result.error, outcome.result.content
+        if error is not None or "memories" not in content:
+            why = "what was found is too long" if error is None else error.message
+            self._journal.audit(LedgerKind.WARNING, "preload", {"what": "preloading memories", "why": why})
+            return [], outcome.embeddings
+        found = [{key: each[key] for key in _SHOWN_OF_MEMORY} for each in content["memories"]]
+        return await shown_memories(found, tokens, self._count_tokens), outcome.embeddings
+
+    def _terminated(self, why: str, type_: str = "limit_reached") -> RunResult:
+        logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)
+        self._journal.audit(LedgerKind.WARNING, "limit", {"what": "run terminated", "why": why})
+        return RunResult(RunStatus.TERMINATED, error=RunError(type_, why))
+
+
+async def _renew(rules: RunRules, present: Callable[[], Awaitable[AgentDefinition]] | None) -> None:
+    if present is not None:
+        rules.renew(await present())
+
+
+async def end_without_loop(
+    run: Run, journal: RunJournal, services: RunServices, status: RunStatus, error: RunError | None = None
+) -> RunResult:
+    """Return the end of a run that cannot be executed; what earlier activations began of it is accounted for."""
+    result = RunResult(status, error=error)
+    gate = PermissionGate(run, journal, PermissionPolicy(), SessionGrants(), services.clock)
+    dispatch = _dispatch(run, journal, services, limits=Limits(), rules=NothingAllowed(), gate=gate)
+    await _end_started(run, journal, services, dispatch.close(_reason(result)))
+    return await _ended(run, journal, services.clock, result)
+
+
+async def _end_started(run: Run, journal: RunJournal, services: RunServices, started: Sequence[RunId]) -> None:
+    """Have the runs end that a run started which is over before them, unless another activation has it by now."""
+    if services.family is not None and started:
+        await journal.require_ownership()
+        await services.family.end(run.agent.tenant, started)
+
+
+def being_cancelled() -> bool:
+    """Return whether the present task itself was cancelled, not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _dispatch(
+    run: Run, journal: RunJournal, services: RunServices, *, limits: Limits, rules: RunRules, gate: PermissionGate
+) -> ToolDispatch:
+    visible = services.catalog.select(journal.conversation.visible)
+    running = RunningCalls(services.clock, services.progress_of)
+    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock, gate, running)
+
+
+def _reason(result: RunResult) -> str:
+    return result.error.message if result.error else f"the run was {result.status.value}"
+
+
+async def _ended(run: Run, journal: RunJournal, clock: Clock, result: RunResult) -> RunResult:
+    """Return the result with everything that the journal says of its run."""
+    if result.status is RunStatus.CANCELLED:
+        by = await journal.interrupted_by()
+        journal.record(EntryKind.CANCEL_REQUESTED, {} if by is None else {"by": by})
+        if by is not None:
+            result = replace(result, error=RunError("interrupted", f"the trigger of run {by} interrupted it"))
+    done, now = journal.conversation, clock.now()
+    return replace(
+        result,
+        turns=done.turns,
+        tool_calls=done.tool_calls,
+        final_text=done.final_text if result.status is RunStatus.COMPLETED else "",
+        tools_called=tuple(done.tools_called),
+        duration_ms=_milliseconds(run.started_at or now, now),
+        usage=done.usage,
+        model=done.model,
+        scripted=done.scripted,
+    )
+
+
+def deadline_passed(run: Run, now: datetime) -> RunResult | None:
+    """Return the end of a run that has not begun, if it must not begin any more."""
+    if run.deadline is None or now < run.deadline:
+        return None
+    message = f"its deadline, {_moment(run.deadline)}, passed before it began"
+    return RunResult(RunStatus.SKIPPED, error=RunError("deadline_passed", message))
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat(timespec="seconds")
+
+
+def _unheard_tools(request: ModelRequest, reply: ModelReply, offered: int) -> str:
+    """Return what is to be said if the prompt was too short to have had the tools in it, as far as its provider counts right."""
+    text, tokens = request.system + "".join(each.content for each in request.messages), reply.usage.prompt_tokens
+    if reply.scripted or reply.tool_calls or not offered or not tokens or tokens >= fewest_tokens(text, request.tools):
+        return ""
+    return (
+        f"{counted(offered, 'tool')} offered, and a prompt of {counted(tokens, 'token')} cannot hold that: "
+        f"the template of {reply.model} seems to drop tools (owlclaw doctor --probe asks it for a call)"
+    )
+
+
+def _milliseconds(start: datetime, end: datetime) -> int:
+    return round((end - start).total_seconds() * 1_000)

@@ -1,0 +1,150 @@
+"""From a trigger to the run in the store: what every way in does the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from owlclaw_ray.definitions.api import Definitions
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.callback import NO_CALLBACKS, CallbackRules
+from owlclaw_ray.domain.heartbeat import Heartbeat
+from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
+from owlclaw_ray.errors import (
+    AgentBusyError,
+    CallbackRefusedError,
+    IdempotencyConflictError,
+    OwlClawError,
+    QueueFullError,
+    StoreUnavailableError,
+    UserError,
+)
+from owlclaw_ray.ids import IdSource, RunId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import (
+    AgentBusy,
+    CommandFailed,
+    IdempotencyClaim,
+    IdempotencyConflict,
+    Outcome,
+    QueueFull,
+    RunAccepted,
+    SubmitRun,
+)
+
+IDEMPOTENCY_WINDOW = timedelta(hours=24)
+
+
+class Dispatcher(Protocol):
+    """Reaches agents where they are."""
+
+    async def wake(self, agents: Sequence[AgentRef]) -> None:
+        """Have the agents look for their runs. A wake may be lost: whoever holds the agents also looks by himself."""
+        ...
+
+    async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
+        """Tell the agent's host to end the run."""
+        ...
+
+
+class Submission(Struct, frozen=True):
+    """A trigger that is ready for the store."""
+
+    command: SubmitRun
+    scripted: bool
+
+
+class Submissions:
+    """Makes commands of triggers, and of what the store says of them what callers are told."""
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        definitions: Definitions,
+        callbacks: CallbackRules | None,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._dispatcher, self._definitions, self._callbacks = dispatcher, definitions, callbacks
+        self._clock, self._ids = clock, ids
+        self._messages: set[asyncio.Task[None]] = set()
+
+    async def prepare(
+        self,
+        agent: AgentRef,
+        trigger: Trigger,
+        admission: Admission = ENQUEUED,
+        *,
+        idempotency_key: str | None = None,
+        body_hash: str = "",
+    ) -> Submission:
+        """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError."""
+        definition = await self._definitions.get(agent.definition)
+        now = self._clock.now()
+        command = SubmitRun(
+            RunId(self._ids.make("run")),
+            agent,
+            trigger,
+            now,
+            _claim(idempotency_key, body_hash, now),
+            busy=admission.busy,
+            priority=admission.priority,
+            deadline=None if admission.deadline is None else now + timedelta(seconds=admission.deadline),
+            queue_limit=definition.limits.queued_runs,
+            callback_urls=self._told(definition, admission),
+        )
+        return Submission(command, is_scripted(definition))
+
+    async def heartbeat_of(self, agent: AgentRef) -> Heartbeat | None:
+        """Return the heartbeats that the agent's definition gives it; raises UnknownAgentError, DefinitionError."""
+        return (await self._definitions.get(agent.definition)).heartbeat
+
+    def concluded(self, submission: Submission, outcome: Outcome) -> RunAccepted | OwlClawError:
+        """Return what the caller is told, agents being woken meanwhile."""
+        agent = submission.command.agent
+        match outcome:
+            case RunAccepted() as accepted:
+                if not accepted.duplicate and not accepted.follows:
+                    self.behind(self._dispatcher.wake([agent]))
+                if accepted.interrupted is not None:
+                    self.behind(self._dispatcher.cancel(agent, accepted.interrupted))
+                return replace(accepted, scripted=submission.scripted)
+            case IdempotencyConflict(key):
+                return IdempotencyConflictError(key)
+            case AgentBusy(run_id):
+                return AgentBusyError(agent.agent_id, run_id)
+            case QueueFull(limit):
+                return QueueFullError(agent.agent_id, limit)
+            case CommandFailed(message):
+                return UserError(f"the trigger cannot be stored: {message}")
+            case other:
+                return StoreUnavailableError(f"the trigger was not stored: {other}")
+
+    def behind(self, message: Coroutine[Any, Any, None]) -> None:
+        """Send it without holding up the caller, for whom the commit is enough."""
+        task = asyncio.create_task(message)
+        self._messages.add(task)
+        task.add_done_callback(self._messages.discard)
+
+    def _told(self, definition: AgentDefinition, admission: Admission) -> tuple[str, ...]:
+        urls = tuple(dict.fromkeys(filter(None, (admission.callback_url, definition.callback_url))))
+        for url in urls:
+            why = NO_CALLBACKS if self._callbacks is None else self._callbacks.problem(url)
+            if why:
+                raise CallbackRefusedError(url, why)
+        return urls
+
+
+def is_scripted(definition: AgentDefinition) -> bool:
+    """Return whether a script and no model answers the definition's agents."""
+    return definition.model.chain[0].startswith("scripted:")
+
+
+def _claim(key: str | None, body_hash: str, now: datetime) -> IdempotencyClaim | None:
+    return None if key is None else IdempotencyClaim(key, body_hash, now + IDEMPOTENCY_WINDOW)

@@ -1,0 +1,1 @@
+"""The runtime as HTTP, the command line, clients and tests use it."""

@@ -1,0 +1,1 @@
+"""Schedules: what is due, what fires, and who rings at the time."""

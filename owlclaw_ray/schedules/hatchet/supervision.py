@@ -1,0 +1,187 @@
+"""Keeps the worker process alive: starts it, watches its health, and replaces it with growing pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+
+import httpx
+from msgspec import Struct
+
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.schedules.hatchet.line import Ring, answer_rings
+from owlclaw_ray.schedules.hatchet.options import HatchetOptions
+
+_STDERR = 2
+"""The SDK logs to standard output."""
+
+logger = logging.getLogger(__name__)
+
+
+class Sign(Enum):
+    """What a worker's health endpoint says."""
+
+    WELL = "well"
+    TROUBLED = "troubled"
+    """It answers, and has no connection to the engine. The SDK connects again by itself, for a while."""
+    SILENT = "silent"
+    """It does not answer."""
+
+
+class Patience(Struct, frozen=True):
+    """How long a worker is borne with."""
+
+    look: float = 5.0
+    starting: float = 120.0
+    """Seconds without an answer after its start."""
+    silent: float = 15.0
+    """Seconds without an answer after its first one."""
+    troubled: float = 300.0
+    pause: float = 1.0
+    """Before a worker is replaced the first time; it doubles with each that did not get well."""
+    longest_pause: float = 60.0
+
+
+class WorkerSupervisor:
+    """Runs one worker process at a time."""
+
+    def __init__(
+        self,
+        options: HatchetOptions,
+        ring: Ring,
+        clock: Clock,
+        *,
+        command: Sequence[str],
+        patience: Patience | None = None,
+        look: Callable[[int], Awaitable[Sign]] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`ring` is what the worker rings. `command` is the worker's, without the port of its health; `look` asks the worker whose health
+        is at a port. `environment` is what the worker is started with; None: this process's own.
+        """
+        self._environment = environment
+        self._options, self._ring = options, ring
+        self._clock, self._patience = clock, patience or Patience()
+        self._command, self._look = command, look or look_at
+        self._task: asyncio.Task[None] | None = None
+        self.process: Process | None = None
+        self.health_port = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """End the worker and its children."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _supervise(self) -> None:
+        patience = self._patience
+        pause = patience.pause
+        while True:
+            got_well = await self._run_once()
+            pause = patience.pause if got_well else min(2 * pause, patience.longest_pause)
+            await self._clock.sleep(pause)
+
+    async def _run_once(self) -> bool:
+        """Run a worker to its end; return whether it was well in between."""
+        try:
+            self.process, answering = await self._launch()
+        except OSError:
+            logger.exception("the worker for Hatchet cannot be started; it is tried again")
+            return False
+        over = asyncio.create_task(self.process.wait())
+        try:
+            got_well, why = await self._watch(over)
+            logger.warning("the worker for Hatchet %s; it is started again", why)
+            return got_well
+        finally:
+            _kill_group(self.process)
+            await self.process.wait()
+            over.cancel()
+            answering.cancel()
+
+    async def _launch(self) -> tuple[Process, asyncio.Task[None]]:
+        """Return the worker's process, and what answers its rings."""
+        self.health_port = _free_port()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    str(self.health_port),
+                    stdin=theirs.fileno(),
+                    stdout=_STDERR,
+                    start_new_session=True,
+                    env=self._environment,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        return process, asyncio.create_task(self._answer(ours))
+
+    async def _answer(self, line: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=line)
+        try:
+            writer.write(self._options.as_json() + b"\n")
+            await answer_rings(reader, writer, self._ring)
+        finally:
+            writer.close()
+
+    async def _watch(self, over: asyncio.Task[int]) -> tuple[bool, str]:
+        patience = self._patience
+        got_well, well_at = False, self._clock.monotonic()
+        answered_at = well_at
+        while not over.done():
+            sign = await self._look(self.health_port)
+            now = self._clock.monotonic()
+            if sign is not Sign.SILENT:
+                answered_at = now
+            if sign is Sign.WELL:
+                got_well, well_at = True, now
+            if now - answered_at > (patience.silent if got_well else patience.starting):
+                return got_well, f"has not answered for {now - answered_at:.0f} s"
+            if now - well_at > patience.troubled:
+                return got_well, f"has not reached the engine for {now - well_at:.0f} s"
+            await self._nap(over)
+        return got_well, f"ended with code {over.result()}"
+
+    async def _nap(self, over: asyncio.Task[int]) -> None:
+        """Wait until it is time to look again, or the process is over."""
+        sleep = asyncio.create_task(self._clock.sleep(self._patience.look))
+        try:
+            await asyncio.wait({sleep, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+
+
+async def look_at(port: int) -> Sign:
+    """Ask a worker how it is."""
+    try:
+        async with httpx.AsyncClient(timeout=2.0) as client:
+            response = await client.get(f"http://127.0.0.1:{port}/health")
+    except httpx.HTTPError:
+        return Sign.SILENT
+    return Sign.WELL if response.status_code == httpx.codes.OK else Sign.TROUBLED
+
+
+def _kill_group(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port

@@ -1,0 +1,69 @@
+"""What the process does that Hatchet rings.
+
+It is a process of its own because the SDK's worker blocks its thread and takes the process's signals. Its standard input is the line
+to whoever started it: its options come there, so that the token is in no argument and no variable, rings go there, and the line's
+end is its own. The runtime decides what is due. If a ring fails, the engine tries again, and if that fails too, the runtime
+fires without it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from datetime import timedelta
+from typing import Any
+
+from hatchet_sdk import Context, Hatchet, Worker
+from pydantic import BaseModel
+
+from owlclaw_ray.schedules.hatchet.line import ANSWER_SECONDS, WorkerLine
+from owlclaw_ray.schedules.hatchet.options import RING, client_config
+
+SLOTS = 20
+_RETRIES = 3
+
+
+class Ring(BaseModel):
+    """The input of the workflow."""
+
+    schedule_id: str
+
+
+def worker_of(line: WorkerLine, health_port: int) -> Worker:
+    """Return a worker that knows one workflow, not started yet."""
+    hatchet = Hatchet(config=client_config(line.options, health_port))
+
+    @hatchet.task(
+        name=RING,
+        input_validator=Ring,
+        schedule_timeout=timedelta(hours=24),
+        execution_timeout=timedelta(seconds=3 * ANSWER_SECONDS),
+        retries=_RETRIES,
+        backoff_factor=2.0,
+        backoff_max_seconds=30,
+    )
+    async def ring_for(given: Ring, _: Context) -> dict[str, Any]:
+        return await line.ring(given.schedule_id)
+
+    return hatchet.worker("owlclaw", slots=SLOTS, workflows=[ring_for])
+
+
+def end_with(line: WorkerLine) -> None:
+    """Kill this process's group when the line ends. The group is of this process and its children alone."""
+    try:
+        line.listen()
+    finally:
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+def work(health_port: int) -> None:
+    """Work until it is told to end, by a signal or by the end of its line."""
+    end = socket.socket(fileno=sys.stdin.fileno())
+    line = WorkerLine(end, end.makefile("rb"))
+    if os.getpgid(0) != os.getpid():
+        os.setpgid(0, 0)
+    threading.Thread(target=end_with, args=(line,), daemon=True).start()
+    worker_of(line, health_port).start()

@@ -1,0 +1,119 @@
+"""The schedules that make heartbeats, for agents whose definitions want them (R7)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from owlclaw_ray.definitions.api import NamedDefinitions
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.heartbeat import Heartbeat
+from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus
+from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runs.heartbeat import heartbeat_schedule_id
+from owlclaw_ray.store.api import (
+    CommandStore,
+    CreateSchedule,
+    DeliveryStore,
+    ResumeSchedule,
+    RunStore,
+    ScheduleCreated,
+)
+
+_MOST_AGENTS = 100_000
+_NO_LIMIT = 1_000_000
+_BATCH = 500
+
+logger = logging.getLogger(__name__)
+
+
+class HeartbeatStore(CommandStore, RunStore, DeliveryStore, Protocol):
+    """What Heartbeats needs of the store."""
+
+
+class Heartbeats:
+    """Sees to it that each agent whose definition has heartbeats has a schedule for them. Those of others end with their next beat.
+
+    An agent that another one ever asked for a run has none: it is there for its assignments, not for events.
+
+    A schedule that somebody cancelled stays cancelled, until the definition has another interval.
+    """
+
+    def __init__(self, store: HeartbeatStore, definitions: NamedDefinitions, clock: Clock) -> None:
+        self._store, self._definitions, self._clock = store, definitions, clock
+        self._known: dict[AgentRef, Heartbeat] = {}
+
+    async def tick(self) -> int:
+        """Make the schedules that are missing, and have those go on that rest while something is in the inbox.
+
+        Return how many more agents have heartbeats than were known to.
+        """
+        wanted: dict[AgentRef, Heartbeat] = {}
+        for name in await self._definitions.names():
+            heartbeat = await self._heartbeat(name)
+            if heartbeat is not None:
+                wanted |= dict.fromkeys(await self._agents(name), heartbeat)
+        self._known = {agent: beat for agent, beat in self._known.items() if wanted.get(agent) == beat}
+        missing = [(agent, heartbeat) for agent, heartbeat in wanted.items() if agent not in self._known]
+        made = 0
+        for at in range(0, len(missing), _BATCH):
+            made += await self._make(missing[at : at + _BATCH])
+        await self._resume()
+        return made
+
+    async def _make(self, missing: Sequence[tuple[AgentRef, Heartbeat]]) -> int:
+        """Give each of these agents a schedule, under the first number that is not of one which is done; return how many have one."""
+        made, number = 0, 0
+        while missing:
+            now, over = self._clock.now(), []
+            schedules = [_schedule(agent, heartbeat, number, now) for agent, heartbeat in missing]
+            outcomes = await self._store.apply([CreateSchedule(each, _NO_LIMIT) for each in schedules])
+            for (agent, heartbeat), outcome in zip(missing, outcomes, strict=True):
+                match outcome:
+                    case ScheduleCreated(Schedule(status=ScheduleStatus.DONE)):
+                        over.append((agent, heartbeat))
+                    case ScheduleCreated(schedule):
+                        self._known[agent] = heartbeat
+                        made += not schedule.status.final
+                    case refused:
+                        logger.error("%s has no heartbeats yet; they are tried again: %s", agent, refused)
+            missing, number = over, number + 1
+        return made
+
+    async def _resume(self) -> None:
+        """Have heartbeats go on that were paused because nothing happened: a webhook is something."""
+        for schedule in await self._store.paused_heartbeats():
+            record = await self._store.agent(schedule.agent)
+            pulse = None if record is None else record.state.pulse
+            if pulse is not None and pulse.paused == schedule.schedule_id:
+                await self._store.apply([ResumeSchedule(schedule.agent, schedule.schedule_id, self._clock.now())])
+
+    async def _heartbeat(self, name: str) -> Heartbeat | None:
+        try:
+            return (await self._definitions.get(name)).heartbeat
+        except OwlClawError:
+            return None
+
+    async def _agents(self, name: str) -> list[AgentRef]:
+        """Return the agents of the definition that nobody started, of all tenants, and the one that is there without any trigger."""
+        return [AgentRef.parse(name), *await self._store.agents_of(name, _MOST_AGENTS)]
+
+
+def _schedule(agent: AgentRef, heartbeat: Heartbeat, number: int, now: datetime) -> Schedule:
+    schedule = Schedule(
+        heartbeat_schedule_id(agent, heartbeat, number),
+        agent,
+        ScheduleKind.HEARTBEAT,
+        heartbeat.focus,
+        now,
+        now,
+        interval_seconds=heartbeat.every_seconds,
+        jitter_seconds=heartbeat.every_seconds,
+        overlap=OverlapPolicy.SKIP,
+    )
+    return replace(schedule, next_fire_at=now + schedule.delay)

@@ -1,0 +1,81 @@
+"""Writing that does not give up: a store outage delays runs, it does not end them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from owlclaw_ray.errors import StoreUnavailableError, TerminalError
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import ActivateAgent, ClaimRun, Command, CommandFailed, CommandStore, Outcome
+
+_FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
+_KNOWN_BLOBS = 4_096
+
+Answer = TypeVar("Answer")
+
+logger = logging.getLogger(__name__)
+
+
+class CommandRefusedError(TerminalError):
+    """The store could commit other commands but not this one."""
+
+
+async def until_available(clock: Clock, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Return what the store answers, asking again for as long as it is not available."""
+    delay = _FIRST_DELAY
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailableError as error:
+            logger.warning("store unavailable, trying again in %.2f s: %s", delay, error)
+            await clock.sleep(delay)
+            delay = min(delay * 2, _LONGEST_DELAY)
+
+
+class DurableStore:
+    """Applies commands until the store has committed them. Commands are idempotent, so a lost answer costs nothing."""
+
+    def __init__(self, store: CommandStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._known: dict[str, None] = {}
+
+    async def apply(self, command: Command) -> Outcome:
+        """Return the command's outcome; raises CommandRefusedError if the store will never take it."""
+        return (await self.apply_all([command]))[0]
+
+    async def apply_all(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """Return one outcome a command, in order; raises CommandRefusedError if the store will never take one of them."""
+        outcomes = await self.outcomes(commands)
+        for outcome in outcomes:
+            if isinstance(outcome, CommandFailed):
+                raise CommandRefusedError(outcome.message)
+        return outcomes
+
+    async def outcomes(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """Return one outcome a command, in order, refusals included: the others of the batch are committed all the same."""
+        tries = count()
+
+        def apply() -> Awaitable[Sequence[Outcome]]:
+            return self._store.apply([self._dated(command) for command in commands] if next(tries) else commands)
+
+        return await until_available(self._clock, apply)
+
+    def _dated(self, command: Command) -> Command:
+        """Return a claim with the time of its next try: a run begins when it is given, not when it was first asked for."""
+        return replace(command, at=self._clock.now()) if isinstance(command, ActivateAgent | ClaimRun) else command
+
+    def unknown_blobs(self, blobs: Mapping[str, str]) -> dict[str, str]:
+        """Return those texts that this store was not yet seen to have."""
+        return {digest: text for digest, text in blobs.items() if digest not in self._known}
+
+    def learn_blobs(self, blobs: Mapping[str, str]) -> None:
+        """Note texts that a commit has stored."""
+        for digest in blobs:
+            if len(self._known) >= _KNOWN_BLOBS:
+                del self._known[next(iter(self._known))]
+            self._known[digest] = None

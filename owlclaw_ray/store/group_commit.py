@@ -1,0 +1,166 @@
+"""Many callers' commands in few transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
+from owlclaw_ray.kernel.batching import WAITING, Bound, Room
+from owlclaw_ray.store.api import Command, CommandStore, Outcome, ReceiveDelivery, SubmitRun
+
+TRANSACTION_BYTES = 8 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class CommitObserver(Protocol):
+    """Is told of every transaction after its callers were answered; nobody waits for it."""
+
+    def committed(self, commands: Sequence[Command], outcomes: Sequence[Outcome], seconds: float) -> None:
+        """Take note. `seconds` is how long the transaction took."""
+        ...
+
+
+def begins_work(commands: Sequence[Command]) -> bool:
+    """Return whether all of it is new work, whose sender can be told to try again later: triggers and webhooks."""
+    return all(isinstance(each, SubmitRun | ReceiveDelivery) for each in commands)
+
+
+class _Request(Struct, frozen=True):
+    commands: Sequence[Command]
+    size: int
+    answer: asyncio.Future[Sequence[Outcome]]
+
+
+class GroupCommit:
+    """A CommandStore for many callers at once, over one that takes a batch at a time.
+
+    One transaction runs at a time; what arrives meanwhile goes into the next one, whole requests in the order of their
+    coming, up to `max_batch` commands and `max_bytes` (a larger request goes alone). If the last transaction was shared, the next one waits
+    up to `linger` seconds for company; a request that comes alone waits for nobody.
+
+    Beyond `waiting`, commands and their bytes, requests that are all new work are refused. All others are taken: they carry on
+    what was accepted, and whoever makes them waits for each before the next.
+    """
+
+    def __init__(
+        self,
+        store: CommandStore,
+        *,
+        max_batch: int = 512,
+        max_bytes: int = TRANSACTION_BYTES,
+        linger: float = 0.002,
+        waiting: Bound = WAITING,
+        observer: CommitObserver | None = None,
+    ) -> None:
+        self._store, self._most, self._linger = store, Bound(max_batch, max_bytes), linger
+        self._waiting: deque[_Request] = deque()
+        self._waiting_commands = self._waiting_bytes = 0
+        self._room = Room(waiting)
+        self._full = asyncio.Event()
+        self._shared = False
+        self._observer = observer
+        self._committer: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def has_room(self, commands: int, size: int) -> bool:
+        """Return whether so many more commands, of so many bytes, may wait."""
+        return self._room.has(commands, size)
+
+    async def apply(self, commands: Sequence[Command], size: int = 0) -> Sequence[Outcome]:
+        """As CommandStore.apply; also StoreOverloadedError. `size`: the bytes of the commands, as far as they are known.
+
+        A caller that is cancelled while it waits does not take its commands back.
+        """
+        if self._closed:
+            raise StoreUnavailableError("the store is closing")
+        if not commands:
+            return ()
+        if begins_work(commands) and not self.has_room(len(commands), size):
+            raise StoreOverloadedError("too much waits to be committed")
+        answer: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(commands, size, answer))
+        self._waiting_commands += len(commands)
+        self._waiting_bytes += size
+        if self._fills_a_batch():
+            self._full.set()
+        if self._committer is None:
+            self._committer = asyncio.create_task(self._commit_all())
+        with self._room.taken(len(commands), size):
+            return await answer
+
+    async def close(self) -> None:
+        """Commit what was asked for so far, and take no more. The store itself stays open."""
+        self._closed = True
+        self._full.set()
+        if self._committer is not None:
+            await self._committer
+
+    async def _commit_all(self) -> None:
+        try:
+            while self._waiting:
+                await self._gather_company()
+                await self._commit(self._next_batch())
+        finally:
+            self._committer = None
+
+    async def _gather_company(self) -> None:
+        if not self._shared or self._full.is_set() or self._linger <= 0:
+            return
+        try:
+            async with asyncio.timeout(self._linger):
+                await self._full.wait()
+        except TimeoutError:
+            return
+
+    def _next_batch(self) -> list[_Request]:
+        batch = [self._waiting.popleft()]
+        commands, size = len(batch[0].commands), batch[0].size
+        while self._waiting:
+            following = self._waiting[0]
+            if not self._most.holds(commands + len(following.commands), size + following.size):
+                break
+            batch.append(self._waiting.popleft())
+            commands += len(following.commands)
+            size += following.size
+        self._shared = len(batch) > 1
+        self._waiting_commands -= commands
+        self._waiting_bytes -= size
+        if not self._fills_a_batch() and not self._closed:
+            self._full.clear()
+        return batch
+
+    def _fills_a_batch(self) -> bool:
+        return self._waiting_commands >= self._most.items or self._waiting_bytes >= self._most.size
+
+    async def _commit(self, batch: Sequence[_Request]) -> None:
+        commands = [command for request in batch for command in request.commands]
+        began = asyncio.get_running_loop().time()
+        try:
+            outcomes = await self._store.apply(commands)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers get it
+            for request in batch:
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+            return
+        at = 0
+        for request in batch:
+            if not request.answer.done():
+                request.answer.set_result(outcomes[at : at + len(request.commands)])
+            at += len(request.commands)
+        if self._observer is not None:
+            self._observe(self._observer, commands, outcomes, asyncio.get_running_loop().time() - began)
+
+    def _observe(
+        self, observer: CommitObserver, commands: Sequence[Command], outcomes: Sequence[Outcome], seconds: float
+    ) -> None:
+        try:
+            observer.committed(commands, outcomes, seconds)
+        except Exception:
+            logger.exception("what was committed could not be observed")

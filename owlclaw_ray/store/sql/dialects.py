@@ -1,0 +1,307 @@
+"""Where SQLite and PostgreSQL want different SQL for the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from hashlib import sha256
+from typing import Any, Protocol
+
+import orjson
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    column,
+    func,
+    literal,
+    select,
+    true,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.schema import Table
+
+from owlclaw_ray.store.sql.schema import (
+    IS_PENDING,
+    QUEUED,
+    RUNNING,
+    WAITING,
+    active_run,
+    callbacks,
+    pending_callback,
+    runs,
+    runs_seq,
+)
+
+
+class Dialect(Protocol):
+    """One database's ways."""
+
+    def ids(self, values: Iterable[str]) -> Any:
+        """Return the parameter that carries many ids, for `among` and `queue_heads`."""
+        ...
+
+    def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
+        """Return the condition that the column is one of the ids in that parameter."""
+        ...
+
+    def pairs(self, values: Collection[tuple[str, str]]) -> dict[str, Any]:
+        """Return the parameters that carry many pairs of ids, for `among_pairs`."""
+        ...
+
+    def among_pairs(self, first: Column[str], second: Column[str]) -> Any:
+        """Return the SELECT of those pairs that the table of these two columns has."""
+        ...
+
+    def positions(self, values: Collection[tuple[str, int]]) -> dict[str, Any]:
+        """Return the parameters that carry runs, and how far each was read, for `each_position`."""
+        ...
+
+    def each_position(self) -> Any:
+        """Return those as a table: `place` in their order, from 0; `run_id`, `after`."""
+        ...
+
+    def insert(self, table: Table) -> Any:
+        """Return an INSERT that knows ON CONFLICT."""
+        ...
+
+    def locking(self, statement: Select[Any]) -> Select[Any]:
+        """Return the SELECT so that its rows stay as they are until the end of the transaction."""
+        ...
+
+    def unlocked(self, statement: Select[Any]) -> Select[Any]:
+        """Return the SELECT so that it locks its rows and leaves out those that others have locked."""
+        ...
+
+    def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """Return the SELECT of the first `depth` queued runs of each agent in `agents`, in the queue's order."""
+        ...
+
+    def queue_lengths(self) -> Select[Any]:
+        """Return the SELECT of each agent in `agents` and the number of its queued runs, counted up to `bound`."""
+        ...
+
+    def due_callbacks(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """Return the SELECT of the first `per_host` callbacks of each host that are due at `now`, `limit` at most in all, the first of
+        each host before the second of any.
+        """
+        ...
+
+    def next_seqs(self, connection: Connection, number: int) -> list[int]:
+        """Return that many new numbers for runs, ascending."""
+        ...
+
+    def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
+        """Keep others from using these Idempotency-Keys until the end of the transaction."""
+        ...
+
+
+class Sqlite:
+    """One writer at a time: a transaction that may write begins by taking the write lock."""
+
+    def ids(self, values: Iterable[str]) -> str:
+        """As in Dialect: a JSON array."""
+        return orjson.dumps(list(values)).decode()
+
+    def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
+        """As in Dialect."""
+        return column.in_(select(self._each(parameter).c.value))
+
+    def pairs(self, values: Collection[tuple[str, str]]) -> dict[str, Any]:
+        """As in Dialect: a JSON array of arrays."""
+        return {"pairs": orjson.dumps(list(values)).decode()}
+
+    def among_pairs(self, first: Column[str], second: Column[str]) -> Any:
+        """As in Dialect."""
+        each = self._each("pairs")
+        found = (first == func.json_extract(each.c.value, "$[0]")) & (second == func.json_extract(each.c.value, "$[1]"))
+        return select(first, second).select_from(each.join(first.table, found))
+
+    def positions(self, values: Collection[tuple[str, int]]) -> dict[str, Any]:
+        """As in Dialect: a JSON array of arrays."""
+        return {"positions": orjson.dumps(list(values)).decode()}
+
+    def each_position(self) -> Any:
+        """As in Dialect."""
+        each = func.json_each(bindparam("positions", type_=Text)).table_valued("key", "value")
+        run_id = func.json_extract(each.c.value, "$[0]", type_=Text).label("run_id")
+        after = func.json_extract(each.c.value, "$[1]", type_=BigInteger).label("after")
+        return select(each.c.key.label("place"), run_id, after).subquery("each")
+
+    def insert(self, table: Table) -> Insert:
+        """As in Dialect."""
+        return sqlite.insert(table)
+
+    def locking(self, statement: Select[Any]) -> Select[Any]:
+        """As in Dialect: nobody else writes anyway."""
+        return statement
+
+    def unlocked(self, statement: Select[Any]) -> Select[Any]:
+        """As in Dialect: nobody else writes anyway."""
+        return statement
+
+    def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """As in Dialect: each agent's part of the index, as far as `depth`, then those runs by their seq."""
+        each = self._each("agents")
+        queued = runs.alias("queued")
+        heads = (
+            select(queued.c.seq)
+            .where(
+                queued.c.agent == each.c.value,
+                queued.c.status == QUEUED,
+                queued.c.status.in_([QUEUED, RUNNING, WAITING]),
+            )
+            .order_by(queued.c.rank, queued.c.seq)
+            .limit(bindparam("depth", type_=BigInteger))
+        )
+        return select(*columns).select_from(each.join(runs, runs.c.seq.in_(heads))).order_by(runs.c.rank, runs.c.seq)
+
+    def queue_lengths(self) -> Select[Any]:
+        """As in Dialect."""
+        each = self._each("agents")
+        return _lengths(each, each.c.value)
+
+    def due_callbacks(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """As in Dialect: each host's part of the index, as far as `per_host`, then those callbacks by their ids."""
+        hosts, due = _hosts(), callbacks.alias("due")
+        heads = _heads(select(due.c.callback_id), due, hosts)
+        found = select(*columns).select_from(hosts.join(callbacks, callbacks.c.callback_id.in_(heads)))
+        return found.order_by(_place(callbacks), callbacks.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
+
+    def next_seqs(self, connection: Connection, number: int) -> list[int]:
+        """As in Dialect."""
+        last = connection.execute(_LAST_SEQ).scalar_one() or 0
+        return list(range(last + 1, last + number + 1))
+
+    def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
+        """As in Dialect: nobody else writes anyway."""
+
+    def _each(self, parameter: str) -> Any:
+        return func.json_each(bindparam(parameter, type_=Text)).table_valued("value")
+
+
+class Postgresql:
+    """Many writers: each locks the rows of its agents, in the order of their keys."""
+
+    def ids(self, values: Iterable[str]) -> list[str]:
+        """As in Dialect: an array."""
+        return list(values)
+
+    def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
+        """As in Dialect."""
+        return column == any_(bindparam(parameter, type_=postgresql.ARRAY(Text)))
+
+    def pairs(self, values: Collection[tuple[str, str]]) -> dict[str, Any]:
+        """As in Dialect: two arrays."""
+        return {"firsts": [first for first, _ in values], "seconds": [second for _, second in values]}
+
+    def among_pairs(self, first: Column[str], second: Column[str]) -> Any:
+        """As in Dialect."""
+        names = (bindparam(name, type_=postgresql.ARRAY(Text)) for name in ("firsts", "seconds"))
+        each = func.unnest(*names).table_valued("first", "second").render_derived()
+        found = (first == each.c.first) & (second == each.c.second)
+        return select(first, second).select_from(each.join(first.table, found))
+
+    def positions(self, values: Collection[tuple[str, int]]) -> dict[str, Any]:
+        """As in Dialect: two arrays."""
+        return {"run_ids": [run_id for run_id, _ in values], "afters": [after for _, after in values]}
+
+    def each_position(self) -> Any:
+        """As in Dialect."""
+        run_ids = bindparam("run_ids", type_=postgresql.ARRAY(Text))
+        afters = bindparam("afters", type_=postgresql.ARRAY(BigInteger))
+        each = func.unnest(run_ids, afters).table_valued("run_id", "after", with_ordinality="number").render_derived()
+        return select((each.c.number - 1).label("place"), each.c.run_id, each.c.after).subquery("each")
+
+    def insert(self, table: Table) -> Insert:
+        """As in Dialect."""
+        return postgresql.insert(table)
+
+    def locking(self, statement: Select[Any]) -> Select[Any]:
+        """As in Dialect."""
+        return statement.with_for_update()
+
+    def unlocked(self, statement: Select[Any]) -> Select[Any]:
+        """As in Dialect."""
+        return statement.with_for_update(skip_locked=True)
+
+    def queue_heads(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """As in Dialect."""
+        each = func.unnest(bindparam("agents", type_=postgresql.ARRAY(Text))).table_valued("agent").render_derived()
+        head = (
+            select(*columns)
+            .where(runs.c.agent == each.c.agent, runs.c.status == QUEUED, active_run)
+            .order_by(runs.c.rank, runs.c.seq)
+            .limit(bindparam("depth", type_=BigInteger))
+            .lateral("head")
+        )
+        return select(*head.c).select_from(each.join(head, true())).order_by(head.c.rank, head.c.seq)
+
+    def queue_lengths(self) -> Select[Any]:
+        """As in Dialect."""
+        each = func.unnest(bindparam("agents", type_=postgresql.ARRAY(Text))).table_valued("agent").render_derived()
+        return _lengths(each, each.c.agent)
+
+    def due_callbacks(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+        """As in Dialect."""
+        hosts = _hosts()
+        head = _heads(select(*columns), callbacks, hosts).lateral("head")
+        found = select(*head.c).select_from(hosts.join(head, true()))
+        return found.order_by(_place(head), head.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
+
+    def next_seqs(self, connection: Connection, number: int) -> list[int]:
+        """As in Dialect: taken while the agents are locked, so that each agent's runs are numbered in commit order."""
+        return sorted(connection.execute(_NEXT_SEQS, {"number": number}).scalars())
+
+    def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
+        """As in Dialect: by advisory locks, in the order of their numbers."""
+        numbers = sorted({int.from_bytes(sha256(key.encode()).digest()[:8], signed=True) for key in keys})
+        connection.execute(_LOCK_KEYS, {"numbers": numbers})
+
+
+def _hosts() -> CTE:
+    """Return the hosts with pending callbacks, from one to the next in the index; at the end comes one without a name."""
+    later = callbacks.alias("later")
+    hosts = select(func.min(callbacks.c.host).label("host")).where(pending_callback).cte("hosts", recursive=True)
+    following = select(func.min(later.c.host)).where(later.c.status == IS_PENDING, later.c.host > hosts.c.host)
+    return hosts.union_all(select(following.scalar_subquery()).where(hosts.c.host.is_not(None)))
+
+
+def _heads(found: Select[Any], due: Any, hosts: CTE) -> Select[Any]:
+    """Return those of a host that are due."""
+    found = found.where(due.c.status == IS_PENDING, due.c.host == hosts.c.host)
+    found = found.where(due.c.next_try_at <= bindparam("now", type_=BigInteger)).order_by(due.c.next_try_at)
+    return found.limit(bindparam("per_host", type_=BigInteger)).correlate(hosts)
+
+
+def _place(due: Any) -> ColumnElement[int]:
+    """Return the place of a callback among those of its host: the first of each host come before the second of any."""
+    return func.row_number().over(partition_by=due.c.host, order_by=due.c.next_try_at)
+
+
+def _lengths(each: Any, agent: ColumnElement[str]) -> Select[Any]:
+    queued = (
+        select(literal(1).label("one"))
+        .where(runs.c.agent == agent, runs.c.status == QUEUED, active_run)
+        .limit(bindparam("bound", type_=BigInteger))
+        .correlate(each)
+        .subquery()
+    )
+    return select(agent, select(func.count()).select_from(queued).scalar_subquery())
+
+
+_LAST_SEQ = select(func.max(runs.c.seq))
+_NEXT_SEQS = select(runs_seq.next_value()).select_from(
+    func.generate_series(1, bindparam("number", type_=BigInteger)).table_valued("n")
+)
+_LOCK_KEYS = select(func.pg_advisory_xact_lock(column("number", BigInteger))).select_from(
+    func.unnest(bindparam("numbers", type_=postgresql.ARRAY(BigInteger)))
+    .table_valued(column("number", BigInteger))
+    .render_derived()
+)

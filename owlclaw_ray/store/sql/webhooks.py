@@ -1,0 +1,102 @@
+"""Webhooks on the working set: what came in, and what is to be told of runs' ends."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from owlclaw_ray.counting import counted
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
+from owlclaw_ray.store.api import (
+    AgentBusy,
+    CallbackChanged,
+    CallbackStored,
+    ChangeCallback,
+    DeliveryStored,
+    ForgetWebhooks,
+    IdempotencyConflict,
+    QueueFull,
+    ReceiveDelivery,
+    RunAccepted,
+    WebhooksForgotten,
+)
+from owlclaw_ray.store.sql.codec import agent_key, from_micros, load_lineage, to_micros
+from owlclaw_ray.store.sql.submitting import submit_run
+from owlclaw_ray.store.sql.working_set import WorkingSet
+
+
+def receive_delivery(store: WorkingSet, command: ReceiveDelivery) -> DeliveryStored:
+    """Store the delivery and queue its run, unless it came before and is settled."""
+    delivery, run = command.delivery, command.run
+    known = store.deliveries.get(delivery.delivery_id)
+    if known is not None and known.status.settled:
+        if known.receipt != delivery.receipt:
+            return DeliveryStored(known, duplicate=True)
+        return DeliveryStored(known, submitted=_again(store, command))
+    delivery = replace(delivery, received_at=_stored(delivery.received_at))
+    if delivery.status is DeliveryStatus.WAITING:
+        delivery = _heard(store, delivery)
+    submitted = None if run is None else submit_run(store, run)
+    match submitted:
+        case RunAccepted(run_id):
+            delivery = replace(delivery, run_id=run_id)
+        case AgentBusy(busy_with):
+            delivery = _refused(delivery, f"the agent is busy with run {busy_with}")
+        case QueueFull(limit):
+            delivery = _refused(
+                delivery, f"queue full: the agent has {counted(limit, 'queued run')} (limits.queued_runs)"
+            )
+        case IdempotencyConflict():
+            raise ValueError(f"the run of delivery {delivery.delivery_id} has an Idempotency-Key")
+    store.put_delivery(delivery)
+    return DeliveryStored(delivery, submitted=submitted)
+
+
+def _heard(store: WorkingSet, delivery: Delivery) -> Delivery:
+    """Return a delivery that waits, as unmapped if its agent has no heartbeats: those have none that others started."""
+    assert delivery.agent is not None
+    lineage = load_lineage(store.agents[agent_key(delivery.agent)].lineage)
+    if lineage is None:
+        return delivery
+    why = (
+        f"{delivery.agent} was started by {lineage.parent}, and started agents have no heartbeats: deliver it as a run"
+    )
+    return replace(delivery, status=DeliveryStatus.UNMAPPED, reason=why, event=None)
+
+
+def _again(store: WorkingSet, command: ReceiveDelivery) -> RunAccepted | None:
+    """Return what came of a run whose delivery was stored, the answer to which was lost."""
+    if command.run is None:
+        return None
+    again = submit_run(store, command.run)
+    return again if isinstance(again, RunAccepted) else None
+
+
+def change_callback(store: WorkingSet, command: ChangeCallback) -> CallbackStored | CallbackChanged:
+    """Replace the callback, unless it is another than it was."""
+    new = command.callback
+    stored = store.callbacks.get(new.callback_id)
+    if stored == new:
+        return CallbackStored()
+    if stored is None or stored.agent != new.agent or stored.version != new.version - 1:
+        mine = stored is not None and stored.agent.tenant == new.agent.tenant
+        return CallbackChanged(stored if mine else None)
+    store.change_callback(new)
+    return CallbackStored()
+
+
+def forget(store: WorkingSet, command: ForgetWebhooks) -> WebhooksForgotten:
+    """Remove what is over."""
+    store.changes.forgotten_deliveries.update(command.deliveries)
+    store.changes.forgotten_callbacks.update(command.callbacks)
+    return WebhooksForgotten()
+
+
+def _refused(delivery: Delivery, reason: str) -> Delivery:
+    return replace(delivery, status=DeliveryStatus.REFUSED, reason=reason)
+
+
+def _stored(at: datetime) -> datetime:
+    """Return the time as the store has it, to the microsecond and in UTC."""
+    return from_micros(to_micros(at))

@@ -1,0 +1,450 @@
+"""The part of the store that one batch of commands touches, in memory, and what the batch changes of it.
+
+A batch is loaded with a fixed number of statements, its commands are applied one after another to these objects (so that
+each sees what those before it did), and the changes are written with a fixed number of statements. While it lasts, the
+rows of its agents are locked: everything loaded stays true until the commit.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.approval import Approval, ApprovalStatus
+from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.schedule import Schedule, Tick
+from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.webhook import Delivery
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.store.sql.codec import (
+    agent_key,
+    agent_of,
+    dump,
+    from_micros,
+    load,
+    load_result,
+    load_trigger,
+    optional_time,
+    to_micros,
+)
+from owlclaw_ray.store.sql.queue_order import priority_of
+
+WAITED = 0
+"""The epoch, which no activation has, of a running run that has just ceased to wait."""
+
+UNREAD_TRIGGER = Trigger(TriggerKind.API)
+"""Stands in a run whose trigger was not loaded; it is replaced before the outcome leaves the store."""
+
+
+class RunRow(Struct, eq=False):
+    """A run. `trigger` is None where it was not loaded; `recorded_calls` counts tool results, None where not counted."""
+
+    seq: int
+    run_id: str
+    agent: str
+    created_at: int
+    status: RunStatus
+    started_at: int | None = None
+    finished_at: int | None = None
+    cancel_requested: bool = False
+    claimed_epoch: int = 0
+    result: str | None = None
+    rank: int = 0
+    deadline: int | None = None
+    merge_key: str | None = None
+    interrupted_by: str | None = None
+    reserves: bool = False
+    awaits: str | None = None
+    last_entry: int = 0
+    trigger: str | None = None
+    payload: str | None = None
+    payload_left: int = 0
+    """Its characters if it was not loaded because it is large."""
+    recorded_calls: int | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What orders the queue."""
+        return self.rank, self.seq
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is executed, and asked to end."""
+        return self.status is RunStatus.RUNNING and self.claimed_epoch != WAITED and bool(self.cancel_requested)
+
+    @property
+    def waited(self) -> bool:
+        """Whether it goes on after waiting, and nobody claimed it yet."""
+        return self.status is RunStatus.RUNNING and self.claimed_epoch == WAITED
+
+    def snapshot(self) -> Run:
+        """Return the run as it stands now, its trigger UNREAD_TRIGGER if that was not loaded."""
+        return Run(
+            RunId(self.run_id),
+            self.seq,
+            agent_of(self.agent),
+            UNREAD_TRIGGER if self.trigger is None else load_trigger(self.trigger, self.payload),
+            self.status,
+            from_micros(self.created_at),
+            optional_time(self.started_at),
+            optional_time(self.finished_at),
+            cancel_requested=bool(self.cancel_requested),
+            result=load_result(self.result),
+            priority=priority_of(self.rank),
+            deadline=optional_time(self.deadline),
+            interrupted_by=None if self.interrupted_by is None else RunId(self.interrupted_by),
+            awaits=awaited_by(self.awaits),
+        )
+
+
+class AgentRow(Struct, eq=False):
+    """An agent, with the front of its queue as far as the batch may need it. `queued` is None where it was not counted."""
+
+    agent: str
+    epoch: int
+    activation_id: str | None
+    state: str
+    lineage: str | None = None
+    """Of the last run that another agent asked it for; None for an agent that nobody started."""
+    queue: deque[RunRow] = field(default_factory=deque)
+    running: RunRow | None = None
+    """The run that it has begun, be it that this waits for approvals."""
+    queued: int | None = None
+    open_schedules: int = 0
+    """Those that are active or paused, where a limit to them matters."""
+
+    def enqueue(self, run: RunRow) -> None:
+        """Put a run at its place in the queue."""
+        if self.queue and run.place < self.queue[-1].place:
+            insort(self.queue, run, key=_place)
+        else:
+            self.queue.append(run)
+        if self.queued is not None:
+            self.queued += 1
+
+    def leave(self, run: RunRow) -> None:
+        """Take a queued run out of the queue."""
+        if self.queue and self.queue[0] is run:
+            self.queue.popleft()
+        elif run in self.queue:
+            self.queue.remove(run)
+        if self.queued is not None:
+            self.queued -= 1
+
+
+class KeyRow(Struct):
+    """An Idempotency-Key and the run that it stands for."""
+
+    body_hash: str
+    run_id: str
+    expires_at: int
+    seq: int
+    agent: str
+
+
+class AccountRow(Struct, eq=False):
+    """The use of a budget. `alerted`: the amount up to which people were told."""
+
+    account: str
+    used: int
+    reserved: int
+    alerted: int
+
+
+class ReservationRow(Struct, eq=False):
+    """What a call reserved of one account."""
+
+    reservation_id: str
+    account: str
+    run_id: str
+    amount: int
+
+
+class PutRow(Struct, frozen=True):
+    """A task, with the times of its making and of its last change."""
+
+    task: Task
+    created_at: int
+    at: datetime
+
+
+class Changes(Struct):
+    """What is to be written, as rows in the column order of `writing`."""
+
+    new_runs: list[RunRow] = field(default_factory=list)
+    runs: dict[int, RunRow] = field(default_factory=dict)
+    merged_runs: dict[int, RunRow] = field(default_factory=dict)
+    """Queued runs that took over a trigger."""
+    agents: dict[str, AgentRow] = field(default_factory=dict)
+    journal: list[tuple[str, int, str, int, str]] = field(default_factory=list)
+    blobs: dict[str, str] = field(default_factory=dict)
+    records: list[LedgerRecord] = field(default_factory=list)
+    keys: dict[str, KeyRow] = field(default_factory=dict)
+    new_schedules: dict[str, Schedule] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    ticks: list[Tick] = field(default_factory=list)
+    changed_ticks: dict[str, Tick] = field(default_factory=dict)
+    removed_ticks: set[str] = field(default_factory=set)
+    forgotten_journals: set[str] = field(default_factory=set)
+    """Runs whose journals are given up."""
+    removed_runs: set[str] = field(default_factory=set)
+    accounts: dict[str, AccountRow] = field(default_factory=dict)
+    new_reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    """Reservations that are no more."""
+    reserved_at: int = 0
+    """When something was reserved last."""
+    new_approvals: dict[str, Approval] = field(default_factory=dict)
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    tasks: dict[str, PutRow] = field(default_factory=dict)
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
+    handled: dict[str, RunRow] = field(default_factory=dict)
+    """Deliveries that waited, with the heartbeat that saw to them."""
+    failed: dict[str, tuple[RunRow, str]] = field(default_factory=dict)
+    """Deliveries that waited, with the heartbeat that saw them and failed, and why."""
+    forgotten_deliveries: set[str] = field(default_factory=set)
+    forgotten_callbacks: set[str] = field(default_factory=set)
+    new_callbacks: dict[str, Callback] = field(default_factory=dict)
+    """Those that are there already stay as they are."""
+    callbacks: dict[str, Callback] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    """Runs that are over, with the time: what waited to be told of them is to be sent."""
+
+
+class WorkingSet(Struct):
+    """Everything that the commands of a batch may ask for."""
+
+    agents: dict[str, AgentRow] = field(default_factory=dict)
+    runs: dict[str, RunRow] = field(default_factory=dict)
+    keys: dict[str, KeyRow] = field(default_factory=dict)
+    mergeable: dict[tuple[str, str], RunRow] = field(default_factory=dict)
+    """Runs that a trigger may join while they are queued, by agent and merge key."""
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    firings: set[str] = field(default_factory=set)
+    """Firing ids that are in the store already."""
+    fired_runs: dict[str, list[str]] = field(default_factory=dict)
+    """Runs, by schedule, that were active when the batch began or were queued in it."""
+    run_ticks: dict[str | None, Tick] = field(default_factory=dict)
+    """Ticks by their runs: of runs whose ticks commands ask for, and those that the batch made."""
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    """Those that commands name, and all pending ones of runs that wait."""
+    tasks: dict[str, PutRow] = field(default_factory=dict)
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
+    """Those that commands name, without their bodies."""
+    callbacks: dict[str, Callback] = field(default_factory=dict)
+    """Those that commands name."""
+    records: set[tuple[str, str]] = field(default_factory=set)
+    """Ledger records that are in the store already, each by its run and its own id."""
+    accounts: dict[str, AccountRow] = field(default_factory=dict)
+    reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
+    """By their ids."""
+    free_seqs: deque[int] = field(default_factory=deque)
+    changes: Changes = field(default_factory=Changes)
+
+    def add_run(self, run: RunRow) -> None:
+        """Put a new run into its agent's queue."""
+        self.runs[run.run_id] = run
+        self.changes.new_runs.append(run)
+        self.agents[run.agent].enqueue(run)
+        if run.merge_key is not None:
+            self.mergeable[run.agent, run.merge_key] = run
+
+    def move_up(self, run: RunRow, rank: int) -> None:
+        """Give a queued run this rank, if it is the better one."""
+        if rank < run.rank:
+            agent = self.agents[run.agent]
+            agent.leave(run)
+            run.rank = rank
+            agent.enqueue(run)
+
+    def merged_run(self, run: RunRow) -> None:
+        """Note that a queued run's trigger, rank and deadline are to be written."""
+        self.changes.merged_runs[run.seq] = run
+
+    def know_key(self, slot: str, row: KeyRow) -> None:
+        """Note what an Idempotency-Key stands for from now on."""
+        self.keys[slot] = self.changes.keys[slot] = row
+
+    def changed_run(self, run: RunRow) -> None:
+        """Note that the run is to be written."""
+        self.changes.runs[run.seq] = run
+
+    def changed_agent(self, agent: AgentRow) -> None:
+        """Note that the agent is to be written."""
+        self.changes.agents[agent.agent] = agent
+
+    def append(self, run: RunRow, entries: Sequence[JournalEntry]) -> None:
+        """Append entries to a run's journal, but those that it has; raises ValueError if one is left out between."""
+        for entry in entries:
+            if entry.seq <= run.last_entry:
+                continue
+            if entry.seq != run.last_entry + 1:
+                raise ValueError(
+                    f"entry {entry.seq} of run {run.run_id} does not follow its last entry {run.last_entry}"
+                )
+            row = (run.run_id, entry.seq, entry.kind.value, to_micros(entry.at), dump(entry.data))
+            self.changes.journal.append(row)
+            run.last_entry = entry.seq
+            if entry.kind is EntryKind.TOOL_FINISHED and run.recorded_calls is not None:
+                run.recorded_calls += 1
+
+    def note(self, run: RunRow, kind: EntryKind, at: int, data: dict[str, Any]) -> None:
+        """Append an entry of the store's own."""
+        self.append(run, (JournalEntry(run.last_entry + 1, kind, from_micros(at), data),))
+
+    def record(self, records: Sequence[LedgerRecord]) -> None:
+        """Append records to the ledger, but those that it has."""
+        for record in records:
+            key = (record.run_id, record.record_id)
+            if key not in self.records:
+                self.records.add(key)
+                self.changes.records.append(record)
+
+    def keep(self, blobs: Mapping[str, str]) -> None:
+        """Store texts by their hashes."""
+        self.changes.blobs.update(blobs)
+
+    def reserve(self, run: RunRow | None, reservation_id: str, amounts: Mapping[str, int], at: int) -> None:
+        """Set amounts aside in accounts."""
+        run_id = "" if run is None else run.run_id
+        rows = [ReservationRow(reservation_id, account, run_id, amount) for account, amount in amounts.items()]
+        self.reservations[reservation_id] = self.changes.new_reservations[reservation_id] = rows
+        self.changes.reserved_at = max(at, self.changes.reserved_at)
+        for row in rows:
+            self._account(row.account).reserved += row.amount
+        if run is not None and not run.reserves:
+            run.reserves = True
+            self.changed_run(run)
+
+    def settle(self, reservation_id: str, used: Mapping[str, int]) -> list[AccountRow]:
+        """Put what was used in the place of a reservation, if it stands; return its accounts."""
+        accounts = []
+        for row in self.reservations.pop(reservation_id, ()):
+            account = self._account(row.account)
+            account.reserved -= row.amount
+            account.used += used.get(row.account, 0)
+            accounts.append(account)
+        if accounts and self.changes.new_reservations.pop(reservation_id, None) is None:
+            self.changes.settled.add(reservation_id)
+        return accounts
+
+    def charge(self, used: Mapping[str, int]) -> list[AccountRow]:
+        """Add what was used to accounts that there are, and return these."""
+        accounts = [self._account(name) for name in used if name in self.accounts]
+        for account in accounts:
+            account.used += used[account.account]
+        return accounts
+
+    def _account(self, name: str) -> AccountRow:
+        account = self.changes.accounts[name] = self.accounts[name]
+        return account
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        """Store a new schedule."""
+        self.schedules[schedule.schedule_id] = schedule
+        self.changes.new_schedules[schedule.schedule_id] = schedule
+        self._agent_of(schedule).open_schedules += 1
+
+    def change_schedule(self, schedule: Schedule) -> None:
+        """Put this in the place of a schedule that was active or paused."""
+        self.schedules[schedule.schedule_id] = schedule
+        self.changes.schedules[schedule.schedule_id] = schedule
+        if schedule.status.final:
+            self._agent_of(schedule).open_schedules -= 1
+
+    def add_ticks(self, ticks: Sequence[Tick]) -> None:
+        """Store new ticks."""
+        self.changes.ticks += ticks
+        self.firings.update(tick.firing_id for tick in ticks)
+        self.run_ticks |= {tick.run_id: tick for tick in ticks}
+
+    def change_tick(self, tick: Tick) -> None:
+        """Put this in the place of a tick."""
+        self.changes.changed_ticks[tick.firing_id] = tick
+
+    def put_task(self, row: PutRow) -> None:
+        """Store a task, new or changed."""
+        self.tasks[row.task.task_id] = self.changes.tasks[row.task.task_id] = row
+
+    def put_delivery(self, delivery: Delivery) -> None:
+        """Store a delivery, in the place of one of the same id."""
+        self.deliveries[delivery.delivery_id] = self.changes.deliveries[delivery.delivery_id] = delivery
+
+    def handled(self, run: RunRow, delivery_ids: Iterable[str]) -> None:
+        """Note that a heartbeat saw to deliveries of its agent, as far as they wait."""
+        self.changes.handled.update(dict.fromkeys(delivery_ids, run))
+
+    def failed(self, run: RunRow, delivery_ids: Iterable[str], why: str) -> None:
+        """Note that a heartbeat saw deliveries of its agent and failed, as far as they wait."""
+        self.changes.failed.update(dict.fromkeys(delivery_ids, (run, why)))
+
+    def call_back(self, run: RunRow, urls: Iterable[str], at: int) -> None:
+        """See to it that these addresses are told of the run's end."""
+        for url in urls:
+            callback_id = callback_id_of(run.run_id, url)
+            if callback_id not in self.callbacks:
+                callback = Callback(callback_id, agent_of(run.agent), RunId(run.run_id), url, from_micros(at))
+                self.callbacks[callback_id] = self.changes.new_callbacks[callback_id] = callback
+
+    def run_over(self, run: RunRow, at: int) -> None:
+        """Note that what is to be told of the run can be sent."""
+        self.changes.ended[run.run_id] = at
+        waiting = [each for each in self.callbacks.values() if each.run_id == run.run_id]
+        for each in waiting:
+            if each.status is CallbackStatus.WAITING:
+                due = replace(
+                    each, status=CallbackStatus.PENDING, next_try_at=from_micros(at), version=each.version + 1
+                )
+                self.callbacks[each.callback_id] = due
+                if each.callback_id in self.changes.new_callbacks:
+                    self.changes.new_callbacks[each.callback_id] = due
+
+    def change_callback(self, callback: Callback) -> None:
+        """Put this in the place of a callback."""
+        self.callbacks[callback.callback_id] = self.changes.callbacks[callback.callback_id] = callback
+
+    def add_approval(self, approval: Approval) -> None:
+        """Store a new pending approval."""
+        approval_id = approval.request.approval_id
+        self.approvals[approval_id] = self.changes.new_approvals[approval_id] = approval
+
+    def change_approval(self, approval: Approval) -> None:
+        """Put this in the place of an approval that was pending."""
+        approval_id = approval.request.approval_id
+        new = self.changes.new_approvals
+        changed = new if approval_id in new else self.changes.approvals
+        self.approvals[approval_id] = changed[approval_id] = approval
+
+    def pending_approvals_of(self, run: RunRow) -> list[Approval]:
+        """Return what a waiting run waits for, by id."""
+        of_run = (each for each in self.approvals.values() if each.request.run_id == run.run_id)
+        pending = (each for each in of_run if each.status is ApprovalStatus.PENDING)
+        return sorted(pending, key=lambda each: each.request.approval_id)
+
+    def active_runs_of(self, schedule: Schedule) -> list[RunRow]:
+        """Return the runs of a schedule's firings that are not over, oldest first."""
+        owner, fired = agent_key(schedule.agent), self.fired_runs.get(schedule.schedule_id, ())
+        runs = {run.seq: run for run in map(self.runs.__getitem__, fired) if run.agent == owner}
+        return [run for _, run in sorted(runs.items()) if not run.status.final]
+
+    def _agent_of(self, schedule: Schedule) -> AgentRow:
+        return self.agents[agent_key(schedule.agent)]
+
+
+def awaited_by(text: str | None) -> tuple[RunId, ...]:
+    """Return the runs that a column `awaits` names."""
+    return () if text is None else tuple(load(text))
+
+
+def _place(run: RunRow) -> tuple[int, int]:
+    return run.place

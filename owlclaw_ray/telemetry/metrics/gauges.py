@@ -1,0 +1,109 @@
+"""What is asked of the parts when the metrics are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.models.provider_slots import SlotCounts
+from owlclaw_ray.schedules.alarm_sync import AlarmCounts
+from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
+from owlclaw_ray.telemetry.trace_export import ExportCounts
+from owlclaw_ray.webhooks.outbox import CallbackCounts
+
+
+def up(parts: Mapping[str, bool]) -> MetricFamily:
+    """Return which parts answered."""
+    samples = tuple(Sample("owlclaw_up", (("part", part),), float(answered)) for part, answered in parts.items())
+    return MetricFamily("owlclaw_up", "gauge", "Whether the part answered when it was asked for its numbers", samples)
+
+
+def active_runs(counted: Mapping[RunStatus, int]) -> MetricFamily:
+    """Return how many runs there are that are not over."""
+    samples = tuple(
+        Sample("owlclaw_runs", (("status", status.value),), float(number)) for status, number in counted.items()
+    )
+    return MetricFamily("owlclaw_runs", "gauge", "Runs that are not over", samples)
+
+
+def pool(agents: Mapping[str, int]) -> tuple[MetricFamily, ...]:
+    """Return how many agent actors there are, and how many agents they hold; `agents` are those of each actor."""
+    warm = sum(held == 0 for held in agents.values())
+    actors = (("warm", warm), ("occupied", len(agents) - warm))
+    return (
+        MetricFamily(
+            "owlclaw_actors",
+            "gauge",
+            "Agent actors: those that wait for an agent, and those that have one",
+            tuple(Sample("owlclaw_actors", (("state", state),), float(number)) for state, number in actors),
+        ),
+        _gauge("owlclaw_agents_in_memory", "Agents that are activated", sum(agents.values())),
+    )
+
+
+def traces(counts: ExportCounts) -> tuple[MetricFamily, ...]:
+    """Return what became of traces."""
+    return (
+        _counter("owlclaw_traces_exported", "Traces that their receiver took", counts.exported),
+        _counter("owlclaw_traces_dropped", "Traces that were given up", counts.dropped),
+        _counter("owlclaw_trace_deliveries_failed", "Deliveries of traces that did not get through", counts.failures),
+        _gauge(
+            "owlclaw_traces_waiting",
+            "Traces that wait for a receiver that is away, or for an export that has fallen far behind",
+            counts.waiting,
+        ),
+    )
+
+
+def slots(counts: Sequence[SlotCounts]) -> tuple[MetricFamily, ...]:
+    """Return how the calls of each provider stand."""
+    limits = tuple(
+        Sample("owlclaw_provider_slots", (("provider", each.provider),), float(each.limit)) for each in counts
+    )
+    calls = tuple(
+        Sample("owlclaw_provider_calls", (("provider", each.provider), ("state", state)), float(number))
+        for each in counts
+        for state, number in (("running", each.running), ("waiting", each.waiting))
+    )
+    return (
+        MetricFamily("owlclaw_provider_slots", "gauge", "Calls that the provider is taken to bear at once", limits),
+        MetricFamily(
+            "owlclaw_provider_calls", "gauge", "Calls that have a slot of the provider, or wait for one", calls
+        ),
+    )
+
+
+def callbacks_pending(pending: int) -> MetricFamily:
+    """Return how many callbacks are to be sent."""
+    return _gauge("owlclaw_callbacks_pending", "Callbacks that are to be sent, perhaps again", pending)
+
+
+def callback_attempts(counts: CallbackCounts) -> MetricFamily:
+    """Return what became of attempts to send callbacks."""
+    outcomes = (("delivered", counts.delivered), ("failed", counts.failed), ("dead", counts.dead))
+    name = "owlclaw_callback_attempts"
+    return MetricFamily(
+        name,
+        "counter",
+        "Attempts to send callbacks; after a failed one another comes, after a dead one none",
+        tuple(Sample(f"{name}_total", (("outcome", outcome),), float(value)) for outcome, value in outcomes),
+    )
+
+
+def hatchet(counts: AlarmCounts) -> tuple[MetricFamily, ...]:
+    """Return how the engine that keeps alarms fares."""
+    return (
+        _gauge("owlclaw_hatchet_reachable", "Whether the engine answered the latest comparison", counts.reachable),
+        _gauge("owlclaw_hatchet_alarms", "Alarms that the engine keeps, as far as is known", counts.standing),
+        _counter("owlclaw_hatchet_alarms_set", "Alarms that the engine was given", counts.alarms_set),
+        _counter("owlclaw_hatchet_refusals", "Comparisons that the engine did not answer, or refused", counts.refused),
+        _counter("owlclaw_hatchet_rings", "Schedules that the engine rang for", counts.rings),
+    )
+
+
+def _gauge(name: str, what: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "gauge", what, (Sample(name, (), float(value)),))
+
+
+def _counter(name: str, what: str, value: int) -> MetricFamily:
+    return MetricFamily(name, "counter", what, (Sample(f"{name}_total", (), float(value)),))

@@ -1,0 +1,186 @@
+"""Following the store for runs that ended, and delivering their traces: at least once, and without anybody waiting for it.
+
+The ledger is the feed: each Keeper's chain lists, without gaps and in the order of its commits, the end of every run. So the place
+up to which a chain is done with is all that has to be remembered, nothing is written for the export's sake when a run
+ends, and the buffer for a receiver that is away is the store itself. (Rejected: an outbox table, two more writes a run; a queue in
+the Keeper's memory, which a restart empties; a cursor over finish times, which are not in the order of commits.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.store.run_ends import Chain, RunEnds
+from owlclaw_ray.telemetry.tracing.api import Cursor, ReceiverError, RefusedTracesError, TraceReceiver
+
+BATCH = 128
+"""Runs in a delivery."""
+POLL_SECONDS = 1.0
+"""How often the store is looked at while nothing ends."""
+_LOOKS = 16
+"""How often, while the buffer is full and as much again ends, it is looked how many wait."""
+_RETRY = RetryPolicy(base=1.0, cap=30.0)
+
+logger = logging.getLogger(__name__)
+
+
+class ExportCounts(Struct, frozen=True):
+    """What became of traces since the process began."""
+
+    exported: int = 0
+    dropped: int = 0
+    """Given up: the receiver was away for too many, or refused them."""
+    failures: int = 0
+    """Deliveries that did not get through."""
+    waiting: int = 0
+    """Runs whose traces wait, as far as is known: it is looked at when a delivery fails, and when there may be too many."""
+
+
+class TraceExport:
+    """Exports what ended since the last time, in this process or an earlier one; the very first time begins with the present.
+
+    Not many more than `buffer_runs` runs wait, for a receiver that is away or for an export that is too slow for what ends: the
+    oldest are given up, and counted.
+    """
+
+    def __init__(
+        self, ends: RunEnds, cursor: Cursor, receiver: TraceReceiver, *, buffer_runs: int, jitter: Callable[[], float]
+    ) -> None:
+        self.counts = ExportCounts()
+        self._ends, self._cursor, self._receiver = ends, cursor, receiver
+        self._buffer_runs, self._jitter = buffer_runs, jitter
+        self._positions: dict[Chain, int] = {}
+        self._saved: Mapping[Chain, int] = {}
+        self._looks_at = buffer_runs
+        """Records behind at which it is looked whether too many runs wait: they have several records each."""
+        self._failed = 0
+        """Deliveries in a row."""
+        self._records_per_run = 1.0
+        """As the last batch had them."""
+        self.fullness = 0.0
+        """How full the buffer is, from 0 to 1, by the last look at the chains."""
+
+    async def begin(self) -> None:
+        """Take up the export where it was left. What ends from now on is exported.
+
+        A chain that is shorter than what was exported of it is that of another store, and exported from its beginning.
+        """
+        heads, saved = await self._ends.chains(), self._cursor.load()
+        if saved is None:
+            self._cursor.save(heads)
+        known = heads if saved is None else saved
+        self._positions = {chain: position for chain, position in known.items() if position <= heads.get(chain, 0)}
+        self._saved = dict(known)
+
+    async def step(self) -> float:
+        """Deliver a batch of each chain that has something; return after how many seconds to come again.
+
+        Never raises for what the receiver does.
+        """
+        more = False
+        try:
+            heads = await self._ends.chains()
+            await self._keep_to_the_buffer(heads)
+            self.fullness = min(1.0, self._behind(heads) / self._records_per_run / self._buffer_runs)
+            for chain, head in heads.items():
+                if head > self._reached(chain):
+                    more |= await self._advance(chain)
+        except ReceiverError as error:
+            return await self._failing(error)
+        finally:
+            self._save()
+        self._recovered()
+        if more:
+            return 0.0
+        self.counts, self._looks_at = replace(self.counts, waiting=0), self._buffer_runs
+        return POLL_SECONDS
+
+    async def _advance(self, chain: Chain) -> bool:
+        """Deliver the next batch of a chain; return whether there may be more."""
+        reached = self._reached(chain)
+        ended = await self._ends.ended(chain, reached, BATCH)
+        if ended.runs:
+            self._records_per_run = max(1.0, (ended.runs[-1][0] - reached) / len(ended.runs))
+            await self._deliver(chain, ended.runs)
+        self._positions[chain] = ended.until
+        return len(ended.runs) == BATCH
+
+    async def _deliver(self, chain: Chain, runs: Sequence[tuple[int, RunId]]) -> None:
+        """Deliver these runs; a batch that is refused goes in halves, until only what is refused by itself is given up."""
+        try:
+            await self._receiver.send(await self._ends.facts([run_id for _, run_id in runs]))
+        except RefusedTracesError as error:
+            if len(runs) > 1:
+                half = len(runs) // 2
+                await self._deliver(chain, runs[:half])
+                self._save()
+                return await self._deliver(chain, runs[half:])
+            logger.warning("the trace of run %s is given up: %s", runs[0][1], error)
+            self._count(dropped=1)
+        else:
+            self._count(exported=len(runs))
+        self._positions[chain] = runs[-1][0]
+        return None
+
+    async def _failing(self, error: ReceiverError) -> float:
+        self._failed += 1
+        self._count(failures=1)
+        await self._make_room()
+        pause = _RETRY.delay(self._failed, self._jitter())
+        log = logger.warning if self._failed == 1 else logger.info
+        log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
+        return pause
+
+    def _recovered(self) -> None:
+        if self._failed:
+            logger.info("the receiver of traces takes them again")
+        self._failed = 0
+
+    async def _keep_to_the_buffer(self, heads: Mapping[Chain, int]) -> None:
+        """Give up what the export has fallen too far behind with. Runs are counted only when there may be too many of them."""
+        if self._behind(heads) > self._looks_at:
+            await self._make_room()
+            room = self._buffer_runs - self.counts.waiting
+            self._looks_at = self._behind(heads) + max(room, self._buffer_runs // _LOOKS)
+
+    def _behind(self, heads: Mapping[Chain, int]) -> int:
+        return sum(max(0, head - self._reached(chain)) for chain, head in heads.items())
+
+    async def _make_room(self) -> None:
+        """Give up the oldest traces of the longest chains while more wait than the buffer may hold."""
+        behind = {chain: await self._ends.backlog(chain, self._reached(chain)) for chain in await self._ends.chains()}
+        waiting = sum(behind.values())
+        for chain in sorted(behind, key=lambda each: behind[each], reverse=True):
+            over = min(waiting - self._buffer_runs, behind[chain])
+            if over <= 0:
+                break
+            skipped = await self._ends.ended(chain, self._reached(chain), over)
+            self._positions[chain] = skipped.until
+            self._count(dropped=over)
+            logger.warning("%d traces are given up: more than %d wait for their receiver", over, self._buffer_runs)
+            waiting -= over
+        self.counts = replace(self.counts, waiting=waiting)
+
+    def _reached(self, chain: Chain) -> int:
+        return self._positions.get(chain, 0)
+
+    def _save(self) -> None:
+        if self._positions != self._saved:
+            self._cursor.save(self._positions)
+            self._saved = dict(self._positions)
+
+    def _count(self, *, exported: int = 0, dropped: int = 0, failures: int = 0) -> None:
+        counts = self.counts
+        self.counts = replace(
+            counts,
+            exported=counts.exported + exported,
+            dropped=counts.dropped + dropped,
+            failures=counts.failures + failures,
+            waiting=max(0, counts.waiting - exported),
+        )

@@ -1,0 +1,97 @@
+"""What people and models wrote, on its way out: masked, without secrets, and bounded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+import orjson
+
+from owlclaw_ray.counting import counted
+from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.ledger.redaction import Redactor
+
+Mask: TypeAlias = Callable[[JsonValue], JsonValue]
+"""An application's own: takes a value that is about to leave, and returns what may."""
+
+LONGEST = 32_768
+"""Characters of an attribute."""
+_PROMPTS = 256
+"""Of so many the form in which they leave is kept."""
+MASK_FAILED = "[masked: the application's mask failed]"
+
+logger = logging.getLogger(__name__)
+
+
+class Content:
+    """Makes attribute values of what was said in runs. Without `shown` it makes none."""
+
+    def __init__(self, redactor: Redactor, mask: Mask | None = None, *, shown: bool = True) -> None:
+        self.shown = shown
+        self._redactor, self._mask = redactor, mask
+        self._prompts: dict[str, str] = {}
+
+    def of_run(self, said: JsonValue) -> RunContent:
+        """Return what makes attribute values of one run, in which nothing else was said than this and a prompt."""
+        suspect = self.shown and self._redactor.suspects(orjson.dumps(said))
+        return RunContent(self, suspect=suspect)
+
+    def prompt(self, digest: str, value: JsonValue) -> str:
+        """Return as `json` what is the same in many runs, under a hash that it is known by."""
+        known = self._prompts.get(digest)
+        if known is None:
+            if len(self._prompts) >= _PROMPTS:
+                self._prompts.clear()
+            known = self._prompts[digest] = self.json(value, suspect=True)
+        return known
+
+    def text(self, value: str, *, suspect: bool) -> str:
+        """Return a text as it may leave; it is looked at for secrets if it is `suspect`."""
+        cleaned = self._cleaned(value, suspect=suspect)
+        return _bounded(cleaned if isinstance(cleaned, str) else orjson.dumps(cleaned).decode())
+
+    def json(self, value: JsonValue, *, suspect: bool) -> str:
+        """Return a value as it may leave, as JSON text."""
+        return _bounded(orjson.dumps(self._cleaned(value, suspect=suspect)).decode())
+
+    def _cleaned(self, value: JsonValue, *, suspect: bool) -> JsonValue:
+        if self._mask is not None:
+            value = self._masked(self._mask, value)
+        return self._redactor.redact({"content": value})["content"] if suspect else value
+
+    def _masked(self, mask: Mask, value: JsonValue) -> JsonValue:
+        """Return what the application's mask makes of the value; nothing of the value if it fails."""
+        try:
+            masked = mask(value)
+            orjson.dumps(masked)
+        except Exception:
+            logger.exception("the application's mask of traces failed: the value is left out")
+            return MASK_FAILED
+        return masked
+
+
+class RunContent:
+    """The content of one run: looked at for secrets as a whole, and value by value only if it may have some."""
+
+    def __init__(self, content: Content, *, suspect: bool) -> None:
+        self.shown = content.shown
+        self.prompt = content.prompt
+        self._content, self._suspect = content, suspect
+
+    def text(self, value: str) -> str:
+        """Return a text as it may leave."""
+        return self._content.text(value, suspect=self._suspect)
+
+    def json(self, value: JsonValue) -> str:
+        """Return a value as it may leave, as JSON text."""
+        return self._content.json(value, suspect=self._suspect)
+
+    def error(self, kind: str, message: str) -> str:
+        """Return what may be said of an error: its message may hold anything."""
+        return self.text(message) if self.shown else kind
+
+
+def _bounded(text: str) -> str:
+    left_out = len(text) - LONGEST
+    return text if left_out <= 0 else f"{text[:LONGEST]}… [{counted(left_out, 'character')} left out]"

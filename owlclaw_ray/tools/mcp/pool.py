@@ -1,0 +1,153 @@
+"""All MCP servers of a node: one connection for each that is configured differently, whoever uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import CallProgress
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView, McpState, McpTrouble
+from owlclaw_ray.tools.mcp.callers import caller_ended
+from owlclaw_ray.tools.mcp.connection import Connection
+from owlclaw_ray.tools.mcp.offering import Offering, offering_of
+from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions, McpServer, shown_target
+
+
+class Leases:
+    """Connections by what is connected to: who asks for the same one shares it, and the last to give it back ends it."""
+
+    def __init__(self, make: Callable[[str, Endpoint], Connection]) -> None:
+        self._make = make
+        self._connections: dict[Endpoint, Connection] = {}
+        self._users: dict[Endpoint, int] = {}
+        self._lives: dict[Endpoint, asyncio.Task[None]] = {}
+
+    def take(self, name: str, endpoint: Endpoint) -> Connection:
+        """Return the connection, begun by the first who takes it."""
+        if endpoint not in self._connections:
+            connection = self._connections[endpoint] = self._make(name, endpoint)
+            self._lives[endpoint] = asyncio.create_task(connection.run())
+        self._users[endpoint] = self._users.get(endpoint, 0) + 1
+        return self._connections[endpoint]
+
+    async def give_back(self, endpoint: Endpoint) -> None:
+        """Return when nothing is left of it, if this was the last who had it."""
+        self._users[endpoint] -= 1
+        if self._users[endpoint] == 0:
+            del self._users[endpoint]
+            self._connections.pop(endpoint).stop()
+            await self._lives.pop(endpoint)
+
+
+class McpPool:
+    """Implements McpNode. Of one event loop. It starts no server before `start`, and waits for none."""
+
+    def __init__(
+        self,
+        options: McpOptions,
+        *,
+        environ: Mapping[str, str],
+        clock: Clock,
+        jitter: Callable[[], float],
+        incarnation: str,
+    ) -> None:
+        """`incarnation` is another one for every pool: versions of its catalog begin with it."""
+        self._servers = {server.name: server for server in options.servers}
+        self._clock, self._incarnation = clock, incarnation
+        self._leases = Leases(
+            lambda name, endpoint: Connection(
+                name, endpoint, options, environ=environ, clock=clock, jitter=jitter, changed=self._change
+            )
+        )
+        self._connections: dict[str, Connection] = {}
+        self._offerings: dict[str, tuple[object, Offering]] = {}
+        self._catalog = McpCatalog(f"{incarnation}-0")
+        self._changes, self._changed = 0, asyncio.Event()
+
+    async def start(self) -> None:
+        """Begin to start every server."""
+        for server in self._servers.values():
+            self._connections[server.name] = self._leases.take(server.name, server.endpoint)
+        self._change()
+
+    async def stop(self) -> None:
+        """End every server; returns when no process of them is left."""
+        servers = [self._servers[name] for name in self._connections]
+        self._connections.clear()
+        await asyncio.gather(*(self._leases.give_back(server.endpoint) for server in servers))
+
+    async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
+        """See McpNode.catalog."""
+        waiting = asyncio.timeout(seconds)
+        try:
+            async with waiting:
+                while self._catalog.version == known:
+                    await self._changed.wait()
+        except TimeoutError:
+            return None
+        return self._catalog
+
+    async def call(self, call: McpCall) -> JsonObject | McpProblem:
+        """Return the result of a call, or what went wrong; a call whose caller's process ends is cancelled."""
+        connection = self._connections.get(call.server)
+        if connection is None:
+            return McpProblem(McpTrouble.NOT_SENT, f"there is no MCP server {call.server} here.")
+        asked = asyncio.create_task(connection.call(call))
+        async with caller_ended(call.caller) as ended:
+            try:
+                either: set[asyncio.Future[Any]] = {asked, ended}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if not asked.done():
+                    return McpProblem(McpTrouble.LOST, "nobody waits for the call any more.")
+                return await asked
+            finally:
+                if not asked.done():
+                    asked.cancel()
+                    await asyncio.wait({asked})
+
+    async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
+        """See McpNode.progress."""
+        said = {key: each for one in self._connections.values() for key, each in one.progress.items()}
+        return {key: said[key] for key in keys if key in said}
+
+    async def servers(self) -> Sequence[McpServerView]:
+        """See McpNode.servers."""
+        return tuple(self._view(self._servers[name]) for name in sorted(self._connections))
+
+    def _view(self, server: McpServer) -> McpServerView:
+        connection, offering = self._connections[server.name], self._offerings.get(server.name, (None, Offering()))[1]
+        return McpServerView(
+            name=server.name,
+            transport="stdio" if isinstance(server.endpoint, Command) else "http",
+            target=shown_target(server.endpoint),
+            state=connection.state,
+            since=connection.since,
+            problem=connection.problem,
+            starts=connection.traffic.starts,
+            calls=connection.traffic.calls,
+            running=connection.traffic.running,
+            tools=tuple(sorted(each.name for each in offering.definitions)),
+            left_out=offering.left_out,
+        )
+
+    def _change(self) -> None:
+        """Take in what connections say; the catalog has another version if its tools are others."""
+        for name, connection in self._connections.items():
+            listed = connection.listed
+            if listed is not None and self._offerings.get(name, (None,))[0] is not listed:
+                offering = offering_of(self._servers[name], listed)
+                offering.warn(name)
+                self._offerings[name] = (listed, offering)
+        tools = {name: offering.definitions for name, (_, offering) in sorted(self._offerings.items())}
+        settled = len(self._connections) == len(self._servers) and all(
+            each.listed is not None or each.state is McpState.DOWN or each.traffic.starts > 1
+            for each in self._connections.values()
+        )
+        if tools != self._catalog.tools or settled != self._catalog.settled:
+            self._changes += 1
+            self._catalog = McpCatalog(f"{self._incarnation}-{self._changes}", tools, settled)
+            self._changed.set()
+            self._changed = asyncio.Event()

@@ -1,0 +1,1 @@
+"""Webhooks that come in, and callbacks that go out."""

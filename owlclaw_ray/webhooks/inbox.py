@@ -1,0 +1,238 @@
+"""Webhooks that come in: checked, mapped, and stored with the run that they trigger, in one commit (S5), or for a heartbeat (R7).
+
+What is not signed rightly is stored without its body, once a minute for each source and reason, because anybody can send it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import orjson
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.heartbeat import EventSourceKind
+from owlclaw_ray.domain.json import LARGE, JsonObject
+from owlclaw_ray.domain.tracing import HEADER, in_trace
+from owlclaw_ray.domain.webhook import DeliverTo, Delivery, DeliveryStatus, WebhookSource
+from owlclaw_ray.errors import (
+    DefinitionError,
+    NotFoundError,
+    OwlClawError,
+    RuntimeUnavailableError,
+    SettledError,
+    StoreUnavailableError,
+    UserError,
+    WebhookRefusedError,
+    WebhookUnmappedError,
+)
+from owlclaw_ray.ids import DeliveryId, IdSource, TenantId, derived_id
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runs.submissions import Submission, Submissions
+from owlclaw_ray.store.api import CommandStore, DeliveryFilter, DeliveryStore, DeliveryStored, ReceiveDelivery
+from owlclaw_ray.webhooks.mapping import (
+    Content,
+    Ignored,
+    Mapped,
+    UnmappableError,
+    header_names,
+    map_delivery,
+    read_body,
+    text_of,
+)
+from owlclaw_ray.webhooks.signature import content_hash, refusal, signed_content
+
+LARGEST_EVENT = 64 * 1024
+"""Bytes of JSON that a heartbeat is told of one webhook."""
+_TOLD = 20
+"""How many seconds pass before an unsigned webhook with the same source and reason is written down again."""
+
+
+class InboxStore(CommandStore, DeliveryStore, Protocol):
+    """What the inbox needs of the store."""
+
+
+class WebhookInbox:
+    """Implements `Inbox` for sources whose secrets are filled in."""
+
+    def __init__(
+        self,
+        sources: Sequence[WebhookSource],
+        *,
+        store: InboxStore,
+        submissions: Submissions,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._sources = {each.name: each for each in sources}
+        self._headers = {each.name: header_names(each) for each in sources}
+        self._store, self._submissions, self._clock, self._ids = store, submissions, clock, ids
+        self._refused: dict[tuple[str, str], float] = {}
+
+    def sources(self) -> Sequence[WebhookSource]:
+        """See Inbox.sources."""
+        return [self._sources[name] for name in sorted(self._sources)]
+
+    async def receive(self, tenant: TenantId, source: str, headers: Mapping[str, str], body: bytes) -> DeliveryStored:
+        """See Inbox.receive."""
+        known, now = self._source(source), self._clock.now()
+        if not known.secrets:
+            raise RuntimeUnavailableError(
+                f"webhooks of {source!r} cannot be checked here: the log says what is missing"
+            )
+        why = refusal(known, headers, body, now)
+        if why:
+            await self._refuse(tenant, source, why, now)
+            raise WebhookRefusedError(source, why)
+        kept: JsonObject = {name: headers[name] for name in sorted(self._headers[source]) if name in headers}
+        delivery = Delivery(
+            self._delivery_id(known, tenant, headers, body),
+            tenant,
+            source,
+            self._ids.make("rcp"),
+            now,
+            DeliveryStatus.TRIGGERED,
+            headers=kept,
+            body=body.decode(errors="replace"),
+            whole=_is_text(body),
+        )
+        return await self._process(known, delivery, body, headers.get(HEADER))
+
+    async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
+        """See Inbox.deliveries."""
+        return await self._store.deliveries(where)
+
+    async def delivery(self, tenant: TenantId, delivery_id: DeliveryId) -> Delivery:
+        """See Inbox.delivery."""
+        found = await self._store.delivery(tenant, delivery_id)
+        if found is None:
+            raise NotFoundError("delivery", delivery_id)
+        return found
+
+    async def redeliver(self, tenant: TenantId, delivery_id: DeliveryId) -> DeliveryStored:
+        """See Inbox.redeliver."""
+        delivery = await self.delivery(tenant, delivery_id)
+        if not delivery.repeatable:
+            why = f"it is {delivery.status.value}" if delivery.whole else "its body was not kept"
+            raise SettledError("delivery", delivery_id, delivery.status.value, why)
+        again = replace(
+            delivery,
+            receipt=self._ids.make("rcp"),
+            status=DeliveryStatus.TRIGGERED,
+            reason="",
+            agent=None,
+            run_id=None,
+            event=None,
+            failures=0,
+        )
+        return await self._process(self._source(delivery.source), again, delivery.body.encode())
+
+    def _source(self, name: str) -> WebhookSource:
+        if name not in self._sources:
+            raise NotFoundError("webhook source", name)
+        return self._sources[name]
+
+    def _delivery_id(
+        self, source: WebhookSource, tenant: TenantId, headers: Mapping[str, str], body: bytes
+    ) -> DeliveryId:
+        """Return the id that repetitions of a delivery have too; if nothing tells them, one that none has."""
+        dedupe = source.mapping.dedupe
+        try:
+            what = ("dedupe", text_of(dedupe, Content(read_body(source.body, body), headers))) if dedupe else None
+        except UnmappableError:
+            what = None
+        if what is None and source.signature.timed:
+            signed = signed_content(source.signature, headers, body)
+            what = ("signed", content_hash(signed or b""))
+        if what is None:
+            what = ("receipt", self._ids.make("rcp"))
+        return DeliveryId(derived_id("whd", tenant, source.name, *what))
+
+    async def _process(
+        self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None = None
+    ) -> DeliveryStored:
+        """Map the delivery and store what comes of it; raises what the sender is to be told."""
+        try:
+            delivery, submission = await self._mapped(source, delivery, body, traceparent)
+        except UnmappableError as error:
+            return await self._keep(delivery, DeliveryStatus.UNMAPPED, str(error))
+        except DefinitionError as error:
+            stored = await self._keep(delivery, DeliveryStatus.REFUSED, str(error))
+            if stored.duplicate:
+                return stored
+            raise
+        except UserError as error:
+            return await self._keep(delivery, DeliveryStatus.UNMAPPED, str(error))
+        command = None if submission is None else submission.command
+        stored = await self._stored(ReceiveDelivery(delivery, command))
+        if stored.delivery.status is DeliveryStatus.UNMAPPED:
+            raise WebhookUnmappedError(source.name, stored.delivery.delivery_id, stored.delivery.reason)
+        if submission is not None and stored.submitted is not None:
+            concluded = self._submissions.concluded(submission, stored.submitted)
+            if isinstance(concluded, OwlClawError):
+                raise concluded
+        return stored
+
+    async def _mapped(
+        self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None
+    ) -> tuple[Delivery, Submission | None]:
+        headers = {name: str(value) for name, value in delivery.headers.items()}
+        content = Content(read_body(source.body, body), headers)
+        mapped = map_delivery(source, delivery.tenant, content, delivery.delivery_id)
+        if isinstance(mapped, Ignored):
+            return replace(delivery, status=DeliveryStatus.IGNORED, reason=mapped.why), None
+        if source.mapping.deliver is DeliverTo.HEARTBEAT:
+            return await self._waiting(replace(delivery, agent=mapped.agent), mapped), None
+        trigger = in_trace(mapped.trigger.compact() if len(body) > LARGE else mapped.trigger, traceparent)
+        submission = await self._submissions.prepare(mapped.agent, trigger, source.mapping.admission)
+        return replace(delivery, agent=mapped.agent), submission
+
+    async def _waiting(self, delivery: Delivery, mapped: Mapped) -> Delivery:
+        """Return the delivery as it waits for a heartbeat; raises UnmappableError if none would see it."""
+        heartbeat = await self._submissions.heartbeat_of(mapped.agent)
+        if heartbeat is None or EventSourceKind.INBOX not in heartbeat.sources:
+            raise UnmappableError(
+                f"{mapped.agent.definition} has no heartbeats that look into the inbox: "
+                "write the section heartbeat, with the source inbox, in its agent.yaml"
+            )
+        event: JsonObject = {"focus": mapped.trigger.focus, "payload": mapped.trigger.payload}
+        size = len(orjson.dumps(event))
+        if size > LARGEST_EVENT:
+            raise UnmappableError(
+                f"the payload has {size} bytes with its focus, and heartbeats are told {LARGEST_EVENT}: "
+                "have `payload` choose what matters"
+            )
+        return replace(delivery, status=DeliveryStatus.WAITING, event=event)
+
+    async def _keep(self, delivery: Delivery, status: DeliveryStatus, why: str) -> DeliveryStored:
+        """Store what triggers nothing, and raise why; if it came before and triggered, that stands."""
+        stored = await self._stored(ReceiveDelivery(replace(delivery, status=status, reason=why)))
+        if stored.duplicate or status is DeliveryStatus.REFUSED:
+            return stored
+        raise WebhookUnmappedError(delivery.source, delivery.delivery_id, why)
+
+    async def _refuse(self, tenant: TenantId, source: str, why: str, now: datetime) -> None:
+        told = self._refused.get((source, why))
+        if told is not None and self._clock.monotonic() - told < _TOLD:
+            return
+        minute = now.replace(second=0, microsecond=0).isoformat()
+        delivery_id = DeliveryId(derived_id("whr", tenant, source, why, minute))
+        receipt = self._ids.make("rcp")
+        delivery = Delivery(delivery_id, tenant, source, receipt, now, DeliveryStatus.REFUSED, why)
+        await self._stored(ReceiveDelivery(delivery))
+        self._refused[source, why] = self._clock.monotonic()
+
+    async def _stored(self, command: ReceiveDelivery) -> DeliveryStored:
+        outcome = (await self._store.apply([command]))[0]
+        if not isinstance(outcome, DeliveryStored):
+            raise StoreUnavailableError(f"the webhook was not stored: {outcome}")
+        return outcome
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,331 @@
+"""What is told of runs' ends: signed webhooks, sent until they are taken, or put away as dead (H2).
+
+An attempt is written down before it is made, with the time when it counts as lost: whoever sends may die at any point, and the
+callback is tried again. So a receiver may get it more than once; `webhook-id` is the same each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import orjson
+from msgspec import Struct
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.callback import Callback, CallbackStatus
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.signing import key_of, signed_callback
+from owlclaw_ray.domain.tracing import HEADER, span_of_run
+from owlclaw_ray.domain.webhook import SecretForm
+from owlclaw_ray.errors import NotFoundError, SettledError, StoreUnavailableError
+from owlclaw_ray.ids import CallbackId, IdSource, RunId, TenantId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.kernel.periodic import Periodic
+from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.store.api import (
+    CallbackChanged,
+    CallbackFilter,
+    CallbackStore,
+    CallbackStored,
+    ChangeCallback,
+    CommandStore,
+)
+from owlclaw_ray.store.durable_store import DurableStore
+from owlclaw_ray.webhooks.api import Answered, CallbackSender, Unanswered
+
+LOST_AFTER = 60.0
+"""How long after its beginning an attempt counts as lost, in seconds; senders take less."""
+LONGEST_TEXT = 100_000
+"""Characters of a run's last words that are sent; the rest is at /v1/runs."""
+_LOOK_EVERY = 1.0
+_AT_ONCE, _AT_ONCE_A_HOST = 32, 4
+_GONE = 410
+
+logger = logging.getLogger(__name__)
+
+
+class OutboxStore(CommandStore, CallbackStore, Protocol):
+    """What the outbox needs of the store."""
+
+
+class SenderStore(OutboxStore, Protocol):
+    """What the sending needs of the store."""
+
+    async def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
+        """See RunStore.run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackOptions:
+    """How callbacks are sent."""
+
+    secrets: tuple[str, ...] = field(repr=False)
+    """The callback is signed with each of them, in the form of Standard Webhooks."""
+    retry: RetryPolicy
+    seconds: float = 10.0
+    """How long one attempt may take, less than LOST_AFTER."""
+
+
+class CallbackCounts(Struct, frozen=True):
+    """What became of attempts since the process began."""
+
+    delivered: int = 0
+    failed: int = 0
+    """Those after which another one comes."""
+    dead: int = 0
+    """Those after which none comes."""
+
+
+class WebhookOutbox:
+    """Implements `Outbox`."""
+
+    def __init__(self, store: OutboxStore, clock: Clock, ids: IdSource) -> None:
+        self._store, self._clock, self._ids = store, clock, ids
+
+    async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
+        """See Outbox.callbacks."""
+        return await self._store.callbacks(where)
+
+    async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback:
+        """See Outbox.callback."""
+        found = await self._store.callback(tenant, callback_id)
+        if found is None:
+            raise NotFoundError("callback", callback_id)
+        return found
+
+    async def send_again(self, tenant: TenantId, callback_id: CallbackId) -> Callback:
+        """See Outbox.send_again."""
+        while True:
+            callback = await self.callback(tenant, callback_id)
+            if callback.status is CallbackStatus.WAITING:
+                raise SettledError("callback", callback_id, callback.status.value, "its run is not over")
+            again = replace(
+                callback,
+                status=CallbackStatus.PENDING,
+                attempts=0,
+                next_try_at=self._clock.now(),
+                delivered_at=None,
+                version=callback.version + 1,
+                changed_by=self._ids.make("snd"),
+            )
+            match (await self._store.apply([ChangeCallback(again)]))[0]:
+                case CallbackStored():
+                    return again
+                case CallbackChanged():
+                    continue
+                case other:
+                    raise StoreUnavailableError(f"the callback was not stored: {other}")
+
+
+class CallbackDelivery:
+    """Sends what is due. Any number may do so at once: each attempt is made by one of them."""
+
+    def __init__(
+        self,
+        options: CallbackOptions,
+        *,
+        store: SenderStore,
+        sender: CallbackSender,
+        clock: Clock,
+        ids: IdSource,
+        jitter: Callable[[], float],
+    ) -> None:
+        self.counts = CallbackCounts()
+        self._options, self._store, self._sender = options, store, sender
+        self._durable = DurableStore(store, clock)
+        self._clock, self._jitter = clock, jitter
+        self._name = ids.make("snd")
+        self._sending: dict[asyncio.Task[None], str] = {}
+        self._served: dict[str, int] = {}
+        """When each host that something is due for had its last turn, counted in callbacks."""
+        self._turns = 0
+        self._turn = asyncio.Lock()
+        self._looking = Periodic("sending callbacks", self.tick, clock, _LOOK_EVERY, due_in=self._place_in)
+
+    def start(self) -> None:
+        """Begin to look for what is due."""
+        self._looking.start()
+
+    async def stop(self) -> None:
+        """End. An attempt that is under way counts as lost, and is made again."""
+        await self._looking.stop()
+        for task in self._sending:
+            task.cancel()
+        if self._sending:
+            await asyncio.wait(self._sending)
+        await self._sender.close()
+
+    async def tick(self) -> int:
+        """Begin to send what is due, as much as may be under way at once; return how much that is."""
+        async with self._turn:
+            return await self._look()
+
+    async def _look(self) -> int:
+        now = self._clock.now()
+        chosen = self._chosen(await self._store.due_callbacks(now, _AT_ONCE_A_HOST))
+        taken = [
+            replace(
+                each,
+                attempts=each.attempts + 1,
+                tried_at=now,
+                next_try_at=now + timedelta(seconds=LOST_AFTER),
+                version=each.version + 1,
+                changed_by=self._name,
+            )
+            for each in chosen
+        ]
+        outcomes = await self._store.apply([ChangeCallback(each) for each in taken]) if taken else ()
+        mine = [each for each, outcome in zip(taken, outcomes, strict=True) if isinstance(outcome, CallbackStored)]
+        for each in mine:
+            task = asyncio.create_task(self._attempt(each))
+            self._sending[task] = each.host
+            task.add_done_callback(lambda done: self._sending.pop(done, None))
+        return len(mine)
+
+    async def settled(self) -> None:
+        """Return when nothing is under way."""
+        while self._sending:
+            await asyncio.wait(self._sending)
+
+    def _chosen(self, due: Sequence[Callback]) -> list[Callback]:
+        """Return what can be sent now. Of several hosts the one with the fewest under way is next, then the one that waits
+        longest for its turn: one that is slow or dead holds up nobody but itself.
+        """
+        busy, lines = Counter(self._sending.values()), _lines(due)
+        self._served = {host: turn for host, turn in self._served.items() if host in lines or busy[host]}
+        chosen: list[Callback] = []
+        while busy.total() < _AT_ONCE:
+            waiting = [host for host in lines if lines[host] and busy[host] < _AT_ONCE_A_HOST]
+            if not waiting:
+                break
+            host = min(waiting, key=lambda each: (busy[each], self._served.get(each, 0)))
+            self._turns += 1
+            self._served[host] = self._turns
+            busy[host] += 1
+            chosen.append(lines[host].popleft())
+        return chosen
+
+    async def _place_in(self) -> float:
+        """Return when one that is under way is over, if others may wait for its place: then there is work at once."""
+        busy = Counter(self._sending.values())
+        if busy.total() < _AT_ONCE and max(busy.values(), default=0) < _AT_ONCE_A_HOST:
+            return math.inf
+        with suppress(TimeoutError):
+            async with deadline(self._clock, _LOOK_EVERY):
+                await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+        return 0.0
+
+    async def _attempt(self, callback: Callback) -> None:
+        try:
+            run = await self._store.run(callback.agent.tenant, callback.run_id)
+            answer: Answered | Unanswered = Unanswered("the run is not in the store any more")
+            if run is not None:
+                body = callback_body(run)
+                headers = signed_headers(callback, body, int(self._clock.now().timestamp()), self._options.secrets)
+                answer = await self._sender.send(callback.url, {**headers, HEADER: str(span_of_run(run))}, body)
+            after = self._after(callback, answer)
+            await self._durable.apply(ChangeCallback(after))
+            self._count(after.status)
+        except Exception:
+            logger.exception("callback %s is tried again later", callback.callback_id)
+
+    def _count(self, status: CallbackStatus) -> None:
+        counts = self.counts
+        match status:
+            case CallbackStatus.DELIVERED:
+                self.counts = replace(counts, delivered=counts.delivered + 1)
+            case CallbackStatus.DEAD:
+                self.counts = replace(counts, dead=counts.dead + 1)
+            case _:
+                self.counts = replace(counts, failed=counts.failed + 1)
+
+    def _after(self, callback: Callback, answer: Answered | Unanswered) -> Callback:
+        """Return the callback after an attempt that ended so."""
+        now, version = self._clock.now(), callback.version + 1
+        match answer:
+            case Answered(status) if 200 <= status < 300:
+                return replace(
+                    callback,
+                    status=CallbackStatus.DELIVERED,
+                    next_try_at=None,
+                    problem="",
+                    delivered_at=now,
+                    version=version,
+                )
+            case Answered(status, retry_after):
+                problem = f"the receiver answered {status}"
+            case Unanswered(problem):
+                status, retry_after = 0, None
+        if status == _GONE or callback.attempts >= self._options.retry.attempts:
+            logger.warning("callback %s of run %s is dead: %s", callback.callback_id, callback.run_id, problem)
+            return replace(callback, status=CallbackStatus.DEAD, next_try_at=None, problem=problem, version=version)
+        pause = self._options.retry.delay(callback.attempts, self._jitter(), retry_after)
+        next_try_at = now + timedelta(seconds=pause)
+        return replace(callback, next_try_at=next_try_at, problem=problem, version=version)
+
+
+def callback_body(run: Run) -> bytes:
+    """Return what is told of a run: all but the payload, which its sender knows, and the rest of a long last text."""
+    assert run.finished_at is not None
+    assert run.result is not None
+    result, trigger = run.result, run.trigger
+    usage, error = result.usage, result.error
+    data: JsonObject = {
+        "run_id": run.run_id,
+        "agent": run.agent.agent_id,
+        "status": run.status.value,
+        "trigger": {"kind": trigger.kind.value, "focus": trigger.focus, "source": trigger.source},
+        "created_at": _moment(run.created_at),
+        "started_at": None if run.started_at is None else _moment(run.started_at),
+        "finished_at": _moment(run.finished_at),
+        "final_text": result.final_text[:LONGEST_TEXT],
+        "turns": result.turns,
+        "tool_calls": result.tool_calls,
+        "duration_ms": result.duration_ms,
+        "tokens": {
+            "prompt": usage.prompt_tokens,
+            "completion": usage.completion_tokens,
+            "cached": usage.cached_tokens,
+        },
+        "cost": usage.cost,
+        "model": result.model,
+        "scripted": result.scripted,
+        "error": None
+        if error is None
+        else {"type": error.type, "message": error.message[:LONGEST_TEXT], "retryable": error.retryable},
+    }
+    return orjson.dumps({"type": "run.finished", "timestamp": _moment(run.finished_at), "data": data})
+
+
+def signed_headers(callback: Callback, body: bytes, timestamp: int, secrets: Sequence[str]) -> dict[str, str]:
+    """Return the headers of an attempt, signed as Standard Webhooks says."""
+    keys = [key_of(secret, SecretForm.BASE64) for secret in secrets]
+    return {
+        "content-type": "application/json",
+        "webhook-id": callback.callback_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(signed_callback(callback.callback_id, timestamp, body, key) for key in keys),
+    }
+
+
+def _lines(due: Sequence[Callback]) -> dict[str, deque[Callback]]:
+    lines: dict[str, deque[Callback]] = {}
+    for each in due:
+        lines.setdefault(each.host, deque()).append(each)
+    return lines
+
+
+def _moment(at: Any) -> str:
+    text: str = at.isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

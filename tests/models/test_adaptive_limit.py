@@ -1,0 +1,184 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
+
+
+def answer(limit, number, seconds=1.0, in_use=None):
+    for _ in range(number):
+        limit.answered("m", seconds, limit.now if in_use is None else in_use)
+
+
+def test_the_limit_doubles_in_a_round_of_answers_until_the_provider_has_too_much_to_do():
+    limit = AdaptiveLimit(ceiling=1_000, start=10)
+
+    answer(limit, 10)
+    doubled = limit.now
+    limit.refused(1.0, 2.0)
+
+    assert (doubled, limit.now) == (20, 14)
+
+
+def test_after_that_it_grows_by_one_a_round():
+    limit = AdaptiveLimit(ceiling=1_000, start=100)
+    limit.refused(1.0, 2.0)
+    before = limit.now
+
+    answer(limit, 2 * (before + 2))
+
+    assert limit.now == before + 2
+
+
+def test_calls_of_one_round_lower_it_once():
+    limit = AdaptiveLimit(ceiling=1_000, start=100)
+
+    for _ in range(50):
+        limit.refused(1.0, 2.0)
+    once = limit.now
+    limit.refused(2.5, 3.0)
+
+    assert (once, limit.now) == (70, 49)
+
+
+def test_a_limit_that_is_not_used_does_not_grow():
+    limit = AdaptiveLimit(ceiling=1_000, start=100)
+
+    answer(limit, 500, in_use=10)
+
+    assert limit.now == 100
+
+
+def test_answers_that_take_much_longer_than_usual_lower_it():
+    limit = AdaptiveLimit(ceiling=100, start=100)
+    answer(limit, 60, seconds=1.0)
+
+    answer(limit, 20, seconds=5.0)
+
+    assert limit.now == 90
+
+
+def test_a_few_slow_answers_among_many_do_not():
+    limit = AdaptiveLimit(ceiling=100, start=100)
+    answer(limit, 60, seconds=1.0)
+
+    for _ in range(20):
+        answer(limit, 1, seconds=50.0)
+        answer(limit, 4, seconds=1.0)
+
+    assert limit.now == 100
+
+
+def test_each_model_is_compared_with_itself():
+    limit = AdaptiveLimit(ceiling=100, start=100)
+
+    for _ in range(100):
+        limit.answered("small", 0.5, 100)
+        limit.answered("large", 30.0, 100)
+        limit.answered("large", 30.0, 100)
+
+    assert limit.now == 100
+
+
+def test_a_model_that_has_become_slower_for_good_is_usual_after_a_while():
+    limit = AdaptiveLimit(ceiling=100, start=100)
+    answer(limit, 60, seconds=1.0)
+    answer(limit, 400, seconds=5.0)
+    lowest = limit.now
+
+    answer(limit, 5_000, seconds=5.0)
+
+    assert lowest < 100
+    assert limit.now == 100
+
+
+def test_who_waits_less_than_answers_usually_take_learns_nothing_of_the_provider():
+    limit = AdaptiveLimit(ceiling=100, start=100)
+    answer(limit, 20, seconds=5.0)
+
+    limit.timed_out("m", began=100.0, now=100.5)
+    impatient = limit.now
+    limit.timed_out("m", began=100.0, now=160.0)
+
+    assert (impatient, limit.now) == (100, 70)
+
+
+def test_a_provider_that_was_away_is_soon_trusted_as_before():
+    limit = AdaptiveLimit(ceiling=1_000, start=100)
+    answer(limit, 20)
+    for minute in range(1, 60):
+        limit.timed_out("m", began=60.0 * minute + 1, now=60.0 * minute + 60)
+    lowest = limit.now
+
+    answer(limit, 80)
+
+    assert (lowest, limit.now) == (4, 84)
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("answered"), st.sampled_from("ab"), st.floats(0, 1e5), st.integers(1, 5_000), st.integers(1, 60)
+        ),
+        st.tuples(
+            st.sampled_from(["refused", "timed_out"]), st.sampled_from("ab"), st.floats(0, 100), st.just(0), st.just(1)
+        ),
+    ),
+    max_size=60,
+)
+
+
+@settings(deadline=None)
+@given(ceiling=st.integers(1, 5_000), start=st.integers(1, 5_000), floor=st.integers(1, 10), events=EVENTS)
+def test_whatever_calls_come_to_the_limit_keeps_within_its_bounds(ceiling, start, floor, events):
+    limit, now = AdaptiveLimit(ceiling=ceiling, start=start, floor=floor), 0.0
+    assert min(floor, ceiling) <= limit.now <= ceiling
+    for kind, model, seconds, in_use, times in events:
+        for _ in range(times):
+            now += 1.0
+            match kind:
+                case "answered":
+                    limit.answered(model, seconds, in_use)
+                case "refused":
+                    limit.refused(now - seconds, now)
+                case _:
+                    limit.timed_out(model, now - seconds, now)
+            assert min(floor, ceiling) <= limit.now <= ceiling
+
+
+def rounds(limit, capacity, number, now=0.0):
+    """Make as many calls as the limit allows, over and over, of a provider that refuses what is too much; return the limits."""
+    seen = []
+    for _ in range(number):
+        began, now, calls = now + 0.001, now + 1.0, limit.now
+        for each in range(calls):
+            if each < capacity:
+                limit.answered("m", 1.0, calls)
+            else:
+                limit.refused(began, now)
+        seen.append(limit.now)
+    return seen, now
+
+
+@settings(max_examples=10, deadline=None)
+@given(first=st.integers(8, 150), second=st.integers(8, 150))
+def test_the_limit_finds_what_a_provider_bears_and_follows_it_when_that_changes(first, second):
+    limit = AdaptiveLimit(ceiling=4_000)
+
+    found, now = rounds(limit, first, 150)
+    followed, _ = rounds(limit, second, 250, now)
+
+    for capacity, limits in ((first, found[-50:]), (second, followed[-50:])):
+        assert min(limits) >= min(0.6 * capacity, capacity - 4)
+        assert max(limits) <= capacity + 2
+
+
+@pytest.mark.parametrize("ceiling", [1, 2, 3])
+def test_a_ceiling_below_the_floor_holds(ceiling):
+    limit = AdaptiveLimit(ceiling=ceiling)
+    first = limit.now
+
+    limit.refused(1.0, 2.0)
+    answer(limit, 100)
+
+    assert (first, limit.now) == (ceiling, ceiling)
