@@ -5,10 +5,13 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13; do \
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-quick test-long mutants lint format clean
+.PHONY: demo check test test-quick test-long mutants lint format clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/demo.py
+
+check: lint test-quick
+	$(BIN)/python -m benchmarks.commands
 
 test: test-quick
 	$(BIN)/python -m pytest -m "ray and not long"

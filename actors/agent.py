@@ -38,6 +38,7 @@ from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.runs.compaction import ContextWindows
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.run_loop import RunServices, at_once
+from owlclaw_ray.runs.running_calls import unknown
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.tools.mcp.live_tools import LiveTools
 from owlclaw_ray.tools.naming import BUILT_IN_NAMES
@@ -108,7 +109,8 @@ class AgentActor:
         tokens = GatewayTokens(plan.namespace, clock)
         prices = Prices(tokens.price, clock, plan.prices)
         governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS, prices)
-        live = LiveTools(McpLink(plan.namespace), clock, lambda offered: governor.know(catalog.offer(offered)))
+        servers = McpLink(plan.namespace)
+        live = LiveTools(servers, clock, lambda offered: governor.know(catalog.offer(offered)))
         self._following = asyncio.create_task(live.follow()) if plan.mcp is not None else None
         keeper, directory = KeeperClient(plan.namespace), Named(DIRECTORY, plan.namespace)
         services = RunServices(
@@ -121,6 +123,7 @@ class AgentActor:
             tokens=tokens,
             windows=ContextWindows(tokens, plan.context_windows),
             settled=live.settled if plan.mcp is not None else at_once,
+            progress_of=servers.progress if plan.mcp is not None else unknown,
             family=Family(
                 store=keeper,
                 wake=lambda woken: directory.ask("wake", woken),

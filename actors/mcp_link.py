@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from actors.remote import MCP_POOL, Named
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView
 
 _ANSWER_SECONDS = 10.0
@@ -22,6 +23,10 @@ class McpLink:
     async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
         """See McpNode.catalog."""
         return cast("McpCatalog | None", await self._pool.ask_packed("catalog", known, seconds))
+
+    async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
+        """See McpNode.progress."""
+        return cast("Mapping[str, CallProgress]", await self._pool.ask_packed("progress", keys))
 
     async def servers(self) -> Sequence[McpServerView]:
         """See McpNode.servers."""

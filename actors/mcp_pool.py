@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from actors.garbage import collect_rarely
 from actors.logs import configure
@@ -14,6 +14,7 @@ from actors.packing import packed
 from actors.plan import RuntimePlan
 from actors.secrets import take_over
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView
@@ -52,6 +53,11 @@ class McpPoolActor:
     async def call(self, call: McpCall) -> JsonObject | McpProblem:
         """See McpServers.call."""
         return await self._pool.call(call)
+
+    @packed
+    async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
+        """See McpNode.progress."""
+        return await self._pool.progress(keys)
 
     @packed
     async def servers(self) -> Sequence[McpServerView]:

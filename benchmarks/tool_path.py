@@ -46,6 +46,7 @@ from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.runs.conversation import Conversation
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.run_loop import RunLoop, RunServices
+from owlclaw_ray.runs.running_calls import RunningCalls
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
 from owlclaw_ray.store.api import Appended, AppendJournal, Command, FinishRun, Outcome, RunFinished
 from owlclaw_ray.store.durable_store import DurableStore
@@ -202,8 +203,9 @@ class Path:
             self._clock,
             governance=self._definition.governance,
         )
+        running = RunningCalls(self._clock, self._services.progress_of)
         dispatch = ToolDispatch(
-            run, visible, self._definition.limits, self._services.tools, journal, rules, self._clock, gate
+            run, visible, self._definition.limits, self._services.tools, journal, rules, self._clock, gate, running
         )
         spent = 0.0
         for turn in range(0, CALLS, 8):

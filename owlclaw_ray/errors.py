@@ -47,6 +47,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from owlclaw_ray.counting import counted
+
 
 class OwlClawError(Exception):
     """Root of all errors of this package. `str()` of one is a sentence that a user can act on."""
@@ -181,7 +183,7 @@ class TooManySchedulesError(UserError):
     def __init__(self, agent: str, limit: int) -> None:
         self.agent, self.limit = agent, limit
         super().__init__(
-            f"agent {agent!r} has {limit} schedules that are active or paused, and may have no more "
+            f"agent {agent!r} has {counted(limit, 'schedule')}, active or paused, and may have no more "
             "(limits.active_schedules); cancel one first"
         )
 
@@ -257,7 +259,7 @@ class QueueFullError(RetryableError):
 
     def __init__(self, agent: str, limit: int) -> None:
         self.agent, self.limit = agent, limit
-        super().__init__(f"{limit} runs of agent {agent!r} are queued, and no more may be (limits.queued_runs)")
+        super().__init__(f"queue full: agent {agent!r} has {counted(limit, 'queued run')} (limits.queued_runs)")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.agent, self.limit))

@@ -15,6 +15,7 @@ RunStatus: TypeAlias = Literal[
     "queued", "running", "waiting", "completed", "failed", "timeout", "terminated", "cancelled", "skipped"
 ]
 TriggerKind: TypeAlias = Literal["api", "webhook", "event", "schedule_once", "schedule_cron", "heartbeat", "agent"]
+SubmittedKind: TypeAlias = Literal["api", "event"]
 EventKind: TypeAlias = Literal[
     "run_queued",
     "trigger_merged",
@@ -63,7 +64,7 @@ class TriggerRequest(TypedDict):
 
     payload: NotRequired[Any]
     focus: NotRequired[str]
-    kind: NotRequired[Literal["api", "event"]]
+    kind: NotRequired[SubmittedKind]
     task_type: NotRequired[str]
     session: NotRequired[str]
     user: NotRequired[str]

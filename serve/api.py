@@ -22,7 +22,7 @@ from serve.agents import Agents
 from serve.approvals import Approvals
 from serve.batches import Batches
 from serve.body_limit import BODIES_AT_ONCE, BodyLimit
-from serve.body_schemas import SCHEMAS
+from serve.body_schemas import SCHEMAS, name_enums
 from serve.callbacks import Callbacks
 from serve.deliveries import Deliveries
 from serve.examples import EXAMPLES
@@ -62,6 +62,7 @@ class Api(FastAPI):
             components["examples"] = EXAMPLES
             for unused in ("HTTPValidationError", "ValidationError"):
                 components["schemas"].pop(unused, None)
+            name_enums(super().openapi())
         return super().openapi()
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import TypeAdapter
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.approval import Decision
-from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.schedule import (
     MAX_DELAY_SECONDS,
     MAX_INTERVAL_SECONDS,
@@ -86,8 +86,9 @@ _SCORE = _schema(wire.ScoreRequest, {"name": NAME.schema, "value": VALUE, "comme
 _ANY_DECISION = _schema(wire.DecisionRequest, {"reason": REASON.schema, "by": BY.schema})
 _ALLOWING = [each.value for each in Decision if each is not Decision.DENY]
 _DECISION_FIELDS = _ANY_DECISION["properties"]
-_DECISION: JsonObject = {
-    "oneOf": [
+_DECISIONS = {
+    each["title"]: each
+    for each in (
         _variant(_ANY_DECISION, "AllowRequest", ["decision"], {**_DECISION_FIELDS, "decision": {"enum": _ALLOWING}}),
         _variant(
             _ANY_DECISION,
@@ -99,7 +100,7 @@ _DECISION: JsonObject = {
                 "by": _DECISION_FIELDS["by"],
             },
         ),
-    ]
+    )
 }
 
 _ANY_SCHEDULE = _schema(
@@ -123,7 +124,7 @@ _ANY_SCHEDULE = _schema(
     },
 )
 _OF_ALL = ("focus", "overlap", "catch_up_seconds", "task_type")
-_NO_JITTER: JsonObject = {"const": 0}
+_NO_JITTER: JsonObject = {"type": "integer", "minimum": 0, "maximum": 0}
 _NO_ZONE: JsonObject = {"const": "UTC"}
 
 
@@ -133,21 +134,23 @@ def _schedule(title: str, when: str, **others: JsonObject) -> JsonObject:
     return _variant(_ANY_SCHEDULE, title, ["focus", when], fields)
 
 
-_SCHEDULE: JsonObject = {
-    "oneOf": [
+_SCHEDULES = {
+    each["title"]: each
+    for each in (
         _schedule("ScheduleAt", "at", jitter_seconds=_NO_JITTER, timezone=_NO_ZONE),
         _schedule("ScheduleAfter", "delay_seconds", jitter_seconds=_NO_JITTER, timezone=_NO_ZONE),
         _schedule("ScheduleEvery", "interval_seconds", timezone=_NO_ZONE),
         _schedule("ScheduleCron", "cron_expression"),
-    ]
+    )
 }
 _BACKFILL = _schema(wire.BackfillRequest, {"since": {"format": "date-time"}, "until": {"format": "date-time"}})
 
 _TAGS: JsonObject = {"maxItems": MAX_TAGS, "items": TAG.schema}
 _MEMORY = _schema(wire.MemoryRequest, {"content": CONTENT.schema, "tags": _TAGS})
-_MEMORY_CHANGE: JsonObject = {
-    **_schema(wire.MemoryChange, {"content": CONTENT.schema, "tags": _TAGS}),
-    "anyOf": [{"required": ["content"]}, {"required": ["tags"]}],
+_ANY_CHANGE = _schema(wire.MemoryChange, {"content": CONTENT.schema, "tags": _TAGS})
+_CHANGES = {
+    title: _variant(_ANY_CHANGE, title, [field], _ANY_CHANGE["properties"])
+    for title, field in (("ContentChange", "content"), ("TagsChange", "tags"))
 }
 _ARCHIVE = _schema(wire.ArchiveRequest, {"memory_ids": {"minItems": 1, "maxItems": MAX_ARCHIVED, "items": ID.schema}})
 
@@ -156,11 +159,42 @@ SCHEMAS: Mapping[str, JsonObject] = {
     "BatchTrigger": _BATCH_TRIGGER,
     "BatchRequest": _BATCH,
     "ScoreRequest": _SCORE,
-    "DecisionRequest": _DECISION,
-    "ScheduleRequest": _SCHEDULE,
+    **_DECISIONS,
+    "DecisionRequest": {"oneOf": [reference(name) for name in _DECISIONS]},
+    **_SCHEDULES,
+    "ScheduleRequest": {"oneOf": [reference(name) for name in _SCHEDULES]},
     "BackfillRequest": _BACKFILL,
     "MemoryRequest": _MEMORY,
-    "MemoryChange": _MEMORY_CHANGE,
+    **_CHANGES,
+    "MemoryChange": {"anyOf": [reference(name) for name in _CHANGES]},
     "ArchiveRequest": _ARCHIVE,
 }
-"""By the name of the type of `wire`, as the OpenAPI document's `components.schemas` has them."""
+"""By the name of the type of `wire`, as the OpenAPI document's `components.schemas` has them; forms of one type have names of their own."""
+_ENUMS: Mapping[tuple[str, ...], str] = {
+    get_args(each): name for name, each in vars(wire).items() if get_origin(each) is Literal
+}
+
+
+def name_enums(document: JsonObject) -> None:
+    """Have each enum of `wire` be a component of the document, and a reference to it wherever it is used.
+
+    Generated clients make one type of it then, by the name that it has in `wire`.
+    """
+    schemas = document["components"]["schemas"]
+    for values, name in _ENUMS.items():
+        schemas[name] = {"title": name, "type": "string", "enum": [*values]} | schemas.get(name, {})
+    document["paths"] = _referring(document["paths"])
+    named = {name: schema if name in _ENUMS.values() else _referring(schema) for name, schema in schemas.items()}
+    document["components"]["schemas"] = named
+
+
+def _referring(part: JsonValue) -> JsonValue:
+    if isinstance(part, list):
+        return [_referring(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    values = part.get("enum")
+    name = _ENUMS.get(tuple(values)) if isinstance(values, list) else None
+    if name is not None:
+        return reference(name) | {key: part[key] for key in part.keys() - {"enum", "type", "title"}}
+    return {key: each if key in {"example", "examples"} else _referring(each) for key, each in part.items()}

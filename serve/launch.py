@@ -20,13 +20,13 @@ from urllib.parse import urlsplit
 
 from actors.json_lines import json_line
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.models.litellm_prices import doubt_about
 from serve import ray_output
 from serve.connections import connections
-from serve.counting import counted
 from serve.front import Front
 from serve.loopback import free_ports
 from serve.pid_file import NAME, PidFile

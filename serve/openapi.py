@@ -204,7 +204,7 @@ _KINDS = {
     409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
     413: ("body-too-large", "the body is over the limit of 1,048,576 bytes"),
     422: ("invalid-request", "body.fokus: unknown field (did you mean focus?)"),
-    429: ("queue-full", "1000 runs of agent 'assistant' are queued, and no more may be (limits.queued_runs)"),
+    429: ("queue-full", "queue full: agent 'assistant' has 1,000 queued runs (limits.queued_runs)"),
     500: ("unexpected", "the server failed in a way that is not foreseen; its log has the details"),
     503: ("runtime-unavailable", "the runtime is starting"),
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
 from typing_extensions import override
 from watchfiles import Change, DefaultFilter, watch
+
+from serve.stopping import SignalEvent
 
 _LOOK_EVERY_MS = 500
 """How often it is seen that the runtime has ended by itself."""
@@ -26,7 +27,7 @@ class Reloader:
 
     def __init__(self, command: Sequence[str], folder: Path, announce: Announce) -> None:
         self._command, self._folder, self._announce = tuple(command), folder.resolve(), announce
-        self._stopping = threading.Event()
+        self._stopping = SignalEvent()
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:

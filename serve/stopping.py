@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -13,6 +16,7 @@ from types import FrameType
 from msgspec import Struct
 
 _POLL_SECONDS = 0.05
+_LOOK_SECONDS = 1.0
 _ONE_WISH_SECONDS = 0.5
 """Signals that follow one another within that are one wish: `timeout` and some terminals send two."""
 
@@ -51,12 +55,45 @@ def _ends(step: Step) -> bool:
     return not thread.is_alive()
 
 
+class SignalEvent:
+    """An event that a handler of signals may set, whatever it interrupts: it has no lock, where threading.Event has one, which the
+    handler would wait for if it interrupted the thread that has it.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._woken, self._wake = os.pipe()
+        weakref.finalize(self, _close, self._woken, self._wake)
+
+    def is_set(self) -> bool:
+        """Return whether it is set. It stays so."""
+        return self._set
+
+    def set(self) -> None:
+        """Set it, and wake all who wait."""
+        if not self._set:
+            self._set = True
+            os.write(self._wake, b"!")  # nobody reads it, so that all see it
+
+    def wait(self) -> None:
+        """Return when it is set."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        while not self._set:
+            poll.poll(_LOOK_SECONDS * 1_000)  # a signal just before has its handler run only after
+
+
+def _close(*descriptors: int) -> None:
+    for each in descriptors:
+        os.close(each)
+
+
 class StopSignals:
     """What SIGINT and SIGTERM do: the first asks for the stop, which may take its time, the second does not wait for it."""
 
     def __init__(self, at_once: Callable[[], None]) -> None:
         self._at_once, self._interrupts, self._asked_at = at_once, True, 0.0
-        self.asked = threading.Event()
+        self.asked = SignalEvent()
 
     def install(self) -> None:
         """Handle the signals from now on, also if Ray has put its own handlers there."""

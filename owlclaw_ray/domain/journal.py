@@ -31,6 +31,7 @@ class EntryKind(Enum):
     """epoch: the run waits no more, and goes on"""
     RUN_ACTIVE = "run_active"
     """seconds: for how long it has been active in all; asking (the model that has not answered yet, if one is being asked);
+    running [{call_id, tool, seconds, progress, total, message}] (the tool calls that have not ended, if some are being executed);
     waited_ms (as for model_replied): written from time to time while it is, so
     that its limit holds over take-overs"""
     HEARTBEAT_WOKEN = "heartbeat_woken"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.hours import Hours
 
 LOAD_SKILL = "internal.load_skill"
@@ -50,7 +51,7 @@ class Skill(Struct, frozen=True):
         """Return what the runtime sees to, in words."""
         said = [f"only {each}" for each in self.hours]
         if self.daily_calls is not None:
-            said.append(f"{self.daily_calls} calls in 24 hours")
+            said.append(f"{counted(self.daily_calls, 'call')} in 24 hours")
         if self.cooldown:
             said.append(f"{self.cooldown:g} s between calls")
         return [*said, *(f"with the tool {tool}" for tool in self.tools)]

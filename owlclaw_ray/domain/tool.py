@@ -124,3 +124,16 @@ class ToolResult(Struct, frozen=True):
     def is_error(self) -> bool:
         """Whether the call failed."""
         return self.error is not None
+
+
+class CallProgress(Struct, frozen=True):
+    """How far a call is that has not ended, in its tool's words and numbers, as far as these said anything."""
+
+    progress: float | None = None
+    total: float | None = None
+    message: str = ""
+
+    def data(self) -> JsonObject:
+        """Return what was said."""
+        said: JsonObject = {"progress": self.progress, "total": self.total, "message": self.message or None}
+        return {name: value for name, value in said.items() if value is not None}

@@ -16,6 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.errors import MemoryChangedError, NotFoundError, Problem, UserError
 from owlclaw_ray.ids import MemoryId
@@ -400,8 +401,8 @@ def _notes(path: Path) -> list[Problem]:
     return [
         Problem(
             f"{path.name}:{note.line}",
-            f"a copy saved at {note.saved_at} lacked {len(note.memory_ids)} memories that were stored after it was opened; "
-            f"they were put back: {', '.join(note.memory_ids)}",
+            f"a copy saved at {note.saved_at} lacked {counted(len(note.memory_ids), 'memory', 'memories')} stored after it was opened; "
+            f"put back: {', '.join(note.memory_ids)}",
             fix,
         )
         for note in notes(text)

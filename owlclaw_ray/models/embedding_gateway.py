@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.errors import ModelUnavailableError
@@ -60,7 +61,7 @@ class EmbeddingGateway:
             except ModelUnavailableError as error:
                 failed.append(FailedAttempt(request.model, str(error), retryable=True))
                 if attempt == self._retry.attempts:
-                    raise ModelUnavailableError(f"{request.model} ({attempt} attempts): {error}") from error
+                    raise ModelUnavailableError(f"{request.model} ({counted(attempt, 'attempt')}): {error}") from error
                 await self._clock.sleep(self._retry.delay(attempt, self._jitter(), error.retry_after))
             attempt += 1
 

@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -53,7 +54,7 @@ def problem_with(model: str, tools: Sequence[ToolDefinition], limits: Iterable[P
 def _number_problem(model: str, tools: Sequence[ToolDefinition], limits: ProviderLimits) -> str:
     if limits.tools is None or len(tools) <= limits.tools:
         return ""
-    most = "no tools" if limits.tools == 0 else f"at most {limits.tools} tools"
+    most = "no tools" if limits.tools == 0 else f"at most {counted(limits.tools, 'tool')}"
     return f"{model} takes {most}, and the agent sees {len(tools)}:"
 
 
@@ -63,7 +64,7 @@ def _tool_problem(model: str, tools: Sequence[ToolDefinition], limits: ProviderL
         return ""
     tool, where, what = problems[0]
     others = len({name for name, *_ in problems}) - 1
-    more = f" (and {others} more tools)" if others else ""
+    more = f" (and {counted(others, 'more tool')})" if others else ""
     return f"{model} cannot take the tool {tool}{more}: {where} {what}: change it,"
 
 

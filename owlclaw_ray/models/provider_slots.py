@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from msgspec import Struct
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ModelOverloadedError, ModelTimeoutError, NoSlotError, OwlClawError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.fair_queue import FairQueue
@@ -96,7 +97,7 @@ class ProviderSlots:
         except TimeoutError:
             silent = self._clock.monotonic() - max(since, self._heard_at)
             raise NoSlotError(
-                f"no free slot: {self._provider} has answered none of its {self._queue.held} calls for {silent:.0f} s"
+                f"no free slot: {self._provider} has answered none of its {counted(self._queue.held, 'call')} for {silent:.0f} s"
             ) from None
         finally:
             waiting(False)

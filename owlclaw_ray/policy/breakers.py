@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.governance import Breaker, BreakerRule, CallOutcome
 from owlclaw_ray.domain.tool import ToolError
 from owlclaw_ray.ids import ToolCallId
@@ -63,7 +64,7 @@ class Breakers:
             return None
         if breaker.open_at(now):
             until = breaker.open_until - now
-            message = f"{tool} failed {breaker.failures} times in a row; it is left alone for another {until:.0f} s"
+            message = f"{tool} failed {counted(breaker.failures, 'time')} in a row; it is left alone for another {until:.0f} s"
             return ToolError("circuit_open", message)
         if self._probes.setdefault(tool, call_id) != call_id:
             return ToolError(
@@ -115,7 +116,7 @@ class BreakerEvaluator:
         """See VisibilityEvaluator.hide."""
         now = facts.now.timestamp()
         return {
-            each.tool: f"it failed {each.failures} times in a row and is left alone until {_moment(each.open_until)}"
+            each.tool: f"it failed {counted(each.failures, 'time')} in a row and is left alone until {_moment(each.open_until)}"
             for each in facts.state.breakers
             if each.open_at(now)
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.governance import Governance, Pace, ToolLimit
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
 from owlclaw_ray.policy.evaluators import VisibilityFacts
@@ -96,6 +97,6 @@ class PaceEvaluator:
 
 
 def _spoken(limit: ToolLimit, tool: str) -> str:
-    calls = "" if limit.calls is None else f"{limit.calls} calls of {tool} in {limit.seconds:g} s"
+    calls = "" if limit.calls is None else f"{counted(limit.calls, 'call')} of {tool} in {limit.seconds:g} s"
     pause = f"{limit.cooldown:g} s between calls of {tool}" if limit.cooldown else ""
     return f"the limit is {' and '.join(part for part in (calls, pause) if part)}"

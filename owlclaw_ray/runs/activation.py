@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.definitions.api import Definitions
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind
@@ -358,4 +359,4 @@ def _nothing() -> None:
 def outcome_line(result: RunResult, trigger: str) -> str:
     """Return one line that tells the agent later how a run ended."""
     text = " ".join((result.final_text or (result.error.message if result.error else "")).split())
-    return f"{trigger}: {result.status.value}, {result.tool_calls} tool calls. {text[:200]}".strip()
+    return f"{trigger}: {result.status.value}, {counted(result.tool_calls, 'tool call')}. {text[:200]}".strip()

@@ -9,6 +9,7 @@ from hashlib import sha256
 import orjson
 from msgspec import Struct
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tool import ToolClass, ToolDefinition
 from owlclaw_ray.models.provider_limits import KNOWN_LIMITS, problem_with
@@ -40,7 +41,7 @@ class VisibleTools(Struct, frozen=True):
         if len(self.names) <= _FEW:
             return f"{said}; there are: {', '.join(sorted(self.by_wire_name)) or 'none'}"
         close = get_close_matches(name[:_SHOWN], self.by_wire_name, n=5, cutoff=0.5)
-        return f"{said}; of its {len(self.names)} tools the closest are: {', '.join(close) or 'none'}"
+        return f"{said}; of its {counted(len(self.names), 'tool')} the closest are: {', '.join(close) or 'none'}"
 
 
 def shortened(name: str) -> str:

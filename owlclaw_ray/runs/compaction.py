@@ -22,6 +22,7 @@ from itertools import chain
 from msgspec import Struct
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import ModelChoice
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import ContextWindow, Message
@@ -178,7 +179,7 @@ class Compaction:
         excess = left + self._sum(newest) - space
         if excess > 0 and is_known:
             raise ContextWindowExceededError(
-                f"the prompt is {excess} tokens too long, with older turns dropped and every result shortened: use a model "
+                f"the prompt is {counted(excess, 'token')} too long, with older turns dropped and every result shortened: use a model "
                 "with a larger context window, or give the agent fewer tools and skills or a smaller max_tokens; if the model takes "
                 "more than is known, say so under models.context_windows in owlclaw.yaml"
             )
@@ -236,16 +237,17 @@ class Compaction:
             f"- {as_data(each if at >= len(records) - _DETAILED else _in_short(each))}"
             for at, each in enumerate(records)
         ]
+        earlier = "was 1 turn that is" if dropped == 1 else f"were {dropped} turns that are"
         for first in range(len(lines)):
             text = (
-                f"Earlier in this run there were {dropped} turns that are not shown any more. The last of them, oldest first "
+                f"Earlier in this run there {earlier} not shown any more. The last of them, oldest first "
                 f"({READ_RESULT} reads what calls returned, by their call_id, and lists the others):\n"
                 + "\n".join(lines[first:])
             )
             await self._know([text])
             if self._counted[text] <= tokens:
                 return text
-        text = f"Earlier in this run there were {dropped} turns that are not shown any more; {READ_RESULT} lists their calls."
+        text = f"Earlier in this run there {earlier} not shown any more; {READ_RESULT} lists their calls."
         await self._know([text])
         return text
 

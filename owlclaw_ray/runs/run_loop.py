@@ -12,6 +12,7 @@ import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.definitions.skills.text import read_skill
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.approval import ApprovalRequest
@@ -59,6 +60,7 @@ from owlclaw_ray.runs.preloading import memory_query, shown_memories
 from owlclaw_ray.runs.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.runs.routing import route
 from owlclaw_ray.runs.run_journal import RunJournal
+from owlclaw_ray.runs.running_calls import ProgressOf, RunningCalls, unknown
 from owlclaw_ray.runs.skill_selection import select_skills, withheld_skills
 from owlclaw_ray.runs.started_run import StartedRun
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
@@ -94,6 +96,8 @@ class RunServices(Struct, frozen=True):
     """Decides, in this process, about calls that need an approval; without it their runs wait for people."""
     settled: Callable[[Collection[str]], Awaitable[None]] = at_once
     """Returns when the tools are known that come and go, above all those that a run was begun with; or after a moment."""
+    progress_of: ProgressOf = unknown
+    """Knows how far calls are that have not ended."""
     tokens: TokenCounter = field(default_factory=EstimatedTokens)
     """Counts what goes into prompts, where it matters."""
     windows: ContextWindows = field(default_factory=lambda: ContextWindows(EstimatedTokens()))
@@ -285,7 +289,9 @@ class RunLoop:
 
     def _record_activity(self) -> None:
         asking = {} if self._asking is None else {"asking": self._asking}
-        data = {"seconds": round(self._time.used, 3), **asking, **slot_wait(self._take_wait())}
+        calls = [] if self._dispatch is None else self._dispatch.running.told()
+        running = {"running": calls} if calls else {}
+        data = {"seconds": round(self._time.used, 3), **asking, **running, **slot_wait(self._take_wait())}
         self._journal.record(EntryKind.RUN_ACTIVE, data)
 
     def _take_wait(self) -> float:
@@ -312,7 +318,7 @@ class RunLoop:
             if self._replied_without_calls():
                 return RunResult(RunStatus.COMPLETED)
             if self._conversation.turns >= self._limits.turns:
-                return self._terminated(f"the run reached its limit of {self._limits.turns} turns")
+                return self._terminated(f"the run reached its limit of {counted(self._limits.turns, 'turn')}")
             await self._ask(self._dispatch.visible)
 
     def _replied_without_calls(self) -> bool:
@@ -325,7 +331,8 @@ class RunLoop:
         calls = tuple(conversation.calls.values())
         allowed = max(0, self._limits.tool_calls - conversation.calls_before)
         if conversation.unanswered():
-            needed = await dispatch.execute(calls[:allowed])
+            with dispatch.running.watched(self._record_activity):
+                needed = await dispatch.execute(calls[:allowed])
             await _end_started(self._run, self._journal, self._services, dispatch.take_abandoned())
             asked = tuple(each for each in needed if isinstance(each, ApprovalRequest))
             runs = tuple(each for each in needed if isinstance(each, StartedRun))
@@ -335,7 +342,7 @@ class RunLoop:
                 return Started(runs)
         if len(calls) <= allowed:
             return None
-        message = f"the run reached its limit of {self._limits.tool_calls} tool calls"
+        message = f"the run reached its limit of {counted(self._limits.tool_calls, 'tool call')}"
         dispatch.refuse_all(calls[allowed:], message)
         return self._terminated(message)
 
@@ -575,7 +582,8 @@ def _dispatch(
     run: Run, journal: RunJournal, services: RunServices, *, limits: Limits, rules: RunRules, gate: PermissionGate
 ) -> ToolDispatch:
     visible = services.catalog.select(journal.conversation.visible)
-    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock, gate)
+    running = RunningCalls(services.clock, services.progress_of)
+    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock, gate, running)
 
 
 def _reason(result: RunResult) -> str:
@@ -617,18 +625,12 @@ def _moment(at: datetime) -> str:
 
 def _unheard_tools(request: ModelRequest, reply: ModelReply, offered: int) -> str:
     """Return what is to be said if the prompt was too short to have had the tools in it, as far as its provider counts right."""
-    text, counted = request.system + "".join(each.content for each in request.messages), reply.usage.prompt_tokens
-    if (
-        reply.scripted
-        or reply.tool_calls
-        or not offered
-        or not counted
-        or counted >= fewest_tokens(text, request.tools)
-    ):
+    text, tokens = request.system + "".join(each.content for each in request.messages), reply.usage.prompt_tokens
+    if reply.scripted or reply.tool_calls or not offered or not tokens or tokens >= fewest_tokens(text, request.tools):
         return ""
     return (
-        f"{offered} tools were offered, and a prompt of {counted} tokens cannot hold them: the template of {reply.model} seems to drop "
-        "tools (owlclaw doctor --probe asks it for a call)"
+        f"{counted(offered, 'tool')} offered, and a prompt of {counted(tokens, 'token')} cannot hold that: "
+        f"the template of {reply.model} seems to drop tools (owlclaw doctor --probe asks it for a call)"
     )
 
 

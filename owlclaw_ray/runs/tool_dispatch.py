@@ -17,6 +17,7 @@ from zlib import crc32
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import EVERY_STATE, Limits, StateChoice
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, CHILD_FAILED, STARTING
 from owlclaw_ray.domain.approval import ApprovalRequest
@@ -47,6 +48,7 @@ from owlclaw_ray.policy.permission import Cleared, PermissionGate, Refused, Uncl
 from owlclaw_ray.runs.catalog import VisibleTools, shortened
 from owlclaw_ray.runs.conversation import NOT_EXECUTED
 from owlclaw_ray.runs.run_journal import RunJournal
+from owlclaw_ray.runs.running_calls import RunningCalls
 from owlclaw_ray.runs.started_run import StartedRun
 from owlclaw_ray.runs.turn_order import Lane, groups, lane_of
 
@@ -68,6 +70,7 @@ class ToolDispatch(Struct, frozen=True):
     rules: RunRules
     clock: Clock
     gate: PermissionGate
+    running: RunningCalls
     begun: set[ToolCallId] = field(default_factory=set)
     """Calls that were handed to `tools`."""
     abandoned: list[RunId] = field(default_factory=list)
@@ -259,7 +262,8 @@ class ToolDispatch(Struct, frozen=True):
         if tool.name == RECALL:
             why = self.rules.before_embedding(call.call_id, invocation.arguments, *self._used())
             invocation = replace(invocation, no_embedding=why)
-        outcome = await self._attempt(invocation)
+        with self.running.running(invocation):
+            outcome = await self._attempt(invocation)
         if outcome.checked is not None and cleared.stage is Stage.RUN:
             self.begun.discard(call.call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
@@ -378,9 +382,9 @@ class ToolDispatch(Struct, frozen=True):
         """Return which limit of its run keeps the call from being made; empty if none does."""
         limits = self.limits
         if tool.name in _SCHEDULING and not self._among_first(call, _SCHEDULING, limits.schedules_per_run):
-            return f"a run may make {limits.schedules_per_run} schedules, and this one has"
+            return f"a run may make {counted(limits.schedules_per_run, 'schedule')}, and this one has"
         if tool.name in STARTING and not self._among_first(call, STARTING, limits.children_per_run):
-            return f"a run may start {limits.children_per_run} others, and this one has"
+            return f"a run may start {counted(limits.children_per_run, 'other')}, and this one has"
         return ""
 
     def _among_first(self, call: ToolCall, tools: frozenset[str], limit: int) -> bool:

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from croniter import croniter
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ScheduleError
 
 EXAMPLE = "'0 9 * * MON-FRI' for 09:00 on workdays, or '*/15 * * * *' for every quarter of an hour"
@@ -60,7 +61,7 @@ def validate_cron(expression: str, timezone: str) -> None:
     if len(fields) != len(_FIELDS):
         raise ScheduleError(
             "cron_expression",
-            f"got {expression!r} with {len(fields)} fields; must have five (minute, hour, day of month, month, "
+            f"got {expression!r} with {counted(len(fields), 'field')}; must have five (minute, hour, day of month, month, "
             f"day of week), such as {EXAMPLE}",
         )
     for position, (field, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):

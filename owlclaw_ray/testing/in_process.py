@@ -62,6 +62,7 @@ from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.runs.compaction import ContextWindows
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.run_loop import RunServices, at_once
+from owlclaw_ray.runs.running_calls import unknown
 from owlclaw_ray.runtime.api import Health
 from owlclaw_ray.runtime.facade import RuntimeFacade, nobody_keeps
 from owlclaw_ray.schedules.cron import next_fire
@@ -736,6 +737,7 @@ async def in_process_runtime(
         tokens=tokens,
         windows=ContextWindows(tokens, tuple(context_windows.items())),
         settled=at_once if servers is None else servers.live.settled,
+        progress_of=unknown if servers is None else servers.pool.progress,
     )
     runtime = assemble(
         store=store,

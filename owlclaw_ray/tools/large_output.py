@@ -7,6 +7,7 @@ import logging
 import orjson
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import ToolResult
@@ -100,7 +101,7 @@ def _shortened(value: JsonValue, text_bytes: int) -> JsonValue:
         return value if len(encoded) <= text_bytes else _ends(encoded, text_bytes)
     if isinstance(value, list):
         kept = [_shortened(each, text_bytes) for each in value[:_ITEMS]]
-        return kept if len(value) <= _ITEMS else [*kept, f"…[{len(value) - _ITEMS} more items]"]
+        return kept if len(value) <= _ITEMS else [*kept, f"…[{counted(len(value) - _ITEMS, 'more item')}]"]
     if isinstance(value, dict):
         items = list(value.items())
         kept_items = {key: _shortened(each, text_bytes) for key, each in items[:_ITEMS]}

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from pydantic import BaseModel
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.governance import RISK_TAG, Risk
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -196,7 +197,7 @@ def _arguments(function: Callable[..., Any], parameters: Parameters, options: To
     if options.arguments is None and options.input_schema is None:
         return arguments_of_function(function, parameters, where)
     if len(parameters.for_model) != 1:
-        what = f"takes {len(parameters.for_model)} parameters"
+        what = f"takes {counted(len(parameters.for_model), 'parameter')}"
         fix = "with arguments= or input_schema= a function takes one: the model's instance or the JSON object"
         raise ConfigurationError([Problem(where, what, fix)])
     if options.arguments is not None:

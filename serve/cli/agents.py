@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.output import console, plain, print_json, shortened, table
-from serve.counting import counted
 
 _OUTCOME_WIDTH = 100
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,8 @@ FolderOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 HERE = Path()
+_ATTEMPTS = 3
+"""Of one request to a server that is there. Without one nobody waits for an answer that will not come."""
 
 
 def environment() -> Mapping[str, str]:
@@ -30,21 +33,26 @@ def environment() -> Mapping[str, str]:
 
 def connect(url: str | None, folder: Path) -> SyncClient:
     """Return a client of the server that is meant."""
+    if "httpx" not in sys.modules:
+        sys.modules["httpx._main"] = None  # type: ignore[assignment] # its own command line, which imports pygments and more
     from owlclaw_ray.client import SyncClient
     from owlclaw_ray.errors import ConfigurationError, Problem
 
     if url and "://" not in url:
         raise ConfigurationError([Problem("--url or OWLCLAW_URL", f"is {url!r}", f"write it as http://{url}")])
-    return SyncClient(url or _url_of(folder), attempts=3)
+    if url:
+        return SyncClient(url, attempts=_ATTEMPTS)
+    found, runs = _server_of(folder)
+    return SyncClient(found, attempts=_ATTEMPTS if runs else 1)
 
 
-def _url_of(folder: Path) -> str:
-    """Return where the folder's server runs, or would run."""
+def _server_of(folder: Path) -> tuple[str, bool]:
+    """Return where the folder's server runs, or would run, and whether it is there."""
     from owlclaw_ray.configuration.whereabouts import find_runtime
     from serve import pid_file
 
     found = find_runtime(folder, environment())
     running = pid_file.read(found.data_dir)
     if running is not None and running.process() is not None:
-        return running.url
-    return found.url
+        return running.url, True
+    return found.url, False

@@ -2,34 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from owlclaw_ray.errors import ConfigurationError, OwlClawError
-from serve.cli import (
-    agents,
-    approvals,
-    bench,
-    doctor,
-    init,
-    ledger,
-    mcp,
-    memory,
-    runs,
-    schedules,
-    server,
-    skill,
-    top,
-    trigger,
-    webhooks,
-)
 from serve.cli.output import complain
+
+MODULES = {
+    "init": ("init",),
+    "server": ("up", "down"),
+    "trigger": ("trigger",),
+    "runs": ("runs", "tail"),
+    "top": ("top",),
+    "agents": ("agents", "reload"),
+    "memory": ("memory",),
+    "skill": ("skill",),
+    "schedules": ("schedules",),
+    "approvals": ("approvals",),
+    "webhooks": ("webhooks",),
+    "ledger": ("ledger",),
+    "mcp": ("mcp",),
+    "doctor": ("doctor",),
+    "bench": ("bench",),
+}
+"""Which module of this package has which commands, in the order of `owlclaw --help`."""
+
+
+class _OnDemand(MutableMapping[str, Any]):
+    """The commands by name. A module is imported, and its commands are built, when one of them is asked for."""
+
+    def __init__(self) -> None:
+        self._modules = {name: module for module, names in MODULES.items() for name in names}
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built and name in self._modules:
+            part = typer.Typer()
+            import_module(f"serve.cli.{self._modules[name]}").register(part)
+            self._built |= typer.main.get_group(part).commands
+        return self._built[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._built[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+        self._built.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 class _Commands(TyperGroup):
-    """Says what went wrong in one place, for all commands."""
+    """Has its commands built on demand, and says what went wrong in one place, for all of them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = _OnDemand()
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error of ours becomes its message and exit code 1."""
@@ -51,24 +87,6 @@ def build_cli() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     cli.callback()(_options)
-    for module in (
-        init,
-        server,
-        trigger,
-        runs,
-        top,
-        agents,
-        memory,
-        skill,
-        schedules,
-        approvals,
-        webhooks,
-        ledger,
-        mcp,
-        doctor,
-        bench,
-    ):
-        module.register(cli)
     return cli
 
 

@@ -13,13 +13,13 @@ import orjson
 import typer
 
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption
 from serve.cli.ledger_files import LedgerFormat, check, whole_file, write
 from serve.cli.ledger_lines import line
 from serve.cli.ledger_source import LedgerQuery, ledger_source, pages
 from serve.cli.output import complain, console, print_json, table, when
-from serve.counting import counted
 
 _EXPORT_PAGE = 2_000
 _AGO = re.compile(r"(\d{1,9})(s|m|h|d)")
@@ -151,7 +151,7 @@ def export(
             raise typer.BadParameter(f"there is no folder {output.absolute().parent}", param_hint="--output")
         with whole_file(output) as file:
             count = write(found, form, file)
-    console().print(f"{output}: {count:,} records", soft_wrap=True)
+    console().print(f"{output}: {counted(count, 'record')}", soft_wrap=True)
 
 
 def _query(

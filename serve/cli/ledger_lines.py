@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from owlclaw_ray import wire
-from serve.counting import counted
+from owlclaw_ray.counting import counted
 
 _WIDTH = 160
 
@@ -32,7 +32,7 @@ def _trigger(data: Mapping[str, Any]) -> str:
 
 
 def _run(data: Mapping[str, Any]) -> str:
-    counts = f"{data['status']} · {data['turns']} turns · {data['tool_calls']} tool calls · {data['duration_ms']} ms"
+    counts = f"{data['status']} · {counted(data['turns'], 'turn')} · {counted(data['tool_calls'], 'tool call')} · {data['duration_ms']} ms"
     error = data["error"]
     return f"{counts} · {error['type']}: {error['message']}" if error else counts
 
@@ -42,7 +42,7 @@ def _model_call(data: Mapping[str, Any]) -> str:
         return _json(data)
     usage = data["usage"]
     tokens = usage["prompt_tokens"] + usage["completion_tokens"]
-    return f"{data['model']} · {tokens} tokens · ${usage['cost']:.4f} · {data['duration_ms']} ms"
+    return f"{data['model']} · {counted(tokens, 'token')} · ${usage['cost']:.4f} · {data['duration_ms']} ms"
 
 
 def _tool_call(data: Mapping[str, Any]) -> str:

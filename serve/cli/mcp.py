@@ -31,7 +31,7 @@ def list_servers(*, url: UrlOption = None, folder: FolderOption = HERE, as_json:
             each["state"],
             when(each["since"]),
             str(len(each["tools"])),
-            str(each["calls"]),
+            f"{each['calls']:,} ended, {each['running']} running",
         )
         for each in found
     ]

@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ConfigurationError, MemoryChangedError, Problem
 from serve.cli.agents import AgentArgument
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
 from serve.cli.listing import LimitOption
 from serve.cli.output import complain, console, plain, print_json, shortened, table, when
 from serve.cli.person import person
-from serve.counting import counted
 
 MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; give it several times for several.")]

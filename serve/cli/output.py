@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import orjson
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from owlclaw_ray.domain.json import JsonValue
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _PIPE_WIDTH = 240
 
 
 def console() -> Console:
     """Return a console on stdout that never breaks lines in pipes."""
+    from rich.console import Console
+
     return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def print_json(value: JsonValue) -> None:
     """Print a JSON document, indented."""
+    import orjson
+
     typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
 def print_json_line(value: JsonValue) -> None:
     """Print a JSON document on one line."""
+    import orjson
+
     typer.echo(orjson.dumps(value).decode())
 
 
@@ -38,6 +44,9 @@ def complain(message: str) -> None:
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
     """Print rows under titles, or the sentence `empty` if there are none."""
+    from rich.table import Table
+    from rich.text import Text
+
     grid = Table(*titles, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         grid.add_row(*(Text(plain(cell)) for cell in row))

@@ -16,11 +16,11 @@ from stat import S_IMODE
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError, RuntimeUnavailableError, install_hint
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
 from serve.cli.findings import Finding, fail, failures, ok, warn
-from serve.counting import counted
 from serve.tool_advice import Known, added, tool_advice
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def _host_tools(settings: Settings, app: list[OwlClaw], usable: list[ToolDefinit
         yield from failures("tools", error)
         return
     usable += tools
+    yield ok("tools", f"{counted(len(added(tools)), 'tool')} beside the runtime's own")
     if host.declarative is not None:
         found = counted(sum("declarative" in each.tags for each in tools), "declarative tool")
         yield ok("tools", f"{found} in {host.declarative.folder}")

@@ -8,11 +8,11 @@ from typing import Annotated, get_args
 import typer
 
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.listing import ALL, LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
 from serve.cli.trigger import TaskTypeOption
-from serve.counting import counted
 
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
 ScheduleArgument = Annotated[str, typer.Argument(help="The schedule.", metavar="SCHEDULE_ID")]

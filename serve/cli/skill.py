@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ConfigurationError, NotFoundError, Problem
 from serve.cli.connection import HERE, FolderOption, JsonOption, environment
 from serve.cli.output import complain, console, plain, print_json, table
-from serve.counting import counted
 
 if TYPE_CHECKING:
     from owlclaw_ray.domain.agent import AgentDefinition
@@ -104,7 +104,7 @@ def show(
         print_json({**body, "path": skill.path, "text": text})
         return
     target = console()
-    target.print(f"{name} · {skill.tokens} tokens · {skill.unmet or 'ready'} · {skill.path}", soft_wrap=True)
+    target.print(f"{name} · {counted(skill.tokens, 'token')} · {skill.unmet or 'ready'} · {skill.path}", soft_wrap=True)
     for key in ("description", "focus", "trigger", "task_type", "risk_level", "constraints"):
         value = body[key]
         said = ", ".join(value) if isinstance(value, list) else str(value)

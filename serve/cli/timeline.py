@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from serve.cli.output import plain, shortened
-from serve.counting import counted
 
 SCRIPTED = "scripted model, no real LLM"
 _GOOD = {"completed", "skipped"}
@@ -93,7 +93,10 @@ def _lines(event: wire.Event) -> Iterator[tuple[str, str, str]]:  # noqa: C901, 
             yield "continued", "", ""
         case "run_active":
             asking = f"; {data['asking']} has not answered yet" if data.get("asking") else ""
-            yield "active", f"for {data.get('seconds', 0):.0f} s in all{asking}", ""
+            if not data.get("running"):
+                yield "active", f"for {data.get('seconds', 0):.0f} s in all{asking}", ""
+            for call in data.get("running", ()):
+                yield "running", _running(call), ""
         case "cancel_requested":
             yield "cancel", f"interrupted by {data['by']}" if "by" in data else "asked for", "yellow"
         case "run_finished":
@@ -113,7 +116,7 @@ def _prompt(data: JsonObject) -> str:
     parts = [str(data.get("model", ""))]
     if data.get("scripted"):
         parts.append(SCRIPTED)
-    parts.append(counted(len(data.get("visible", ())), "tool"))
+    parts.append(f"{counted(len(data.get('visible', ())), 'tool')} offered")
     if data.get("memories"):
         parts.append(f"memories: {data['memories']}")
     return " · ".join(parts)
@@ -140,6 +143,13 @@ def _failed_attempt(data: JsonObject) -> tuple[str, str, str]:
         return "fallback", f"{failed}; asking {following} instead", "yellow"
     seconds = f" in {seconds:.0f} s" if seconds >= 1 else ""
     return "retry", f"{failed}; trying again{seconds}", "yellow"
+
+
+def _running(call: JsonObject) -> str:
+    done, total = call.get("progress"), call.get("total")
+    share = "" if done is None else f"{done / total:.0%}" if total else f"{done:g} so far"
+    said = " · ".join(filter(None, (share, call.get("message", ""))))
+    return f"{call['tool']} for {call['seconds']:.0f} s{said and f': {said}'}"
 
 
 def _reply(data: JsonObject) -> Iterator[tuple[str, str, str]]:

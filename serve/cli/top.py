@@ -13,11 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import RuntimeUnavailableError
 from serve.cli.connection import HERE, FolderOption, UrlOption, connect
 from serve.cli.numbers import Change, Numbers
 from serve.cli.output import console, plain
-from serve.counting import counted
 
 _MOST_ROWS = 12
 _OK = "ok"
@@ -98,7 +98,7 @@ def _lines(change: Change) -> Iterator[str]:
         yield f"traces  {sum(exported.values()):,.0f} exported, {waiting:,.0f} waiting, {dropped:,.0f} given up"
     if attempts := change.by("owlclaw_callback_attempts_total", "outcome"):
         made = ", ".join(f"{change.shown(attempts.get((each,), 0))} {each}" for each in _ATTEMPTS)
-        yield f"told    {now.total('owlclaw_callbacks_pending'):,.0f} callbacks pending, {made}"
+        yield f"told    {counted(round(now.total('owlclaw_callbacks_pending')), 'callback')} pending, {made}"
     if reachable := now.by("owlclaw_hatchet_reachable", ()):
         alarms, rings = now.total("owlclaw_hatchet_alarms"), change.total("owlclaw_hatchet_rings_total")
         state = "reachable" if sum(reachable.values()) else "away"

@@ -70,6 +70,30 @@ def test_a_cancelled_run_ends_its_call(trial):
     hung.kill()
 
 
+def test_followers_hear_how_far_a_call_is_that_takes_long(trial):
+    agent = trial.define("patient", calls(("mcp.plain.hang", {})), DONE, limits={"tool_timeout": 300})
+    run_id = trial.client.submit(agent)["run_id"]
+
+    heard = [event["data"] for event in until(trial.client.events(run_id), "run_active")]
+
+    [call] = heard[-1]["running"]
+    assert call.pop("seconds") >= 3
+    assert call.pop("call_id")
+    assert call == {"tool": "mcp.plain.hang", "progress": 1, "total": 2, "message": "hanging"}
+    trial.client.cancel(run_id)
+    for _ in trial.client.events(run_id):
+        pass
+    (hung,) = servers()
+    hung.kill()
+
+
+def until(events, kind):
+    for event in events:
+        yield event
+        if event["kind"] == kind:
+            return
+
+
 def test_a_server_that_is_killed_and_a_pool_that_is_killed_come_back(trial):
     echo = trial.define("survivor", calls(("mcp.plain.echo", {"text": "hello"})), DONE)
     _, (died,) = finished(trial, trial.define("breaker", calls(("mcp.plain.die", {})), DONE))

@@ -70,8 +70,7 @@ def test_an_older_copy_loses_nothing_of_what_was_remembered_since_and_stats_say_
     [problem] = stats.problems
     assert problem.where == "MEMORY.md:36"
     assert problem.what == (
-        "a copy saved at 2026-03-01T12:00:00+00:00 lacked 2 memories that were stored after it was opened; "
-        "they were put back: mem_3, mem_4"
+        "a copy saved at 2026-03-01T12:00:00+00:00 lacked 2 memories stored after it was opened; put back: mem_3, mem_4"
     )
     assert "owlclaw memory delete" in problem.fix
 

@@ -94,7 +94,7 @@ def test_a_setting_refuses_keywords_and_names_every_place_of_the_first_and_count
     message = judged("openai/local-7b", tool("a.c"), fussy, tool("shop.much_longer"), limits=limits)
 
     assert message.startswith(
-        "openai/local-7b cannot take the tool a.b (and 1 more tools): properties.code.additionalProperties.pattern "
+        "openai/local-7b cannot take the tool a.b (and 1 more tool): properties.code.additionalProperties.pattern "
         "is the keyword pattern, which it refuses: change it, hide tools from the agent (tools.deny in agent.yaml)"
     )
     assert "its name has 17 characters (a dot counts as two), 9 may be" in judged(

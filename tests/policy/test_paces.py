@@ -42,7 +42,7 @@ async def test_a_tool_that_may_not_be_called_yet_is_hidden_from_the_next_run():
     rules.next_run()
 
     assert await rules.reasons() == {
-        "shop.pay": ("rate", "the limit is 1 calls of shop.pay in 60 s; the next call may begin in 40.0 s")
+        "shop.pay": ("rate", "the limit is 1 call of shop.pay in 60 s; the next call may begin in 40.0 s")
     }
     await rules.clock.advance(40)
     assert await rules.reasons() == {}

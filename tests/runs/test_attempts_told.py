@@ -1,5 +1,7 @@
 """What a run tells, while it is under way, of a model that is slow, failed, or was given up for another."""
 
+import pytest
+
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from tests.runs.test_active_time import SOLO, journal, the_run, until_a_model_is_asked
@@ -65,3 +67,19 @@ async def test_waiting_for_a_tool_is_not_waiting_for_a_model(world):
     active = await told(world, EntryKind.RUN_ACTIVE)
     assert active
     assert not [each for each in active if "asking" in each]
+
+
+async def test_a_call_that_takes_long_is_named_with_its_time_more_and_more_seldom(world):
+    world.nodes[0].submit(SOLO, "x")
+    await until_a_model_is_asked(world)
+    world.answer_model(world.models.pending[0], "look")
+    await world.clock.settle()
+
+    for _ in range(32):
+        await world.clock.advance(0.5)
+
+    calls = [call for each in await told(world, EntryKind.RUN_ACTIVE) for call in each["running"]]
+    assert {call["tool"] for call in calls} == {"look"}
+    beside_the_run_s_own = [call["seconds"] for call in calls if round(call["seconds"]) % 2]
+    assert beside_the_run_s_own == pytest.approx([3.0])
+    assert len({call["call_id"] for call in calls}) == 1

@@ -181,7 +181,7 @@ async def test_a_full_queue_refuses_triggers_until_there_is_room(agents, tmp_pat
 
     async with busy_with_first(agents, tmp_path, gate) as (runtime, _):
         queued = [await runtime.submit(WATCH, api(number)) for number in range(2)]
-        with pytest.raises(QueueFullError, match="2 runs of agent 'watch' are queued") as refused:
+        with pytest.raises(QueueFullError, match="agent 'watch' has 2 queued runs") as refused:
             await runtime.submit(WATCH, api("too many"))
         elsewhere = await runtime.submit(AgentRef.parse("watch:other"), api("elsewhere"))
         gate.opened.set()

@@ -33,6 +33,7 @@ from owlclaw_ray.policy.permission import PermissionGate, SessionGrants
 from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.runs.conversation import Conversation
 from owlclaw_ray.runs.run_journal import RunJournal
+from owlclaw_ray.runs.running_calls import RunningCalls, unknown
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
 from owlclaw_ray.store.api import Appended
 from owlclaw_ray.store.durable_store import DurableStore
@@ -122,7 +123,9 @@ class Turn:
         definition = AgentDefinition("watch", "1", "", "Be calm.", "- look", "", ModelChoice("scripted:echo"))
         governor = DefinitionGovernor(tuple(TOOLS.values()), clock)
         rules = governor.rules(run, definition, AgentState(), self.conversation.outcomes, journal)
-        self.dispatch = ToolDispatch(run, visible, Limits(), self.runner, journal, rules, clock, gate)
+        self.dispatch = ToolDispatch(
+            run, visible, Limits(), self.runner, journal, rules, clock, gate, RunningCalls(clock, unknown)
+        )
 
     async def execute(self):
         needed = await self.dispatch.execute(self.calls)

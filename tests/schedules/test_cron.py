@@ -66,7 +66,7 @@ def test_a_leap_day_is_waited_for_over_a_century_without_one():
         ("* * * *", "with 4 fields; must have five"),
         ("* * * * * *", "with 6 fields"),
         ("@reboot", "known names are @hourly, @daily"),
-        ("daily", "with 1 fields"),
+        ("daily", "with 1 field;"),
         ("", "with 0 fields"),
         ("99 * * * *", "'99' is no minute; allowed: 0-59"),
         ("0 24 * * *", "'24' is no hour"),

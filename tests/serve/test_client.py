@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 
@@ -400,3 +401,16 @@ def test_artifacts_are_read_without_an_event_loop_too(sync_client: SyncClient):
     [listed] = sync_client.artifacts("assistant")
 
     assert sync_client.artifact("assistant", listed["artifact_id"]).content == ARTIFACT.content
+
+
+def test_only_a_client_of_https_reads_the_authorities_that_it_believes(monkeypatch: pytest.MonkeyPatch):
+    read: list[ssl.SSLContext | bool] = []
+    monkeypatch.setattr(httpx.AsyncClient, "__init__", lambda _self, **options: read.append(options["verify"]))
+
+    for url in ("http://127.0.0.1:8700", "http://owlclaw.example", "https://owlclaw.example"):
+        Client(url)
+
+    plain, elsewhere, secure = read
+    assert plain.get_ca_certs() == elsewhere.get_ca_certs() == []
+    assert plain.verify_mode is ssl.CERT_REQUIRED
+    assert secure is True

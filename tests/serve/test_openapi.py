@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Iterator
 
 import httpx
 import jsonschema
@@ -124,6 +126,35 @@ async def test_no_operation_and_no_component_is_named_by_default(document: dict)
 
     assert not [name for name in operations if re.search(r"_v\d|__|_(get|post|patch|delete|put)$", name)]
     assert all(re.fullmatch(r"([A-Z][a-z]+)+", name) for name in document["components"]["schemas"])
+
+
+def schemas_in(part: object) -> Iterator[dict]:
+    if isinstance(part, list):
+        for each in part:
+            yield from schemas_in(each)
+    elif isinstance(part, dict):
+        yield part
+        for key, each in part.items():
+            if key not in {"example", "examples"}:
+                yield from schemas_in(each)
+
+
+async def test_each_enum_and_each_form_of_an_object_is_one_component(document: dict):
+    schemas = list(schemas_in([document["paths"], document["components"]["schemas"]]))
+    enums = Counter(tuple(each["enum"]) for each in schemas if isinstance(each.get("enum"), list))
+    forms = [
+        each
+        for schema in document["components"]["schemas"].values()
+        for each in schema.get("oneOf", schema.get("anyOf", ()))
+    ]
+
+    assert [enum for enum, times in enums.items() if times > 1] == []
+    assert document["components"]["schemas"]["TriggerRequest"]["properties"]["busy"] == {
+        "$ref": "#/components/schemas/BusyPolicy",
+        "default": "enqueue",
+    }
+    assert forms
+    assert all(each.keys() == {"$ref"} for each in forms)
 
 
 async def test_every_reference_of_the_document_leads_somewhere(document: dict):

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from serve.cli.connection import environment
-from serve.stopping import Step, carry_out
+from serve.stopping import SignalEvent, Step, carry_out
 
 GENEROUS = 60.0
 STOPPING = """
@@ -29,6 +29,65 @@ except KeyboardInterrupt:
 signals.only_note()
 print(carry_out([Step("waiting for ever", threading.Event().wait, float(sys.argv[2]))]), flush=True)
 """
+
+
+INTERRUPTED_ANYWHERE = """
+import signal, sys
+from serve import stopping
+from serve.stopping import StopSignals
+
+stopping._LOOK_SECONDS = 0.001
+
+
+class Interruption:
+    def __init__(self, left):
+        self.left = left
+
+    def __call__(self, frame, event, argument):
+        if event == "line" and "importlib" not in frame.f_code.co_filename:
+            self.left -= 1
+            if self.left == 0:
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGTERM)
+        return self
+
+
+for line in range(1, 30):
+    signals = StopSignals(lambda: None)
+    signals.install()
+    signals.only_note()
+    sys.settrace(Interruption(line))
+    signals.asked.wait()
+    sys.settrace(None)
+    assert signals.asked.is_set()
+    print(line, flush=True)
+"""
+
+
+def test_a_signal_may_interrupt_the_wait_for_it_at_each_of_its_lines():
+    command = [sys.executable, "-c", INTERRUPTED_ANYWHERE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        watchdog = threading.Timer(GENEROUS, process.kill)
+        watchdog.start()
+        told = process.stdout.read()
+        watchdog.cancel()
+
+    assert [int(line) for line in told.split()] == list(range(1, 30))
+
+
+def test_an_event_that_a_handler_sets_wakes_all_who_wait_and_stays_set():
+    event, woken = SignalEvent(), []
+    waiting = [threading.Thread(target=lambda: woken.append(event.wait())) for _ in range(3)]
+    for each in waiting:
+        each.start()
+    event.set()
+    event.set()
+    for each in waiting:
+        each.join()
+    event.wait()
+
+    assert len(woken) == 3
+    assert event.is_set()
 
 
 def test_a_step_that_blocks_is_given_up_one_that_raises_is_logged_and_the_others_are_done_in_order(caplog):

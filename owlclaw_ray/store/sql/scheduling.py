@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleStatus, Tick, TickOutcome
@@ -164,7 +165,7 @@ def _submit(
             case RunAccepted() as accepted:
                 return accepted, command.ticks
             case QueueFull(limit):
-                reason = f"{limit} runs of the agent were queued, and no more may be (limits.queued_runs)"
+                reason = f"queue full: the agent had {counted(limit, 'queued run')} (limits.queued_runs)"
             case AgentBusy(busy_with):
                 reason = f"the agent was busy with {busy_with}"
     return None, tuple(_skipped(tick, reason) if tick.run_id == run.run_id else tick for tick in command.ticks)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.store.api import (
     AgentBusy,
@@ -43,7 +44,9 @@ def receive_delivery(store: WorkingSet, command: ReceiveDelivery) -> DeliverySto
         case AgentBusy(busy_with):
             delivery = _refused(delivery, f"the agent is busy with run {busy_with}")
         case QueueFull(limit):
-            delivery = _refused(delivery, f"{limit} runs of the agent are queued, and no more may be")
+            delivery = _refused(
+                delivery, f"queue full: the agent has {counted(limit, 'queued run')} (limits.queued_runs)"
+            )
         case IdempotencyConflict():
             raise ValueError(f"the run of delivery {delivery.delivery_id} has an Idempotency-Key")
     store.put_delivery(delivery)

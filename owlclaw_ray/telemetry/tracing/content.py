@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import orjson
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.ledger.redaction import Redactor
 
@@ -93,4 +94,4 @@ class RunContent:
 
 def _bounded(text: str) -> str:
     left_out = len(text) - LONGEST
-    return text if left_out <= 0 else f"{text[:LONGEST]}… [{left_out} characters left out]"
+    return text if left_out <= 0 else f"{text[:LONGEST]}… [{counted(left_out, 'character')} left out]"

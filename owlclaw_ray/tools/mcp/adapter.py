@@ -81,6 +81,7 @@ class McpTools:
             seconds=max(invocation.timeout - _GRACE_SECONDS, invocation.timeout / 2),
             caller=os.getpid(),
             traceparent=invocation.traceparent,
+            key=invocation.idempotency_key,
         )
         try:
             answer = self._servers.call(call)

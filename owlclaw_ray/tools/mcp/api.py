@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.tool import ToolDefinition
+from owlclaw_ray.domain.tool import CallProgress, ToolDefinition
 
 
 class McpState(Enum):
@@ -104,6 +104,8 @@ class McpCall(Struct, frozen=True):
     """The process that waits for it: the call is cancelled when that ends. 0: the pool's own."""
     traceparent: str = ""
     """The call's span, which the server is told."""
+    key: str = ""
+    """By which others ask for the call's progress."""
 
 
 class McpServers(Protocol):
@@ -123,6 +125,10 @@ class McpNode(Protocol):
 
     async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
         """Return the tools of all servers as soon as they are not those of the version `known`; None after `seconds`."""
+        ...
+
+    async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
+        """Return the latest that servers said of these calls, by their keys; nothing of a call that ended, or runs elsewhere."""
         ...
 
     async def servers(self) -> Sequence[McpServerView]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -24,6 +26,7 @@ from mcp_types import (
 from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.domain.tracing import HEADER
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.kernel.clock import Clock
@@ -90,6 +93,8 @@ class Connection:
         self.traffic = Traffic()
         self.listed: tuple[JsonObject, ...] | None = None
         """Its tools in the form of the protocol, from the last time that they were listed; None before the first."""
+        self.progress: dict[str, CallProgress] = {}
+        """What it said last of calls that run, by their keys."""
         self.process: ServerProcess | None = None
         self._options, self._environ, self._clock, self._jitter, self._changed = (
             options,
@@ -149,6 +154,7 @@ class Connection:
                 return self._absent()
             return await self._asked(client, call, call.seconds - (self._clock.monotonic() - began))
         finally:
+            self.progress.pop(call.key, None)
             self.traffic.running -= 1
             self.traffic.calls += 1
             self.traffic.used = self._clock.monotonic()
@@ -156,7 +162,13 @@ class Connection:
     async def _asked(self, client: Client, call: McpCall, seconds: float) -> JsonObject | McpProblem:
         meta = cast("RequestParamsMeta", {HEADER: call.traceparent}) if call.traceparent else None
         try:
-            result = await client.call_tool(call.tool, call.arguments, read_timeout_seconds=seconds, meta=meta)
+            result = await client.call_tool(
+                call.tool,
+                call.arguments,
+                read_timeout_seconds=seconds,
+                progress_callback=partial(self._progressed, call.key) if call.key else None,
+                meta=meta,
+            )
         except MCPError as error:
             return self._refused(call.tool, error, seconds)
         except (RuntimeError, ValueError) as error:
@@ -168,6 +180,10 @@ class Connection:
             )
         )
         return answer
+
+    async def _progressed(self, key: str, progress: float, total: float | None, message: str | None) -> None:
+        done, of = (each if each is not None and math.isfinite(each) else None for each in (progress, total))
+        self.progress[key] = CallProgress(done, of, self._shown(message or ""))
 
     def _refused(self, tool: str, error: MCPError, seconds: float) -> McpProblem:
         said = self._shown(error.message)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.callers import caller_ended
@@ -106,6 +107,11 @@ class McpPool:
                 if not asked.done():
                     asked.cancel()
                     await asyncio.wait({asked})
+
+    async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
+        """See McpNode.progress."""
+        said = {key: each for one in self._connections.values() for key, each in one.progress.items()}
+        return {key: said[key] for key in keys if key in said}
 
     async def servers(self) -> Sequence[McpServerView]:
         """See McpNode.servers."""

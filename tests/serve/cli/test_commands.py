@@ -6,7 +6,10 @@ import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -41,7 +44,7 @@ def test_following_a_trigger_prints_its_timeline(owlclaw: Run):
         "error",
     ]
     assert "focus: 看一下大盘" in lines[0]
-    assert "scripted:demo · scripted model, no real LLM · 1 tool" in lines[2]
+    assert "scripted:demo · scripted model, no real LLM · 1 tool offered" in lines[2]
     assert 'query_state(state_name="负载")' in lines[4]
     assert 'query_state (3 ms): {"state":{"load":0.5}}' in lines[6]
     assert "recall (1 ms): invalid_arguments: query: is missing" in lines[7]
@@ -172,6 +175,7 @@ def test_agents_and_what_they_have_are_shown(owlclaw: Run):
     servers = owlclaw("mcp", "list").output
     assert "mcp.files.read\n  left out: move: its schema has oneOf" in servers
     assert "web: ConnectError: refused" in servers
+    assert "14 ended, 0 running" in servers
     assert "负载低" in owlclaw("ledger", "query", "--agent", "assistant").output
     for command in (
         ("agents",),
@@ -218,6 +222,35 @@ def test_the_server_of_the_folder_is_found_by_its_pid_file(cli: Run, server: str
     PidFile(os.getpid(), server, datetime.now(UTC)).write(data_dir)  # noqa: TID251 - compared with a real process
 
     assert "assistant" in cli("agents").output
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Has no time for anybody, and counts who came."""
+
+    came: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.came.append(self.path)
+        self.send_error(503)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_a_server_that_runs_for_the_folder_is_asked_again_and_nobody_else(cli: Run, tmp_path: Path):
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        (tmp_path / "owlclaw.yaml").write_text(f"http: {{port: {server.server_port}}}")
+
+        assert cli("runs").exit_code == 1
+        of_nobody = len(Refusing.came)
+        (tmp_path / ".owlclaw").mkdir()
+        PidFile(os.getpid(), url, datetime.now(UTC)).write(tmp_path / ".owlclaw")  # noqa: TID251 - as above
+        assert cli("runs").exit_code == 1
+        server.shutdown()
+
+    assert (of_nobody, len(Refusing.came) - of_nobody) == (1, 3)
 
 
 def test_without_a_server_the_settings_say_where_it_would_be(cli: Run, tmp_path: Path):

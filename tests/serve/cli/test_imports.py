@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
 from owlclaw_ray.client import SyncClient
+from serve.cli.entry import MODULES
 
 HEAVY = {
     "alembic",
@@ -32,13 +35,15 @@ HEAVY = {
 }
 SERVERS_OWN = {"actors", "owlclaw_ray.runs", "owlclaw_ray.policy", "owlclaw_ray.settings", "serve.launch"}
 """Parts of OwlClaw that a program which talks to a server has no use for."""
+SLOW = {"httpx._main", "pygments", "rich.progress", "rich.syntax", "rich.markdown"}
+"""What libraries import for purposes that no command has."""
 PROGRAM = """
 import json, sys
 from serve.cli import main
 try:
     main()
 except SystemExit as end:
-    print(json.dumps({"code": end.code or 0, "modules": sorted(sys.modules)}), file=sys.stderr)
+    print(json.dumps({"code": end.code or 0, "modules": sorted(name for name, module in sys.modules.items() if module)}), file=sys.stderr)
 """
 ON_LISTS = [
     "runs",
@@ -69,6 +74,11 @@ def imported(folder: Path, *arguments: str, **variables: str) -> set[str]:
     return set(report["modules"])
 
 
+def commands_in(modules: set[str]) -> set[str]:
+    """The modules with commands that were imported."""
+    return {name for name in MODULES if f"serve.cli.{name}" in modules}
+
+
 def heavy(modules: set[str]) -> set[str]:
     return (modules & SERVERS_OWN) | {name for name in modules if name.partition(".")[0] in HEAVY}
 
@@ -94,8 +104,26 @@ def test_help_loads_neither_the_server_nor_the_client(tmp_path: Path, command: s
 def test_a_command_that_talks_to_a_server_loads_nothing_of_one(application: Path, command: str):
     modules = imported(application, *command.split())
 
-    assert heavy(modules) == set()
+    assert heavy(modules) | modules & SLOW == set()
     assert "httpx" in modules, "the command talked to nobody"
+
+
+@pytest.mark.parametrize(("command", "module"), [("runs", "runs"), ("mcp list", "mcp"), ("top --times 1", "top")])
+def test_a_command_imports_no_other_ones(application: Path, command: str, module: str):
+    assert commands_in(imported(application, *command.split())) == {module}
+
+
+def test_json_and_the_version_need_no_tables(application: Path):
+    assert "rich" not in imported(application, "runs", "--json")
+    assert not imported(application, "--version") & {"rich", "pydantic", "httpx"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_has_the_commands_that_it_is_imported_for(module: str):
+    part = typer.Typer()
+    import_module(f"serve.cli.{module}").register(part)
+
+    assert tuple(typer.main.get_group(part).commands) == MODULES[module]
 
 
 def test_a_ledger_that_a_server_reads_loads_nothing_of_it(tmp_path: Path, server: str):

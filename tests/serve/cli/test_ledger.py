@@ -61,7 +61,7 @@ DATA = {
 }
 SAID = [
     "merged trigger_id=run_9",
-    "failed · 2 turns · 1 tool calls · 7 ms · x: 猫",
+    "failed · 2 turns · 1 tool call · 7 ms · x: 猫",
     "m · 960 tokens · $0.0021 · 5 ms",
     'shop.reorder {"n":1} → {"order":1} · 3 ms',
     "shop.pay denied by 张三 (too much) · apr_1",

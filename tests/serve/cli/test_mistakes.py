@@ -247,6 +247,7 @@ IN_CODE = [
         {},
         """
         OK   application: app:app registers 1 tool
+        OK   tools: 1 tool beside the runtime's own
         """,
     ),
     Mistake(
@@ -351,6 +352,13 @@ IN_AGENTS = [
         """
         FAIL agent clerk: clerk/agent.yaml:1: modle: there is no such key
              → did you mean model?
+        """,
+    ),
+    Mistake(
+        "a misspelt model",
+        {AGENT: "model: gpt-4o-minni\n"},
+        """
+        WARN model gpt-4o-minni: litellm knows no such model; did you mean gpt-4o-mini?
         """,
     ),
     Mistake(

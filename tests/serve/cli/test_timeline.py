@@ -99,6 +99,21 @@ def test_a_run_whose_model_is_slow_names_it():
     assert shown("run_active", {"seconds": 30.0}).endswith("for 30 s in all\n")
 
 
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ({}, "mcp.shop.sync for 12 s"),
+        ({"progress": 3, "total": 4, "message": "page 3"}, "mcp.shop.sync for 12 s: 75% · page 3"),
+        ({"progress": 3}, "mcp.shop.sync for 12 s: 3 so far"),
+        ({"progress": 0, "total": 0, "message": "begun"}, "mcp.shop.sync for 12 s: 0 so far · begun"),
+    ],
+)
+def test_a_call_that_takes_long_says_how_far_it_is(said: dict[str, Any], line: str):
+    call = {"call_id": "call_1", "tool": "mcp.shop.sync", "seconds": 12.01} | said
+
+    assert shown("run_active", {"seconds": 30.0, "running": [call]}).endswith(f"running   {line}\n")
+
+
 def test_a_resumed_run_says_that_nothing_is_repeated():
     assert "3 recorded tool calls will not be repeated" in shown("run_resumed", {"recorded_tool_calls": 3})
 

@@ -75,6 +75,10 @@ def answer(request):
         case "tools/call":
             if params["name"] == "told":
                 return text(json.dumps(params.get("_meta", {})))
+            asked_for = params.get("_meta", {}).get("progressToken")
+            if params["name"] == "hang" and asked_for is not None:
+                half = {"progressToken": asked_for, "progress": 1, "total": 2, "message": "hanging"}
+                send(method="notifications/progress", params=half)
             return called(params["name"], params.get("arguments", {}))
     return None
 

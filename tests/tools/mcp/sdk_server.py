@@ -38,6 +38,14 @@ async def hang(log: str) -> str:
     return "never"
 
 
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def count(context: Context, log: str) -> str:
+    await context.report_progress(3, 4, "three of four")
+    while not Path(log).exists():  # noqa: ASYNC240
+        await asyncio.sleep(0.01)
+    return "counted"
+
+
 @server.tool()
 async def grow(context: Context) -> str:
     server.add_tool(lambda: "new", name="grown", description="New.")

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import psutil
 import pytest
 
+from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.options import Address, Command, McpServer
@@ -48,6 +49,21 @@ async def test_a_server_is_told_the_span_of_the_call():
 
     assert json.loads(told["content"][0]["text"])["traceparent"] == span
     assert "traceparent" not in untold["content"][0]["text"]
+
+
+async def test_what_a_server_says_of_a_call_s_progress_is_known_until_its_end(tmp_path):
+    async with pool_of(DEMO) as pool:
+        await pool.up("demo")
+        call = McpCall("demo", "count", {"log": str(tmp_path / "go")}, 60.0, key="key-1")
+        counting = asyncio.create_task(pool.call(call))
+        while not (said := await pool.progress(["key-1", "key-2"])):
+            await asyncio.sleep(0.01)
+        (tmp_path / "go").touch()
+        answer = await counting
+
+        assert said == {"key-1": CallProgress(3, 4, "three of four")}
+        assert answer["structuredContent"] == {"result": "counted"}
+        assert await pool.progress(["key-1"]) == {}
 
 
 async def test_tools_are_found_and_called_over_streamable_http_and_found_again_after_the_server_s_end(web):
