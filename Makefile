@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13; do \
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo check test test-quick test-long mutants lint format clean
+.PHONY: demo check test test-quick test-long mutants lint format size clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/demo.py
@@ -34,6 +34,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+size: $(VENV)/.runtime
+	$(BIN)/python scripts/size.py
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" && $(PYTHON) -c $(NEW_ENOUGH) \

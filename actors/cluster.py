@@ -14,6 +14,8 @@ from typing import Any, cast
 import ray
 from ray._private import parameter  # no public name
 from ray.actor import ActorHandle
+from ray.job_config import JobConfig
+from typing_extensions import override
 
 from actors.nodes import living_nodes
 from actors.plan import HatchetPlan, RuntimePlan, ToolSlots
@@ -61,12 +63,31 @@ def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, slot
         }
     try:
         with _without_monitors():
-            ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, **where)
+            ray.init(
+                namespace=NAMESPACE,
+                job_config=_OwnPackages(),
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **where,
+            )
     except Exception as error:
         if address is not None:
             raise RuntimeUnavailableError(f"the Ray cluster at {address} cannot be joined: {error}") from error
         busy = f"{os.getloadavg()[0]:.0f} processes want to run on {os.cpu_count()} cores"
         raise RuntimeUnavailableError(f"Ray did not start ({busy}): {error}") from error
+
+
+class _OwnPackages(JobConfig):
+    """Has Ray not put the current folder before our packages on the import path of its workers, as it does otherwise.
+
+    That is where an application may have an `actors` or a `serve` of its own. The workers that need the application put its folder on
+    their import path themselves, once our packages are imported.
+    """
+
+    @override
+    def _runtime_env_has_working_dir(self) -> bool:
+        """Return True: what Ray asks before it adds the folder of the script, and the current one."""
+        return True
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def _alarm_clock(
 
     engine = HatchetAlarms(plan.options)
     alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
-    command = (sys.executable, "-m", "actors.hatchet_worker", log.level, log.format)
+    command = (sys.executable, "-P", "-m", "actors.hatchet_worker", log.level, log.format)
     worker = WorkerSupervisor(plan.options, alarm_clock.ring, clock, command=command, environment=shown())
     return alarm_clock, (alarm_clock, worker)
 

@@ -9,6 +9,9 @@ import importlib.metadata
 import re
 import sys
 import traceback
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +21,8 @@ from owlclaw_ray.errors import ConfigurationError, Problem
 
 PLUGINS = "owlclaw.tools"
 """The group of entry points that name functions of an OwlClaw, each of which registers tools on it."""
+OWN_PACKAGES = ("owlclaw_ray", "actors", "serve")
+"""The names that mean OwlClaw's own packages in each of its processes, whatever else has these names."""
 _FIX = "write it as module:name, such as app:app for `app = OwlClaw(…)` in app.py"
 
 
@@ -66,7 +71,12 @@ def load_app(import_path: str, folder: Path | None = None) -> OwlClaw:
     module_name, colon, attribute = import_path.strip().partition(":")
     if not colon or not attribute or not all(part.isidentifier() for part in module_name.split(".")):
         raise ConfigurationError([Problem(where, "is no import path", _FIX)])
+    top = module_name.partition(".")[0]
+    if top in OWN_PACKAGES:
+        what = f"{top} is the name of a package of OwlClaw, which is imported in its place"
+        raise ConfigurationError([Problem(where, what, f"rename {top}.py or the folder {top}, such as to my_{top}")])
     if folder is not None:
+        _keep_own_packages()
         _put_first(folder.resolve(), module_name)
     module = _import(module_name, where, folder)
     app = module
@@ -80,6 +90,25 @@ def load_app(import_path: str, folder: Path | None = None) -> OwlClaw:
         what = f"{attribute} is of type {type(app).__name__}, not OwlClaw"
         raise ConfigurationError([Problem(where, what, _suggestion(module))])
     return app
+
+
+def namesakes(folder: Path) -> Iterator[Problem]:
+    """Yield the modules of an application's folder that cannot be imported, for OwlClaw's own packages have their names."""
+    for name in OWN_PACKAGES:
+        for path in (folder / f"{name}.py", folder / name):
+            own = path.exists() and path.resolve().is_relative_to(Path(__file__).resolve().parents[1] / name)
+            if not own and (path.is_file() or next(path.glob("*.py"), None) is not None):
+                what = f"the application cannot import it: {name} is a package of OwlClaw"
+                yield Problem(str(path), what, f"rename it, such as to {path.with_stem(f'my_{name}').name}")
+
+
+def _keep_own_packages() -> None:
+    """Import our packages before a folder goes before them on the import path; their modules are found through them from then on."""
+    for name in OWN_PACKAGES:
+        spec = None if name in sys.modules else PathFinder.find_spec(name, [str(Path(__file__).resolve().parents[1])])
+        if spec is not None and spec.loader is not None:
+            sys.modules[name] = module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
 
 
 def _put_first(folder: Path, module_name: str) -> None:
@@ -103,20 +132,23 @@ def _import(module_name: str, where: str, folder: Path | None) -> ModuleType:
             searched = folder.resolve() if folder is not None else "Python's import path"
             what = f"there is no module {error.name!r} in {searched}"
             raise ConfigurationError([Problem(where, what, _FIX)]) from error
-        raise _import_failed(where, error) from error
+        raise _import_failed(where, error, folder) from error
     except ConfigurationError as error:
         at = _place(error)
         raise ConfigurationError(
             [Problem(f"{at}: {each.where}", each.what, each.fix) for each in error.problems]
         ) from error
     except (Exception, SystemExit) as error:
-        raise _import_failed(where, error) from error
+        raise _import_failed(where, error, folder) from error
 
 
-def _import_failed(where: str, error: BaseException) -> ConfigurationError:
+def _import_failed(where: str, error: BaseException, folder: Path | None) -> ConfigurationError:
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     what = f"importing it failed at {_place(error)} with {type(error).__name__}: {message}"
-    return ConfigurationError([Problem(where, what, _remedy(error))])
+    problems = [Problem(where, what, _remedy(error))]
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in OWN_PACKAGES:
+        problems = [*namesakes(folder or Path()), *problems]
+    return ConfigurationError(problems)
 
 
 def _remedy(error: BaseException) -> str:

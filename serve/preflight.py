@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.app_loader import application
+from owlclaw_ray.app_loader import application, namesakes
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -81,7 +81,11 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
     if unknown := list(price_problems(settings, definitions)):
         raise ConfigurationError(unknown)
-    advice = (*misnamed, *tool_advice(app, Known.of(app, tools, settings, {}), settings, definitions))
+    advice = (
+        *misnamed,
+        *namesakes(settings.folder),
+        *tool_advice(app, Known.of(app, tools, settings, {}), settings, definitions),
+    )
     return Preparation(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ), advice)
 
 

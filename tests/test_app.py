@@ -6,6 +6,7 @@ import pytest
 
 import owlclaw_ray
 from owlclaw_ray import ConfigurationError, OwlClaw, load_app
+from owlclaw_ray.app_loader import namesakes
 
 
 @pytest.fixture
@@ -147,3 +148,39 @@ def test_a_wrong_registration_shows_file_line_and_every_problem(folder):
     problem = problem_of("shop:app", folder)
     assert "shop.py:3: tool 'shop.sell': x: has no type annotation" in problem
     assert "y: has no type annotation" in problem
+
+
+def test_an_application_may_not_have_the_name_of_one_of_our_packages(folder):
+    (folder / "serve.py").write_text("from owlclaw_ray import OwlClaw\napp = OwlClaw('shop')\n")
+    assert "rename serve.py or the folder serve, such as to my_serve" in problem_of("serve:app", folder)
+
+
+def test_modules_beside_the_application_that_are_called_like_our_packages_are_never_imported(folder):
+    for name in ("serve", "actors"):
+        (folder / f"{name}.py").write_text("raise SystemExit('imported')\n")
+    (folder / "shop_plain.py").write_text("from owlclaw_ray import OwlClaw\napp = OwlClaw('shop')\n")
+    code = f"""
+from pathlib import Path
+from owlclaw_ray import load_app
+load_app("shop_plain:app", Path({str(folder)!r}))
+import actors.plan, serve.cli.entry
+print(serve.cli.entry.__file__)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("serve/cli/entry.py")
+
+
+def test_an_import_of_a_module_that_is_called_like_one_of_our_packages_names_the_file_to_rename(folder):
+    (folder / "actors").mkdir()
+    (folder / "actors" / "trader.py").write_text("class Trader: ...\n")
+    (folder / "shop_actors.py").write_text("from actors.trader import Trader\n")
+    said = problem_of("shop_actors:app", folder)
+    assert f"{folder / 'actors'}: the application cannot import it: actors is a package of OwlClaw" in said
+    assert "rename it, such as to my_actors" in said
+
+
+def test_a_folder_without_python_files_and_our_own_checkout_are_no_namesakes(folder):
+    (folder / "serve").mkdir()
+    (folder / "serve" / "notes.txt").write_text("nothing to import")
+    assert not [*namesakes(folder)]
+    assert not [*namesakes(Path(owlclaw_ray.__file__).parents[1])]

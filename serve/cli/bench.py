@@ -7,9 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import typer
+
+from owlclaw_ray.errors import ConfigurationError, Problem
+
+_INSTALLED_IN = Path(__file__).resolve().parents[2]
 
 
 def register(cli: typer.Typer) -> None:
@@ -19,7 +24,11 @@ def register(cli: typer.Typer) -> None:
 
 
 def bench(context: typer.Context) -> None:
-    """Measure OwlClaw on this machine, each figure beside a baseline: python -m benchmarks."""
+    """Measure OwlClaw on this machine, each figure beside a baseline: python -m benchmarks. Needs a checkout of the source."""
+    if not (_INSTALLED_IN / "benchmarks" / "__main__.py").exists():
+        what = f"the benchmarks are part of the source, and this owlclaw is installed without it, in {_INSTALLED_IN}"
+        fix = "in a checkout of the source: pip install -e '.[bench]' && owlclaw bench"
+        raise ConfigurationError([Problem("owlclaw bench", what, fix)])
     command = [sys.executable, "-P", "-m", "benchmarks", *context.args]
     with subprocess.Popen(command) as process, _left_to(process):  # noqa: S603 - the user's own arguments
         code = process.wait()

@@ -53,7 +53,7 @@ from tests.docs.settings_rows import setting_rows, shown
 from tests.docs.snippets import DOCUMENTS, ROOT, code, table
 from tests.docs.tool_registry import LEFT_OUT, sentences, written
 
-_PATH = re.compile(r"`((?:actors|benchmarks|docs|examples|owlclaw_ray|serve|tests)/[\w./-]*)`")
+_PATH = re.compile(r"`((?:actors|benchmarks|docs|examples|owlclaw_ray|scripts|serve|tests)/[\w./-]*)`")
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _MADE = "benchmarks/results/"
 _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
@@ -316,3 +316,16 @@ def test_links_and_paths_lead_somewhere(document):
     missing = [target for target in links if not (document.parent / target).exists()]
     missing += [path for path in _PATH.findall(text) if not path.startswith(_MADE) and not (ROOT / path).exists()]
     assert not missing
+
+
+def test_every_page_is_in_the_index_of_pages_and_every_decision_with_its_title_in_the_index_of_decisions():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages <= {*_LINK.findall(index)}
+    decisions = [path for path in sorted((ROOT / "docs" / "adr").glob("*.md")) if path.name != "README.md"]
+    titles = [path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in decisions]
+    listed = (ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")
+    assert [f"- [{title}]({path.name})" for title, path in zip(titles, decisions, strict=True)] == sorted(
+        re.findall(r"^- \[.*", listed, re.MULTILINE), key=lambda line: int(line[3:].partition(".")[0])
+    )
+    assert [int(title.partition(".")[0]) for title in titles] == [int(path.name[:4]) for path in decisions]
