@@ -22,8 +22,8 @@ FolderOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 HERE = Path()
-_ATTEMPTS = 3
-"""Of one request to a server that is there. Without one nobody waits for an answer that will not come."""
+_ATTEMPTS, _ATTEMPTS_ELSEWHERE = 3, 2
+"""Of one request to a server that is there, and to one that is named. Without one nobody waits for an answer that will not come."""
 
 
 def environment() -> Mapping[str, str]:
@@ -41,7 +41,7 @@ def connect(url: str | None, folder: Path) -> SyncClient:
     if url and "://" not in url:
         raise ConfigurationError([Problem("--url or OWLCLAW_URL", f"is {url!r}", f"write it as http://{url}")])
     if url:
-        return SyncClient(url, attempts=_ATTEMPTS)
+        return SyncClient(url, attempts=_ATTEMPTS_ELSEWHERE)
     found, runs = _server_of(folder)
     return SyncClient(found, attempts=_ATTEMPTS if runs else 1)
 

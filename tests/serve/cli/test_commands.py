@@ -237,7 +237,7 @@ class Refusing(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def test_a_server_that_runs_for_the_folder_is_asked_again_and_nobody_else(cli: Run, tmp_path: Path):
+def test_a_server_that_runs_for_the_folder_is_asked_again_and_one_that_is_not_there_is_not(cli: Run, tmp_path: Path):
     with HTTPServer(("127.0.0.1", 0), Refusing) as server:
         Thread(target=server.serve_forever).start()
         url = f"http://127.0.0.1:{server.server_port}"
@@ -248,9 +248,12 @@ def test_a_server_that_runs_for_the_folder_is_asked_again_and_nobody_else(cli: R
         (tmp_path / ".owlclaw").mkdir()
         PidFile(os.getpid(), url, datetime.now(UTC)).write(tmp_path / ".owlclaw")  # noqa: TID251 - as above
         assert cli("runs").exit_code == 1
+        of_one_that_runs = len(Refusing.came) - of_nobody
+        assert cli("runs", "--url", url).exit_code == 1
+        of_one_that_is_named = len(Refusing.came) - of_nobody - of_one_that_runs
         server.shutdown()
 
-    assert (of_nobody, len(Refusing.came) - of_nobody) == (1, 3)
+    assert (of_nobody, of_one_that_runs, of_one_that_is_named) == (1, 3, 2)
 
 
 def test_without_a_server_the_settings_say_where_it_would_be(cli: Run, tmp_path: Path):
