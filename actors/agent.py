@@ -19,9 +19,9 @@ from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.mcp_link import McpLink
 from actors.nodes import used_memory
-from actors.packing import packed
+from actors.packed_calls import packed
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, Named
+from actors.remote import DIRECTORY, NamedActor
 from actors.tool_task import TaskToolRunner
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
@@ -40,8 +40,8 @@ from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.run_loop import RunServices, at_once
 from owlclaw_ray.runs.running_calls import unknown
 from owlclaw_ray.store.durable_store import DurableStore
-from owlclaw_ray.tools.mcp.live_tools import LiveTools
-from owlclaw_ray.tools.naming import BUILT_IN_NAMES
+from owlclaw_ray.tools.mcp.live_tools import McpCatalogWatcher
+from owlclaw_ray.tools.names import BUILT_IN_NAMES
 
 _FRESH_SECONDS = 1.0
 _PAUSE = 0.2
@@ -55,7 +55,7 @@ class RemoteDefinitions:
     """
 
     def __init__(self, namespace: str, clock: Clock) -> None:
-        self._directory, self._clock = Named(DIRECTORY, namespace), clock
+        self._directory, self._clock = NamedActor(DIRECTORY, namespace), clock
         self._known: dict[str, tuple[AgentDefinition, float]] = {}
         self._questions: dict[str, asyncio.Task[AgentDefinition]] = {}
 
@@ -110,9 +110,9 @@ class AgentActor:
         prices = Prices(tokens.price, clock, plan.prices)
         governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS, prices)
         servers = McpLink(plan.namespace)
-        live = LiveTools(servers, clock, lambda offered: governor.know(catalog.offer(offered)))
+        live = McpCatalogWatcher(servers, clock, lambda offered: governor.know(catalog.offer(offered)))
         self._following = asyncio.create_task(live.follow()) if plan.mcp is not None else None
-        keeper, directory = KeeperClient(plan.namespace), Named(DIRECTORY, plan.namespace)
+        keeper, directory = KeeperClient(plan.namespace), NamedActor(DIRECTORY, plan.namespace)
         services = RunServices(
             models=GatewayLink(host_id, plan.namespace),
             tools=TaskToolRunner(plan.worker, clock, plan.slots, warm_workers=plan.warm_workers),

@@ -28,7 +28,7 @@ from actors.remote import (
     PARTS,
     ROOT,
     SCHEDULER,
-    Named,
+    NamedActor,
     ask_now,
     find,
     kill,
@@ -109,7 +109,7 @@ class Cluster:
 
     def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None) -> None:
         self._plan = plan
-        self._end_earlier()
+        self._stop_previous()
         self._root = make_root(plan, tools, hatchet)
 
     def wait_for_store(self) -> None:
@@ -136,9 +136,9 @@ class Cluster:
         """Fire no more schedules, let runs end within the plan's grace (the rest resume at the next start), close the store."""
         grace = self._plan.drain_seconds
         nodes = [node.node_id for node in living_nodes()]
-        roots = [Named(ROOT, self._plan.namespace, node) for node in nodes]
-        keepers = [Named(KEEPER, self._plan.namespace, node) for node in nodes]
-        pools = [Named(MCP_POOL, self._plan.namespace, node) for node in nodes if self._has_pool(node)]
+        roots = [NamedActor(ROOT, self._plan.namespace, node) for node in nodes]
+        keepers = [NamedActor(KEEPER, self._plan.namespace, node) for node in nodes]
+        pools = [NamedActor(MCP_POOL, self._plan.namespace, node) for node in nodes if self._has_pool(node)]
         self._ask_each(roots, "retire")
         self._ask_each([self._part(SCHEDULER)], "stop")
         self._ask_each([self._part(DIRECTORY)], "stop", grace)
@@ -154,16 +154,16 @@ class Cluster:
                 if actor is not None:
                     kill(actor)
 
-    def _end_earlier(self) -> None:
+    def _stop_previous(self) -> None:
         """Stop a runtime that outlived the process which started it, as it can on a cluster that was there before."""
         end = time.monotonic() + _STORE_SECONDS
-        while self._left_over():
+        while self._is_still_running():
             self.stop()
             if time.monotonic() > end:
                 raise RuntimeUnavailableError("the Ray cluster has a runtime already, and it cannot be stopped")
             time.sleep(_PAUSE)
 
-    def _left_over(self) -> bool:
+    def _is_still_running(self) -> bool:
         nodes = [node.node_id for node in living_nodes()]
         return any(find(part, self._plan.namespace, node) is not None for part in (ROOT, *PARTS) for node in nodes)
 
@@ -174,12 +174,12 @@ class Cluster:
         found = [find(ROOT, self._plan.namespace, node.node_id) for node in living_nodes()]
         return [root for root in found if root is not None]
 
-    def _ask_each(self, parts: Sequence[Named], method: str, *arguments: object) -> None:
+    def _ask_each(self, parts: Sequence[NamedActor], method: str, *arguments: object) -> None:
         for part in parts:
             try:
                 part.ask_now(method, *arguments, seconds=self._plan.drain_seconds + _STOP_MARGIN)
             except RuntimeUnavailableError as error:
                 logger.warning("the %s was not told to stop: %s", part.name, error)
 
-    def _part(self, name: str) -> Named:
-        return Named(name, self._plan.namespace)
+    def _part(self, name: str) -> NamedActor:
+        return NamedActor(name, self._plan.namespace)

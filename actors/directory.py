@@ -26,7 +26,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.tools.agents.api import DefinitionView, views_of
 
-_PATIENCE_IN_HEARTBEATS = 3
+_TIMEOUT_IN_HEARTBEATS = 3
 _PAUSE = 0.5
 _FRESH_SECONDS = 1.0
 _TELL_SECONDS = _LOOK_SECONDS = 3.0
@@ -39,7 +39,7 @@ class DirectoryActor:
 
     def __init__(self, plan: RuntimePlan) -> None:
         from owlclaw_ray.definitions.folder import DefinitionFolder
-        from owlclaw_ray.definitions.skills.machine import Machine
+        from owlclaw_ray.definitions.skills.host_facts import Machine
 
         take_over()
         configure(plan.worker.log)
@@ -49,7 +49,7 @@ class DirectoryActor:
         self._isolations: dict[str, tuple[Isolation, float]] = {}
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._directory = Directory(
-            pool=RootedPool(plan.namespace, plan.placement.heartbeat * _PATIENCE_IN_HEARTBEATS),
+            pool=RootedPool(plan.namespace, plan.placement.heartbeat * _TIMEOUT_IN_HEARTBEATS),
             store=KeeperClient(plan.namespace),
             isolation_of=self._isolation_of,
             placement=plan.placement,
@@ -60,7 +60,7 @@ class DirectoryActor:
     async def _start(self) -> None:
         while True:
             try:
-                await self._learn_isolations(await in_file_thread(self._definitions.present))
+                await self._load_isolations(await in_file_thread(self._definitions.present))
                 return await self._directory.start()
             except RuntimeUnavailableError as error:
                 logger.warning("the Directory waits for its root: %s", error)
@@ -71,7 +71,7 @@ class DirectoryActor:
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """See Directory.wake."""
         await self._started
-        await self._learn_isolations({agent.definition for agent in agents} - self._isolations.keys())
+        await self._load_isolations({agent.definition for agent in agents} - self._isolations.keys())
         return await self._directory.wake(agents)
 
     async def handle(self, host_id: str) -> ActorHandle[Any] | None:
@@ -96,9 +96,9 @@ class DirectoryActor:
         """
         await self._started
         await self._definitions.reload(name)
-        await asyncio.gather(*(self._tell_of_reload(host_id, name) for host_id in self._directory.hosts()))
+        await asyncio.gather(*(self._notify_reload(host_id, name) for host_id in self._directory.hosts()))
 
-    async def _tell_of_reload(self, host_id: str, name: str) -> None:
+    async def _notify_reload(self, host_id: str, name: str) -> None:
         actor = await self.handle(host_id)
         try:
             async with asyncio.timeout(_TELL_SECONDS):
@@ -127,16 +127,16 @@ class DirectoryActor:
         """
         isolation, looked = self._isolations.get(name, (None, -math.inf))
         if self._clock.monotonic() - looked >= _FRESH_SECONDS and name not in self._looks:
-            look = self._looks[name] = asyncio.create_task(self._learn_isolation(name))
+            look = self._looks[name] = asyncio.create_task(self._load_isolation(name))
             look.add_done_callback(lambda _: self._looks.pop(name))
         return isolation
 
-    async def _learn_isolations(self, names: Collection[str]) -> None:
+    async def _load_isolations(self, names: Collection[str]) -> None:
         """Return once all of them are known, or after a few seconds if their files do not answer."""
         if unknown := [name for name in names if self._isolation_of(name) is None]:
             await asyncio.wait([self._looks[name] for name in unknown], timeout=_LOOK_SECONDS)
 
-    async def _learn_isolation(self, name: str) -> None:
+    async def _load_isolation(self, name: str) -> None:
         """Note how its agents are placed; those of a broken definition get a host too, where their runs fail and say why."""
         try:
             isolation = (await self._definitions.get(name)).isolation

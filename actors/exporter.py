@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING
 
 from actors.logs import configure
 from actors.plan import RuntimePlan
-from actors.redacting import node_redactor
-from actors.remote import KEEPER, Named
+from actors.redactors import node_redactor
+from actors.remote import KEEPER, NamedActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.errors import ConfigurationError, RetryableError, RuntimeUnavailableError
+from owlclaw_ray.kernel.cpu_throttle import CpuThrottle
 from owlclaw_ray.kernel.periodic import Periodic
-from owlclaw_ray.kernel.spare_share import SpareShare
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.telemetry.trace_export import ExportCounts, TraceExport
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver, TraceReceiver
 
 if TYPE_CHECKING:
     from owlclaw_ray.store.sql.sql_store import SqlStore
-    from owlclaw_ray.telemetry.tracing.content import Content
+    from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE = 30.0
 _LOOK_SECONDS = 0.5
 _LAST = 19
 """The niceness of the exporter; Ray's other workers have 15."""
@@ -47,14 +47,14 @@ class ExporterActor:
         take_over()
         configure(plan.worker.log)
         self._plan, self._pause = plan, 0.0
-        self._share = SpareShare(os.cpu_count() or 1)
-        self._keeper = Named(KEEPER, plan.namespace)
+        self._share = CpuThrottle(os.cpu_count() or 1)
+        self._keeper = NamedActor(KEEPER, plan.namespace)
         self._beginning, self._problem = asyncio.Lock(), ""
         self._export: TraceExport | None = None
         self._store: SqlStore | None = None
         self._receiver: TraceReceiver | None = None
         self._scores: ScoreReceiver | None = None
-        self._working = Periodic("exporting traces", self._work, SystemClock(), _LONGEST_PAUSE, due_in=self._due)
+        self._working = Periodic("exporting traces", self._work, SystemClock(), _MAX_PAUSE, due_in=self._due)
         self._working.start()
 
     async def ready(self) -> str:
@@ -94,7 +94,7 @@ class ExporterActor:
         try:
             export = await self._begun()
         except ConfigurationError:
-            self._pause = _LONGEST_PAUSE
+            self._pause = _MAX_PAUSE
             return
         worked, waited = time.process_time(), _waited()
         pause = await export.step()
@@ -121,7 +121,7 @@ class ExporterActor:
         self._problem = problem
 
     async def _begin(self) -> TraceExport:
-        from owlclaw_ray.store.sql.opening import open_existing
+        from owlclaw_ray.store.sql.factory import open_existing
         from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 
         plan = self._plan
@@ -136,7 +136,7 @@ class ExporterActor:
             self._store, CursorFile(plan.data_dir), self._receiver, buffer_runs=buffer_runs, jitter=random.random
         )
         await export.begin()
-        _step_back()
+        _lower_priority()
         return export
 
     async def _store_made(self) -> None:
@@ -163,7 +163,7 @@ def _delay(schedstat: Path) -> int:
         return 0
 
 
-def _step_back() -> None:
+def _lower_priority() -> None:
     """Have all threads of this process go last: runs go first, and traces can wait."""
     ids = [int(each.name) for each in _THREADS.iterdir()] if _THREADS.is_dir() else [0]
     for each in ids:
@@ -185,10 +185,10 @@ def _scores(plan: RuntimePlan) -> ScoreReceiver:
     return scores_of(plan.tracing, _content(plan), dict(os.environ))  # noqa: TID251 - as above
 
 
-def _content(plan: RuntimePlan) -> Content:
+def _content(plan: RuntimePlan) -> ContentAttributes:
     from owlclaw_ray.app_loader import application
-    from owlclaw_ray.telemetry.tracing.content import Content
+    from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 
     assert plan.tracing is not None
     app = application(plan.worker.app_path, Path(plan.worker.app_folder))
-    return Content(node_redactor(plan), app.trace_mask, shown=plan.tracing.content)
+    return ContentAttributes(node_redactor(plan), app.trace_mask, shown=plan.tracing.content)

@@ -9,7 +9,7 @@ from typing import Any
 
 from actors.nodes import Node, living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, Named
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, NamedActor
 from actors.scheduler import SchedulerCounts
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.telemetry.metrics import gauges
@@ -24,12 +24,12 @@ class FleetMetrics:
 
     def __init__(self, plan: RuntimePlan) -> None:
         self._namespace = plan.namespace
-        self._keepers: dict[str, Named] = {}
-        self._gateways: dict[str, Named] = {}
-        self._directory = Named(DIRECTORY, plan.namespace)
-        self._scheduler = Named(SCHEDULER, plan.namespace)
+        self._keepers: dict[str, NamedActor] = {}
+        self._gateways: dict[str, NamedActor] = {}
+        self._directory = NamedActor(DIRECTORY, plan.namespace)
+        self._scheduler = NamedActor(SCHEDULER, plan.namespace)
         self._has_callbacks = plan.callbacks is not None
-        self._exporter = None if plan.tracing is None else Named(EXPORTER, plan.namespace)
+        self._exporter = None if plan.tracing is None else NamedActor(EXPORTER, plan.namespace)
 
     async def families(self) -> Sequence[MetricFamily]:
         """See Metrics.families."""
@@ -66,8 +66,8 @@ class FleetMetrics:
         families += gauges.traces(exported) if exported is not None else ()
         return families
 
-    def _on_each(self, part: str, nodes: Iterable[str], known: Mapping[str, Named]) -> dict[str, Named]:
-        return {node: known.get(node) or Named(part, self._namespace, node) for node in nodes}
+    def _on_each(self, part: str, nodes: Iterable[str], known: Mapping[str, NamedActor]) -> dict[str, NamedActor]:
+        return {node: known.get(node) or NamedActor(part, self._namespace, node) for node in nodes}
 
 
 def _scheduler_families(counts: SchedulerCounts) -> Iterator[MetricFamily]:
@@ -85,7 +85,7 @@ def _names(nodes: Sequence[Node]) -> dict[str, str]:
     }
 
 
-async def _first(parts: Sequence[Named], method: str, *arguments: object) -> Any:
+async def _first(parts: Sequence[NamedActor], method: str, *arguments: object) -> Any:
     """Return the answer of the first that gives one, None if nobody does."""
     for part in parts:
         answer = await _ask(part, method, *arguments)
@@ -94,7 +94,7 @@ async def _first(parts: Sequence[Named], method: str, *arguments: object) -> Any
     return None
 
 
-async def _ask(part: Named | None, method: str, *arguments: object) -> Any:
+async def _ask(part: NamedActor | None, method: str, *arguments: object) -> Any:
     if part is None:
         return None
     try:

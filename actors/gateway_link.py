@@ -7,18 +7,18 @@ import logging
 from collections.abc import Sequence
 from typing import cast
 
-from actors.remote import GATEWAY, Named
+from actors.remote import GATEWAY, NamedActor
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.models.api import Listener, unheard
+from owlclaw_ray.models.api import Listener, ignore_news
 from owlclaw_ray.models.reply_box import BoxId, CallId, Received
 from owlclaw_ray.models.reply_link import LinkLostError, ReplyLink
 from owlclaw_ray.models.tokens import EstimatedTokens
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
-_ON_THE_WAY_SECONDS = 5.0
+_FIRST_PAUSE, _MAX_PAUSE = 0.2, 2.0
+_TRANSFER_SECONDS = 5.0
 _COUNTING_SECONDS = 15.0
 """Long enough for litellm to be imported first."""
 _UNCOUNTED_SECONDS = 60.0
@@ -33,7 +33,7 @@ class GatewayLink:
     def __init__(self, link: str, namespace: str) -> None:
         self._link: ReplyLink[ModelRequest] = ReplyLink(_GatewayBox(link, namespace))
 
-    async def complete(self, request: ModelRequest, listener: Listener = unheard) -> ModelReply:
+    async def complete(self, request: ModelRequest, listener: Listener = ignore_news) -> ModelReply:
         """See Models.complete. Waits for a gateway for as long as the caller does."""
         pause = _FIRST_PAUSE
         while True:
@@ -41,7 +41,7 @@ class GatewayLink:
                 return await self._link.ask(request, listener)
             except LinkLostError:
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, _MAX_PAUSE)
 
 
 class GatewayTokens:
@@ -51,7 +51,7 @@ class GatewayTokens:
     """
 
     def __init__(self, namespace: str, clock: Clock, seconds: float = _COUNTING_SECONDS) -> None:
-        self._gateway = Named(GATEWAY, namespace)
+        self._gateway = NamedActor(GATEWAY, namespace)
         self._clock, self._seconds = clock, seconds
         self._again_at = clock.monotonic()
 
@@ -84,19 +84,19 @@ class GatewayEmbeddings:
     """Asks the gateway for vectors, from code that is not asynchronous: a tool worker."""
 
     def __init__(self, namespace: str) -> None:
-        self._gateway = Named(GATEWAY, namespace)
+        self._gateway = NamedActor(GATEWAY, namespace)
 
     def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """See EmbeddingGateway.embed; also RuntimeUnavailableError when the gateway is not there, or does not answer."""
-        seconds = request.patience + _ON_THE_WAY_SECONDS
+        seconds = request.patience + _TRANSFER_SECONDS
         return cast("EmbeddingReply", self._gateway.ask_packed_now("embed", request, seconds=seconds))
 
 
 class _GatewayBox:
-    """Implements `FarEnd`: the box that the gateway keeps for this link."""
+    """Implements `RemoteReplyBox`: the box that the gateway keeps for this link."""
 
     def __init__(self, link: str, namespace: str) -> None:
-        self._link, self._gateway = link, Named(GATEWAY, namespace)
+        self._link, self._gateway = link, NamedActor(GATEWAY, namespace)
 
     async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         return cast("BoxId", await self._gateway.ask_packed("post", self._link, calls, withdrawn))

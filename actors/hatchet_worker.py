@@ -18,7 +18,7 @@ _DIGITS = re.compile(r"\d+")
 _SECONDS = 60.0
 
 
-class Calm(logging.Filter):
+class LogThrottle(logging.Filter):
     """Lets a message through once a minute, whatever numbers are in it, and no traces: what is wrong with the engine is what it says."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ def configure_logs(plan: LogPlan) -> None:
     sdk.handlers[:], sdk.propagate = ours.handlers, False
     sdk.setLevel(ours.level if ours.level == logging.DEBUG else max(ours.level, logging.WARNING))
     if ours.level != logging.DEBUG:
-        sdk.addFilter(Calm())
+        sdk.addFilter(LogThrottle())
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from ray.actor import ActorHandle
 
 from actors.nodes import living_nodes
-from actors.remote import ROOT, Named, ask, ask_packed, find
+from actors.remote import ROOT, NamedActor, ask, ask_packed, find
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
@@ -25,7 +25,7 @@ class ActorHost:
     """Implements `Host` over an AgentActor."""
 
     def __init__(self, host_id: str, node_id: str, actor: ActorHandle[Any], patience: float) -> None:
-        self._host_id, self._node_id, self.actor, self._patience = host_id, node_id, actor, patience
+        self._host_id, self._node_id, self.actor, self._wait_limit = host_id, node_id, actor, patience
 
     @property
     def host_id(self) -> str:
@@ -62,11 +62,11 @@ class ActorHost:
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""
-        return cast("HostStatus", await self._ask_in_time("status", most))
+        return cast("HostStatus", await self._ask_with_timeout("status", most))
 
     async def hosted(self) -> tuple[AgentRef, ...]:
         """See Host.hosted."""
-        return cast("tuple[AgentRef, ...]", await self._ask_in_time("hosted"))
+        return cast("tuple[AgentRef, ...]", await self._ask_with_timeout("hosted"))
 
     async def ended(self) -> None:
         """See Host.ended. A call that never returns breaks with the process; a broken call alone is no proof of its end."""
@@ -88,12 +88,12 @@ class ActorHost:
         """See Host.drain."""
         await self._ask("drain", grace)
 
-    async def _ask_in_time(self, method: str, *arguments: object) -> Any:
+    async def _ask_with_timeout(self, method: str, *arguments: object) -> Any:
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._wait_limit):
                 return await self._ask(method, *arguments)
         except TimeoutError as error:
-            raise HostGoneError(f"{self._host_id} did not answer within {self._patience:g} s") from error
+            raise HostGoneError(f"{self._host_id} did not answer within {self._wait_limit:g} s") from error
 
     async def _ask(self, method: str, *arguments: object) -> Any:
         try:
@@ -106,8 +106,8 @@ class RootedPool:
     """Implements `HostPool`: the roots of the nodes own the actors, so that a node's tool tasks share warm workers."""
 
     def __init__(self, namespace: str, patience: float) -> None:
-        self._namespace, self._patience = namespace, patience
-        self._roots: dict[str, Named] = {}
+        self._namespace, self._wait_limit = namespace, patience
+        self._roots: dict[str, NamedActor] = {}
         self._homes: dict[str, str] = {}
         self._coming: Counter[str] = Counter()
 
@@ -127,7 +127,7 @@ class RootedPool:
         finally:
             self._coming[node_id] -= 1
         self._homes[host_id] = node_id
-        return ActorHost(host_id, node_id, actor, self._patience)
+        return ActorHost(host_id, node_id, actor, self._wait_limit)
 
     async def living(self) -> Sequence[Host]:
         """See HostPool.living. Hosts of a root that does not answer are dead or die with it."""
@@ -151,12 +151,12 @@ class RootedPool:
             logger.warning("the root of node %s does not answer: %s", node_id, error)
             return []
         self._homes.update((host_id, node_id) for host_id, _ in hosts)
-        return [ActorHost(host_id, node_id, actor, self._patience) for host_id, actor in hosts]
+        return [ActorHost(host_id, node_id, actor, self._wait_limit) for host_id, actor in hosts]
 
     async def _find_roots(self) -> None:
         """Note the roots of living nodes; raises RuntimeUnavailableError if there is none."""
         found = await asyncio.to_thread(self._nodes_with_root)
-        self._roots = {node: self._roots.get(node) or Named(ROOT, self._namespace, node) for node in found}
+        self._roots = {node: self._roots.get(node) or NamedActor(ROOT, self._namespace, node) for node in found}
         if not self._roots:
             raise RuntimeUnavailableError("no node has a root")
 

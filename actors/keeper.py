@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from actors.garbage import collect_rarely
+from actors.liveness import CHECK_INTERVAL, LivenessMonitor
 from actors.logs import configure
 from actors.nodes import writer_name
-from actors.packing import packed
+from actors.packed_calls import packed
 from actors.plan import RuntimePlan
-from actors.redacting import node_redactor
+from actors.redactors import node_redactor
 from actors.remote import ROOT, find, restarted
 from actors.secrets import take_over
-from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.ledger.noted_heads import HeadsFile, HeadsFolder
+from owlclaw_ray.ledger.chain_heads import ChainHeadFile, ChainHeadFolder
 from owlclaw_ray.store.api import (
     ApprovalStore,
     CallbackStore,
@@ -33,7 +33,7 @@ from owlclaw_ray.store.api import (
 )
 from owlclaw_ray.store.command_link import answered
 from owlclaw_ray.store.group_commit import GroupCommit
-from owlclaw_ray.store.run_news import NewsBoxId, RunNews
+from owlclaw_ray.store.run_updates import RunUpdates, SubscriptionId
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 
 if TYPE_CHECKING:
@@ -52,21 +52,21 @@ class KeeperActor:
     """Opens the store when it is first asked, and again after a failure to open. Only in its first life it makes a new file."""
 
     def __init__(self, plan: RuntimePlan) -> None:
-        from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
+        from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 
         take_over()
         configure(plan.worker.log)
         collect_rarely()
         self._plan = plan
         self._opening = asyncio.Lock()
-        self._vigil = asyncio.create_task(self._watch_over_root())
+        self._liveness = asyncio.create_task(self._watch_root())
         self._noting = Periodic("noting the ledger's heads", self._note_heads, SystemClock(), _NOTE_EVERY)
         self._noting.start()
         self._store: SqlStore | None = None
-        self._heads: HeadsFile | None = None
+        self._heads: ChainHeadFile | None = None
         self._commits: GroupCommit | None = None
         self._metrics = CommitMetrics()
-        self._news = RunNews(SystemClock())
+        self._news = RunUpdates(SystemClock())
 
     @packed
     async def apply(self, parcels: Sequence[bytes]) -> Sequence[bytes]:
@@ -81,18 +81,20 @@ class KeeperActor:
         store, _ = await self._open()
         return await getattr(store, name)(*arguments)
 
-    async def begin_news(self, box_id: NewsBoxId) -> None:
-        """See NewsFarEnd.begin."""
+    async def begin_run_updates(self, box_id: SubscriptionId) -> None:
+        """See RunUpdateSource.begin."""
         await self._news.begin(box_id)
 
     @packed
-    async def follow_news(self, box_id: NewsBoxId, added: Sequence[RunId], dropped: Sequence[RunId]) -> bool:
-        """See NewsFarEnd.follow."""
+    async def follow_run_updates(
+        self, box_id: SubscriptionId, added: Sequence[RunId], dropped: Sequence[RunId]
+    ) -> bool:
+        """See RunUpdateSource.follow."""
         return await self._news.follow(box_id, added, dropped)
 
     @packed
-    async def news(self, box_id: NewsBoxId, seconds: float) -> Sequence[RunId] | None:
-        """See NewsFarEnd.news."""
+    async def news(self, box_id: SubscriptionId, seconds: float) -> Sequence[RunId] | None:
+        """See RunUpdateSource.news."""
         return await self._news.news(box_id, seconds)
 
     async def metrics(self) -> tuple[MetricFamily, ...]:
@@ -107,7 +109,7 @@ class KeeperActor:
 
     async def stop(self) -> None:
         """Commit what is waiting and close the store."""
-        self._vigil.cancel()
+        self._liveness.cancel()
         await self._noting.stop()
         if self._commits is not None:
             await self._commits.close()
@@ -116,17 +118,17 @@ class KeeperActor:
             self._heads = None
             await self._store.close()
 
-    async def _watch_over_root(self) -> None:
+    async def _watch_root(self) -> None:
         """The root watches over this and all other parts of the node; somebody has to watch over the root."""
-        vigil = Vigil(SystemClock())
+        liveness = LivenessMonitor(SystemClock())
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_INTERVAL)
             try:
                 root = await asyncio.to_thread(find, ROOT, self._plan.namespace)
                 if root is not None:
-                    await vigil.look(ROOT, root)
+                    await liveness.look(ROOT, root)
             except Exception:
-                logger.exception("looking after the root failed; the next look is in %g s", LOOK_EVERY)
+                logger.exception("looking after the root failed; the next look is in %g s", CHECK_INTERVAL)
 
     async def _note_heads(self) -> None:
         """Note outside the store how far its ledger has come, so that an end which is cut off later is missed."""
@@ -141,7 +143,7 @@ class KeeperActor:
             logger.warning("the ledger's heads were not noted: %s; next try in %g s", error, _NOTE_EVERY)
 
     async def _open(self) -> tuple[SqlStore, GroupCommit]:
-        from owlclaw_ray.store.sql.opening import open_store
+        from owlclaw_ray.store.sql.factory import open_store
 
         plan = self._plan
         if self._store is None or self._commits is None:
@@ -152,6 +154,6 @@ class KeeperActor:
                         plan.store_url, writer=writer, redactor=node_redactor(plan), must_exist=restarted()
                     )
                     store.tell(self._news.changed)
-                    self._store, self._heads = store, HeadsFolder(plan.data_dir).writer(writer)
+                    self._store, self._heads = store, ChainHeadFolder(plan.data_dir).writer(writer)
                     self._commits = GroupCommit(self._store, observer=self._metrics)
         return self._store, self._commits

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from actors.remote import KEEPER, Named
+from actors.remote import KEEPER, NamedActor
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.callback import Callback
@@ -24,13 +24,13 @@ from owlclaw_ray.store.api import (
     CallbackFilter,
     Command,
     DeliveryFilter,
+    JournalPosition,
     LedgerChain,
     LedgerFilter,
     Outcome,
-    Position,
     RunEnded,
     RunFilter,
-    Watched,
+    RunProgress,
 )
 from owlclaw_ray.store.command_link import CommandLink
 
@@ -40,7 +40,7 @@ class KeeperClient:
 
     def __init__(self, namespace: str, rest: Callable[[], Awaitable[object]] | None = None, at_once: int = 1) -> None:
         """See CommandLink for `rest` and `at_once`."""
-        self._keeper = Named(KEEPER, namespace)
+        self._keeper = NamedActor(KEEPER, namespace)
         self._commands = CommandLink(self._send, rest=rest, at_once=at_once)
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
@@ -65,11 +65,11 @@ class KeeperClient:
         """See RunStore.journal."""
         return cast("Sequence[JournalEntry]", await self._query("journal", tenant, run_id, after))
 
-    async def watched(self, positions: Sequence[Position]) -> Sequence[Watched | None]:
+    async def watched(self, positions: Sequence[JournalPosition]) -> Sequence[RunProgress | None]:
         """See RunStore.watched."""
-        return cast("Sequence[Watched | None]", await self._query("watched", positions))
+        return cast("Sequence[RunProgress | None]", await self._query("watched", positions))
 
-    async def moved(self, positions: Sequence[Position]) -> Sequence[RunId]:
+    async def moved(self, positions: Sequence[JournalPosition]) -> Sequence[RunId]:
         """See RunStore.moved."""
         return cast("Sequence[RunId]", await self._query("moved", positions))
 

@@ -66,7 +66,7 @@ def configure(plan: LogPlan) -> None:
         logger.setLevel(plan.level.upper())
         logger.propagate = False
     if plan.format == "json":
-        _take_over(handler)
+        _redirect_loggers(handler)
         sys.stdout, sys.stderr = (
             _as_json(each, name) for each, name in ((sys.stdout, "stdout"), (sys.stderr, "stderr"))
         )
@@ -78,7 +78,7 @@ def _as_json(stream: TextIO, name: str) -> TextIO:
     return cast("TextIO", written)
 
 
-def _take_over(handler: logging.Handler) -> None:
+def _redirect_loggers(handler: logging.Handler) -> None:
     """Have the loggers of libraries, and Python's warnings, write as this handler does, wherever they write to."""
     logging.captureWarnings(capture=True)
     logging.getLogger().handlers[:] = [handler]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
-from actors.remote import MCP_POOL, Named
+from actors.remote import MCP_POOL, NamedActor
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView
@@ -18,7 +18,7 @@ class McpLink:
     """Implements McpNode."""
 
     def __init__(self, namespace: str) -> None:
-        self._pool = Named(MCP_POOL, namespace)
+        self._pool = NamedActor(MCP_POOL, namespace)
 
     async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
         """See McpNode.catalog."""
@@ -37,7 +37,7 @@ class McpWorkerLink:
     """Implements McpServers from inside a tool worker."""
 
     def __init__(self, namespace: str) -> None:
-        self._pool = Named(MCP_POOL, namespace)
+        self._pool = NamedActor(MCP_POOL, namespace)
 
     def catalog(self, known: str) -> McpCatalog | None:
         """See McpServers.catalog."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from actors.garbage import collect_rarely
 from actors.logs import configure
-from actors.packing import packed
+from actors.packed_calls import packed
 from actors.plan import RuntimePlan
 from actors.secrets import take_over
 from owlclaw_ray.domain.json import JsonObject
@@ -20,7 +20,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView
 from owlclaw_ray.tools.mcp.options import McpOptions
 
-_TALKATIVE = ("mcp", "client", "httpx2", "httpcore2")
+_VERBOSE_LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 """Loggers of the SDK and its HTTP client, which would log addresses and traces. What goes wrong is logged here, without secrets."""
 
 
@@ -32,7 +32,7 @@ class McpPoolActor:
 
         take_over()
         configure(plan.worker.log)
-        for name in _TALKATIVE:
+        for name in _VERBOSE_LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         collect_rarely()
         self._pool = McpPool(

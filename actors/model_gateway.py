@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.model_worker import ModelWorkers
-from actors.packing import packed
+from actors.packed_calls import packed
 from actors.plan import RuntimePlan
 from actors.secrets import take_over
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
@@ -58,16 +58,16 @@ class ModelGatewayActor:
             self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random, prices=plan.prices
         )
         self._boxes = ReplyBoxes(self._models.complete, clock, RandomIds())
-        self._sweeper = asyncio.create_task(self._boxes.forget_abandoned())
+        self._sweeper = asyncio.create_task(self._boxes.remove_abandoned())
 
     @packed
     async def post(self, link: str, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
-        """See FarEnd.post."""
+        """See RemoteReplyBox.post."""
         return await self._boxes.of(link).post(calls, withdrawn)
 
     @packed
     async def receive(self, link: str, seconds: float) -> Received:
-        """See FarEnd.receive."""
+        """See RemoteReplyBox.receive."""
         return await self._boxes.of(link).receive(seconds)
 
     @packed

@@ -12,7 +12,7 @@ import psutil
 from ray.actor import ActorHandle
 
 from actors.logs import LogPlan, configure
-from actors.packing import packed
+from actors.packed_calls import packed
 from actors.remote import ask, ask_packed, kill, make, whereabouts
 from actors.secrets import take_over
 from owlclaw_ray.domain.model import ModelReply
@@ -22,8 +22,8 @@ from owlclaw_ray.models.api import Listener
 from owlclaw_ray.models.pooled_client import ClientCall, Helper
 from owlclaw_ray.models.reply_box import BoxId, CallId, Received, ReplyBox
 
-_BIRTH_SECONDS = 120.0
-_PATIENCE = 30.0
+_STARTUP_SECONDS = 120.0
+_TIMEOUT_SECONDS = 30.0
 
 
 class ModelWorkerActor:
@@ -43,12 +43,12 @@ class ModelWorkerActor:
 
     @packed
     async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
-        """See FarEnd.post."""
+        """See RemoteReplyBox.post."""
         return await self._box.post(calls, withdrawn)
 
     @packed
     async def receive(self, seconds: float) -> Received:
-        """See FarEnd.receive."""
+        """See RemoteReplyBox.receive."""
         return await self._box.receive(seconds)
 
     async def cpu_seconds(self) -> float:
@@ -67,23 +67,23 @@ class ModelWorker:
         self._actor = actor
         self._process: psutil.Process | None = None
 
-    async def come_to_life(self) -> None:
+    async def wait_until_ready_for_calls(self) -> None:
         """Return when it is ready for calls."""
-        async with _patience(_BIRTH_SECONDS):
+        async with _wait_limit(_STARTUP_SECONDS):
             self._process = psutil.Process((await whereabouts(self._actor)).pid)
             await ask(self._actor, "load")
 
     async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
-        """See FarEnd.post."""
+        """See RemoteReplyBox.post."""
         return cast("BoxId", await ask_packed(self._actor, "post", calls, withdrawn))
 
     async def receive(self, seconds: float) -> Received:
-        """See FarEnd.receive."""
+        """See RemoteReplyBox.receive."""
         return cast("Received", await ask_packed(self._actor, "receive", seconds))
 
     async def cpu_seconds(self) -> float:
         """See Helper.cpu_seconds."""
-        async with _patience(_PATIENCE):
+        async with _wait_limit(_TIMEOUT_SECONDS):
             return cast("float", await ask(self._actor, "cpu_seconds"))
 
     def end(self) -> None:
@@ -106,7 +106,7 @@ class ModelWorkers:
         """See HelperSource.spawn."""
         worker = ModelWorker(make(ModelWorkerActor, self._log, max_restarts=0))
         try:
-            await worker.come_to_life()
+            await worker.wait_until_ready_for_calls()
         except (RuntimeUnavailableError, ModelRefusedError, psutil.NoSuchProcess) as error:
             worker.end()
             raise RuntimeUnavailableError(f"the new helper did not start: {error}") from error
@@ -119,7 +119,7 @@ class ModelWorkers:
 
 
 @asynccontextmanager
-async def _patience(seconds: float) -> AsyncIterator[None]:
+async def _wait_limit(seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -24,7 +24,7 @@ ROOT, KEEPER, GATEWAY, MCP_POOL = "root", "keeper", "gateway", "mcp_pool"
 DIRECTORY, SCHEDULER, EXPORTER = "directory", "scheduler", "exporter"
 """Parts of which the whole cluster has one; the last only if traces are exported."""
 PARTS = (EXPORTER, SCHEDULER, DIRECTORY, MCP_POOL, GATEWAY, KEEPER)
-_OF_A_NODE = frozenset({ROOT, KEEPER, GATEWAY, MCP_POOL})
+_NODE_PARTS = frozenset({ROOT, KEEPER, GATEWAY, MCP_POOL})
 
 CALLS_AT_ONCE = 10_000
 """Concurrent calls of an actor: most of them only wait."""
@@ -44,7 +44,7 @@ def restarted() -> bool:
 
 def full_name(part: str, node_id: str = "") -> str:
     """Return what a part is called in Ray; the part of this node unless another one is named."""
-    return f"{part}@{node_id or here()}" if part in _OF_A_NODE else part
+    return f"{part}@{node_id or here()}" if part in _NODE_PARTS else part
 
 
 def make(
@@ -68,29 +68,29 @@ def kill(actor: ActorHandle[Any]) -> None:
     ray.kill(actor, no_restart=True)
 
 
-class Whereabouts(Struct, frozen=True):
+class ProcessLocation(Struct, frozen=True):
     """Where an actor's process is."""
 
     node_id: str
     pid: int
 
 
-async def whereabouts(actor: ActorHandle[Any]) -> Whereabouts:
+async def whereabouts(actor: ActorHandle[Any]) -> ProcessLocation:
     """Return where the actor is, from its own event loop: whoever gets an answer knows that it is not stuck."""
-    found: Whereabouts = await ask(actor, "__ray_call__", _own_whereabouts)
+    found: ProcessLocation = await ask(actor, "__ray_call__", _own_whereabouts)
     return found
 
 
-async def registered(actor: ActorHandle[Any]) -> Whereabouts | None:
+async def registered(actor: ActorHandle[Any]) -> ProcessLocation | None:
     """Return where Ray started the actor's present process, which may be stuck, even before it could do anything; None if it has none."""
     entry = await asyncio.to_thread(actor_table, actor_id=actor._actor_id.hex())  # noqa: SLF001 - it has no public name
     if not entry or entry["State"] == "DEAD" or not entry["Pid"]:
         return None
-    return Whereabouts(entry["Address"]["NodeID"], entry["Pid"])
+    return ProcessLocation(entry["Address"]["NodeID"], entry["Pid"])
 
 
-def _own_whereabouts(_actor: object) -> Whereabouts:
-    return Whereabouts(here(), os.getpid())
+def _own_whereabouts(_actor: object) -> ProcessLocation:
+    return ProcessLocation(here(), os.getpid())
 
 
 async def ask(actor: ActorHandle[Any], method: str, *arguments: object) -> Any:
@@ -138,7 +138,7 @@ def find_all(namespace: str) -> dict[str, ActorHandle[Any]]:
     return {name: actor for name in names if (actor := find(name, namespace)) is not None}
 
 
-class Named:
+class NamedActor:
     """A named part, found when first needed, and found anew when it died with its root; this node's, unless another is named."""
 
     def __init__(self, name: str, namespace: str, node_id: str = "") -> None:

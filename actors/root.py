@@ -22,11 +22,12 @@ from actors.agent import AgentActor
 from actors.directory import DirectoryActor
 from actors.exporter import ExporterActor
 from actors.keeper import KeeperActor
+from actors.liveness import CHECK_INTERVAL, LivenessMonitor
 from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
 from actors.nodes import living_nodes
-from actors.packing import packed
+from actors.packed_calls import packed
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
     DIRECTORY,
@@ -45,13 +46,12 @@ from actors.remote import (
 )
 from actors.scheduler import SchedulerActor
 from actors.tool_task import call_memory, warm_workers
-from actors.vigil import LOOK_EVERY, Vigil
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
 
-_BIRTH_SECONDS = 60.0
+_STARTUP_SECONDS = 60.0
 _SERVE = "serve"
 """The namespace of Ray Serve's actors: it restarts those that died, and those that are stuck late or never."""
 _AHEAD = 1
@@ -72,21 +72,21 @@ class RootActor:
         self._births = asyncio.Semaphore(os.cpu_count() or 1)
         """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
-        self._vigil = Vigil(SystemClock())
+        self._liveness = LivenessMonitor(SystemClock())
         self._parts = {
             KEEPER: self._part(KEEPER, KeeperActor),
             **{name: self._part(name, kind, movable=True) for name, kind in _shared_parts(plan).items()},
             GATEWAY: self._part(GATEWAY, ModelGatewayActor),
             **({} if plan.mcp is None else {MCP_POOL: self._part(MCP_POOL, McpPoolActor)}),
         }
-        self._upkeep = asyncio.create_task(self._keep_up())
+        self._upkeep = asyncio.create_task(self._maintain())
 
     async def spawn_host(self) -> tuple[str, ActorHandle[Any]]:
         """Return a new agent actor as soon as it answers; raises RuntimeUnavailableError if it does not come to life."""
         async with self._births:
             host_id, actor = self._ahead.pop() if self._ahead else self._host()
             try:
-                await self._vigil.await_birth(host_id, actor, _BIRTH_SECONDS)
+                await self._liveness.wait_until_alive(host_id, actor, _STARTUP_SECONDS)
             except RuntimeUnavailableError as error:
                 await self._end(host_id, actor)
                 raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
@@ -105,7 +105,7 @@ class RootActor:
 
     async def _end(self, host_id: str, actor: ActorHandle[Any]) -> None:
         try:
-            await self._vigil.end(host_id, actor)
+            await self._liveness.end(host_id, actor)
         finally:
             kill(actor)
 
@@ -122,24 +122,24 @@ class RootActor:
         """Make nothing new any more: the runtime is being stopped."""
         self._upkeep.cancel()
 
-    async def _keep_up(self) -> None:
+    async def _maintain(self) -> None:
         if restarted():
             await self._recover()
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_INTERVAL)
             try:
                 looked_at = self._parts | await asyncio.to_thread(find_all, _SERVE)
-                await asyncio.gather(*(self._vigil.look(name, part) for name, part in looked_at.items()))
+                await asyncio.gather(*(self._liveness.look(name, part) for name, part in looked_at.items()))
                 await self._complete_parts()
                 await self._complete_nodes()
             except Exception:
-                logger.exception("the root's round failed; the next one begins in %g s", LOOK_EVERY)
+                logger.exception("the root's round failed; the next one begins in %g s", CHECK_INTERVAL)
 
     async def _recover(self) -> None:
         """Replace the tool workers that ended with the root that died, as soon as agents have a host: they come first."""
         for host_id, actor in tuple(self._ahead):
             try:
-                await self._vigil.await_birth(host_id, actor, _BIRTH_SECONDS)
+                await self._liveness.wait_until_alive(host_id, actor, _STARTUP_SECONDS)
             except RuntimeUnavailableError as error:
                 logger.warning("%s", error)
         warm_workers(self._plan.worker, self._plan.warm_workers)

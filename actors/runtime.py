@@ -15,31 +15,31 @@ from ray.actor import ActorHandle
 
 from actors.fleet_metrics import FleetMetrics
 from actors.keeper_client import KeeperClient
-from actors.keeper_news import Keepers
+from actors.keeper_run_updates import Keepers
 from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, Named, ask, ask_packed
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, NamedActor, ask, ask_packed
 from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.definitions.folder import DefinitionFolder
-from owlclaw_ray.definitions.skills.machine import Machine
+from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.tracing import Destination
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds, RunId
-from owlclaw_ray.kernel.batching import Batcher
+from owlclaw_ray.kernel.batcher import Batcher
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.ledger.noted_heads import HeadsFolder
+from owlclaw_ray.ledger.chain_heads import ChainHeadFolder
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.runtime.api import Health
-from owlclaw_ray.runtime.facade import RuntimeFacade, nobody_keeps
+from owlclaw_ray.runtime.facade import RuntimeFacade, refuse_score
 from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.timetable import StoreTimetable
-from owlclaw_ray.store.following import Following
+from owlclaw_ray.store.followers import FollowerRegistry
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 
@@ -54,7 +54,7 @@ _CANCEL_PAUSE, _CANCEL_TRIES = 1.0, 30
 """How long, in seconds, and how often a cancellation is tried again that reached nobody: a Directory is back within seconds."""
 _FILES_SECONDS = 10.0
 """How long another process may have an agent's memory files locked before a request gives up."""
-_MOST_HOMES = 100_000
+_MAX_CACHED_HOSTS = 100_000
 _FRESH_SECONDS = 1.0
 _LOOK_SECONDS = 3.0
 """How long a look at a definition's files may take before the last known version serves."""
@@ -72,7 +72,7 @@ class DirectoryDispatcher:
     """
 
     def __init__(self, namespace: str, clock: Clock, idle: float) -> None:
-        self._directory, self._clock, self._idle = Named(DIRECTORY, namespace), clock, idle
+        self._directory, self._clock, self._idle = NamedActor(DIRECTORY, namespace), clock, idle
         self._late: set[asyncio.Task[None]] = set()
         self._unknown: Batcher[AgentRef, bool] = Batcher(self._wake_through_directory)
         self._homes: dict[AgentRef, tuple[str, float]] = {}
@@ -137,7 +137,7 @@ class DirectoryDispatcher:
             actor = await self._directory.ask("handle", host_id)
             if actor is not None:
                 self._hosts[host_id] = HostWaker(actor)
-        if len(self._homes) + len(homes) > _MOST_HOMES:
+        if len(self._homes) + len(homes) > _MAX_CACHED_HOSTS:
             self._homes.clear()
         now = self._clock.monotonic()
         self._homes.update((agent, (host_id, now)) for agent, host_id in homes.items())
@@ -167,11 +167,11 @@ class HostWaker:
     async def _wake_batch(self, agents: Sequence[AgentRef]) -> Sequence[bool]:
         try:
             async with asyncio.timeout(_WAKE_SECONDS):
-                strangers = set(await ask_packed(self._actor, "wake", tuple(dict.fromkeys(agents))))
+                unknown_agents = set(await ask_packed(self._actor, "wake", tuple(dict.fromkeys(agents))))
         except (RuntimeUnavailableError, TimeoutError):
             self.gone = True
             return [False] * len(agents)
-        return [agent not in strangers for agent in agents]
+        return [agent not in unknown_agents for agent in agents]
 
 
 class RecentDefinitions:
@@ -182,7 +182,7 @@ class RecentDefinitions:
 
     def __init__(self, folder: DefinitionFolder, clock: Clock, namespace: str) -> None:
         self._folder, self._clock = folder, clock
-        self._directory = Named(DIRECTORY, namespace)
+        self._directory = NamedActor(DIRECTORY, namespace)
         self._known: dict[str, tuple[AgentDefinition, float]] = {}
 
     async def names(self) -> Sequence[str]:
@@ -220,7 +220,7 @@ class PartsHealth:
     """Asks every part of the runtime whether it answers."""
 
     def __init__(self, namespace: str) -> None:
-        self._parts = {name: Named(name, namespace) for name in _PROBES}
+        self._parts = {name: NamedActor(name, namespace) for name in _PROBES}
 
     async def __call__(self) -> Health:
         """Return `ok` or what is wrong for each part; ready when all are ok."""
@@ -249,7 +249,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     definitions = RecentDefinitions(folder, clock, plan.namespace)
     return RuntimeFacade(
         store=keeper,
-        following=Following(keeper, Keepers(plan.namespace), ids=ids, clock=clock),
+        following=FollowerRegistry(keeper, Keepers(plan.namespace), ids=ids, clock=clock),
         dispatcher=dispatcher,
         definitions=definitions,
         memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits, _FILES_SECONDS),
@@ -262,12 +262,12 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         timetable=StoreTimetable(
             store=keeper, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
         ),
-        ring=partial(Named(SCHEDULER, plan.namespace).ask, "ring"),
+        ring=partial(NamedActor(SCHEDULER, plan.namespace).ask, "ring"),
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),
         sources=_sources(plan),
         callbacks=plan.defaults.callbacks,
-        noted_heads=HeadsFolder(plan.data_dir).load,
+        noted_heads=ChainHeadFolder(plan.data_dir).load,
         keep_score=_keep_score(plan),
     )
 
@@ -275,8 +275,8 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
 def _keep_score(plan: RuntimePlan) -> Callable[[Score], Awaitable[None]]:
     """Return what keeps scores: who exports the traces has what it takes."""
     if plan.tracing is None or plan.tracing.destination is not Destination.LANGFUSE:
-        return nobody_keeps
-    return partial(Named(EXPORTER, plan.namespace).ask, "keep_score")
+        return refuse_score
+    return partial(NamedActor(EXPORTER, plan.namespace).ask, "keep_score")
 
 
 def _sources(plan: RuntimePlan) -> Sequence[WebhookSource]:

@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from actors.agent import RemoteDefinitions
 from actors.keeper_client import KeeperClient
-from actors.keeper_news import Keepers
+from actors.keeper_run_updates import Keepers
 from actors.logs import LogPlan, configure
 from actors.plan import HatchetPlan, RuntimePlan
-from actors.remote import DIRECTORY, Named
+from actors.remote import DIRECTORY, NamedActor
 from actors.secrets import shown, take_over
 from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.definitions.folder import DefinitionFolder
@@ -36,11 +36,11 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts, EngineAlarmClock
-from owlclaw_ray.schedules.api import Alarm, AlarmClock, Bell
-from owlclaw_ray.schedules.firing import LATE, Firings
-from owlclaw_ray.schedules.heartbeat_schedules import Heartbeats
-from owlclaw_ray.schedules.schedule_news import ScheduleNews
+from owlclaw_ray.schedules.api import Alarm, AlarmClock, ScheduleFirer
+from owlclaw_ray.schedules.firings import LATE, StoreScheduleFirer
+from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.schedules.scheduler import Scheduler
+from owlclaw_ray.schedules.updates import ScheduleUpdates
 from owlclaw_ray.store.api import ScheduleStore
 from owlclaw_ray.tools.artifact_expiry import ArtifactExpiry
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
@@ -50,10 +50,10 @@ from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery, Callba
 if TYPE_CHECKING:
     from owlclaw_ray.schedules.hatchet.supervision import WorkerSupervisor
 
-_LOOK_EVERY = 5.0
+_CHECK_INTERVAL = 5.0
 _MINUTE = 60.0
 _HOUR = 3_600.0
-_TALKATIVE = ("httpx", "httpcore")
+_VERBOSE_LOGGERS = ("httpx", "httpcore")
 """Loggers that would log addresses of callbacks, in which there may be secrets."""
 
 logger = logging.getLogger(__name__)
@@ -75,9 +75,9 @@ class SchedulerActor:
 
         take_over()
         configure(plan.worker.log)
-        self._directory = Named(DIRECTORY, plan.namespace)
+        self._directory = NamedActor(DIRECTORY, plan.namespace)
         store, clock = KeeperClient(plan.namespace), SystemClock()
-        firings = Firings(
+        firings = StoreScheduleFirer(
             store=store,
             wake=self._wake,
             cancel=self._cancel,
@@ -89,16 +89,16 @@ class SchedulerActor:
         )
         self._engine, alarm_clock = _alarm_clock(hatchet, plan.worker.log, firings, store, clock)
         self._ring = (self._engine or firings).ring
-        heartbeats = Heartbeats(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
+        heartbeats = HeartbeatScheduler(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
-        news = ScheduleNews(Keepers(plan.namespace), alarm_clock[0].changed, ids=RandomIds(), clock=clock)
-        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleNews] = [
+        news = ScheduleUpdates(Keepers(plan.namespace), alarm_clock[0].changed, ids=RandomIds(), clock=clock)
+        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleUpdates] = [
             *alarm_clock,
             news,
             Periodic("making heartbeats", heartbeats.tick, clock, _MINUTE),
-            Periodic("ending approvals that are over", expiry.tick, clock, _LOOK_EVERY),
-            Periodic("looking at runs that wait for others", family.sweep, clock, _LOOK_EVERY),
+            Periodic("ending approvals that are over", expiry.tick, clock, _CHECK_INTERVAL),
+            Periodic("looking at runs that wait for others", family.sweep, clock, _CHECK_INTERVAL),
         ]
         if plan.artifact_days:
             artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), timedelta(days=plan.artifact_days), clock)
@@ -117,7 +117,7 @@ class SchedulerActor:
         return True
 
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
-        """See Bell.ring."""
+        """See ScheduleFirer.ring."""
         return await self._ring(schedule_ids)
 
     async def counts(self) -> SchedulerCounts:
@@ -140,16 +140,18 @@ class SchedulerActor:
 
 
 def _alarm_clock(
-    plan: HatchetPlan | None, log: LogPlan, bell: Bell, store: ScheduleStore, clock: Clock
+    plan: HatchetPlan | None, log: LogPlan, schedule_firer: ScheduleFirer, store: ScheduleStore, clock: Clock
 ) -> tuple[EngineAlarmClock | None, tuple[AlarmClock, *tuple[WorkerSupervisor, ...]]]:
     """Return what an engine rings for schedules at, if there is one, and what has to be started."""
     if plan is None:
-        return None, (Scheduler(bell=bell, store=store, clock=clock),)
+        return None, (Scheduler(schedule_firer=schedule_firer, store=store, clock=clock),)
     from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
     from owlclaw_ray.schedules.hatchet.supervision import WorkerSupervisor
 
     engine = HatchetAlarms(plan.options)
-    alarm_clock = EngineAlarmClock(bell=bell, store=store, engine=engine, clock=clock, pace=plan.pace)
+    alarm_clock = EngineAlarmClock(
+        schedule_firer=schedule_firer, store=store, engine=engine, clock=clock, pace=plan.pace
+    )
     command = (sys.executable, "-P", "-m", "actors.hatchet_worker", log.level, log.format)
     worker = WorkerSupervisor(plan.options, alarm_clock.ring, clock, command=command, environment=shown())
     return alarm_clock, (alarm_clock, worker)
@@ -161,7 +163,7 @@ def _callbacks(
     """Return what sends callbacks; nothing does on a node that lacks the key to sign them with: they wait in the store."""
     from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
 
-    for name in _TALKATIVE:
+    for name in _VERBOSE_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         secrets = filled_keys(options.secrets, os.environ)  # noqa: TID251 - the secrets that the configuration names

@@ -17,7 +17,7 @@ from typing import Protocol
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.beginnings import AttemptId, Beginnings
+from actors.attempt_markers import AttemptId, AttemptMarkers
 from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
@@ -25,7 +25,7 @@ from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
-from owlclaw_ray.kernel.batching import MESSAGE, Batcher, Bound
+from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.fair_queue import FairQueue
 from owlclaw_ray.kernel.file_threads import in_file_thread, leave_to_file_thread
@@ -34,12 +34,12 @@ from owlclaw_ray.kernel.packing import pack, unpack
 logger = logging.getLogger(__name__)
 
 _TASKS_AT_ONCE = 2
-_MOST_IN_A_TASK = 64
+_MAX_CALLS_PER_TASK = 64
 _WARM_HOLD = 0.2
-_MOMENT = 0.2
+_SCALE_UP_DELAY = 0.2
 """Seconds that calls hold all workers before one more is made: what is over sooner leaves its worker to the next call."""
 
-MOST_STARTS = 10
+MAX_STARTS = 10
 """Workers that may die around a call before it begins: after that it counts as what workers cannot begin."""
 
 _SLOTS = {
@@ -181,7 +181,7 @@ class SpareWorker:
         if not self._busy and self._clock.monotonic() - self._rested_at > IDLE_WORKER_SECONDS:
             self._there = self._few
         self._busy += 1
-        watch = asyncio.create_task(self._look_in_a_moment())
+        watch = asyncio.create_task(self._check_scale_up())
         try:
             yield
         finally:
@@ -189,8 +189,8 @@ class SpareWorker:
             self._busy -= 1
             self._rested_at = self._clock.monotonic()
 
-    async def _look_in_a_moment(self) -> None:
-        await self._clock.sleep(_MOMENT)
+    async def _check_scale_up(self) -> None:
+        await self._clock.sleep(_SCALE_UP_DELAY)
         if self._there <= self._busy and self._there < self._most:
             self._there += 1
             self._warm()
@@ -214,14 +214,14 @@ class TaskToolRunner:
         ids: IdSource | None = None,
     ) -> None:
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
-        self._beginnings = Beginnings(Path(plan.data_dir), clock)
+        self._attempt_markers = AttemptMarkers(Path(plan.data_dir), clock)
         self._turns: dict[ToolClass, FairQueue[AgentRef]] = {
             kind: FairQueue(number, each=max(1, number // 2)) for kind, number in _numbers(slots).items()
         }
         warm, most = partial(self._tasks.warm, plan), sum(_numbers(slots).values())
         self._spare = SpareWorker(warm, clock, few=warm_workers, most=most)
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
-            self._run_quick, most=Bound(_MOST_IN_A_TASK, MESSAGE.size), at_once=_TASKS_AT_ONCE, recalls=True
+            self._run_quick, most=Bound(_MAX_CALLS_PER_TASK, MESSAGE.size), at_once=_TASKS_AT_ONCE, recalls=True
         )
 
     async def run(self, invocation: ToolInvocation) -> ToolOutcome:
@@ -242,7 +242,7 @@ class TaskToolRunner:
     async def _alone(self, invocation: ToolInvocation) -> ToolOutcome:
         """Run the call in a task of its own: until it begins in one, and once more if it can bear that."""
         lost_before = False
-        for _ in range(MOST_STARTS):
+        for _ in range(MAX_STARTS):
             answer = await self._attempt(invocation)
             if isinstance(answer, ToolOutcome):
                 return answer
@@ -251,7 +251,7 @@ class TaskToolRunner:
             if lost_before or answer >= invocation.timeout or invocation.effect is Effect.ONCE:
                 return _lost(invocation, answer)
             lost_before = True
-        message = f"{invocation.tool} did not run: {MOST_STARTS} tool workers died before it began."
+        message = f"{invocation.tool} did not run: {MAX_STARTS} tool workers died before it began."
         return ToolOutcome(
             ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0
         )
@@ -263,7 +263,7 @@ class TaskToolRunner:
         try:
             return (await self._task([invocation], attempt))[0]
         except WorkerDiedError as error:
-            began = await in_file_thread(self._beginnings.revoke, attempt)
+            began = await in_file_thread(self._attempt_markers.revoke, attempt)
             logger.warning(
                 "the worker of %s died %s: %s",
                 invocation.tool,
@@ -273,7 +273,7 @@ class TaskToolRunner:
             return began
         finally:
             if began is not None:
-                leave_to_file_thread(self._beginnings.forget, attempt)
+                leave_to_file_thread(self._attempt_markers.forget, attempt)
 
     async def _task(self, invocations: Sequence[ToolInvocation], attempt: AttemptId | None) -> list[ToolOutcome]:
         try:

@@ -13,12 +13,12 @@ from typing import IO, Any, cast
 
 from msgspec import Struct
 
-from actors.beginnings import AttemptId, Beginnings
+from actors.attempt_markers import AttemptId, AttemptMarkers
 from actors.gateway_link import GatewayEmbeddings
 from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
-from actors.remote import DIRECTORY, KEEPER, Named
+from actors.remote import DIRECTORY, KEEPER, NamedActor
 from actors.secrets import take_over
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
@@ -64,11 +64,11 @@ KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
 
 
-class Reach:
+class WorkerClients:
     """The store and the Directory, from inside a tool worker."""
 
     def __init__(self, namespace: str) -> None:
-        self._keeper, self._directory = Named(KEEPER, namespace), Named(DIRECTORY, namespace)
+        self._keeper, self._directory = NamedActor(KEEPER, namespace), NamedActor(DIRECTORY, namespace)
         self._budgets: dict[str, tuple[str, Sequence[Budget]]] = {}
         """Those of definitions, with the version that they are of."""
 
@@ -120,7 +120,7 @@ class Reach:
 class KeeperSchedules:
     """Implements `Schedules` from inside a tool worker, through the Keeper."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: WorkerClients) -> None:
         self._reach = reach
 
     def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
@@ -144,7 +144,7 @@ class _Worker(Struct):
     plan: WorkerPlan
     executor: LocalExecutor
     memory: LanceMemory
-    beginnings: Beginnings
+    attempt_markers: AttemptMarkers
     silent: IO[str]
 
 
@@ -162,7 +162,7 @@ def execute(
     worker = _worker(plan)
     try:
         if attempt is not None:
-            worker.beginnings.begin(attempt)
+            worker.attempt_markers.begin(attempt)
     except OSError as error:
         return [_not_begun(each, error) for each in invocations]
     outcomes = []
@@ -206,7 +206,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     configure(plan.log)
     clock = SystemClock()
     app = application(plan.app_path, Path(plan.app_folder))
-    reach = Reach(plan.namespace)
+    reach = WorkerClients(plan.namespace)
     paid = BudgetedEmbeddings(
         GatewayEmbeddings(plan.namespace).embed, apply=reach.apply, budgets=reach.budgets, clock=clock, ids=RandomIds()
     )
@@ -214,12 +214,12 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     memory = LanceMemory(Path(plan.data_dir), embedders, clock, plan.memory_limits)
     schedules = KeeperSchedules(reach)
     builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
-    beginnings = Beginnings(Path(plan.data_dir), clock)
-    beginnings.clear()
+    attempt_markers = AttemptMarkers(Path(plan.data_dir), clock)
+    attempt_markers.clear()
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     artifacts = ArtifactFolder(Path(plan.data_dir))
     live = McpTools(McpWorkerLink(plan.namespace), artifacts, clock.monotonic) if plan.has_mcp else None
-    reach = Reach(plan.namespace)
+    reach = WorkerClients(plan.namespace)
     events = EventTools(
         sources=app.registry.event_sources,
         query=reach.query,
@@ -236,10 +236,10 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     environ, agents_dir = os.environ, Path(plan.agents_dir)  # noqa: TID251 - programs get what is allowed of it
     tools = tools_of(builtins, sources, plan.host_tools, environ, artifacts, agents_dir=agents_dir, live=live)
     executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)
-    return _Worker(plan, executor, memory, beginnings, silent)
+    return _Worker(plan, executor, memory, attempt_markers, silent)
 
 
-def _agent_tools(plan: WorkerPlan, reach: Reach, clock: Clock) -> tuple[AgentTools, ...]:
+def _agent_tools(plan: WorkerPlan, reach: WorkerClients, clock: Clock) -> tuple[AgentTools, ...]:
     options = plan.host_tools.agents
     if options is None:
         return ()

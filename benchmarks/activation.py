@@ -36,7 +36,7 @@ GOAL_TIMES = 50.0
 GOAL_MEMORY = 1.15
 _DEDICATED_AT_ONCE = 6
 _IDLE_SECONDS = 3.0
-_PATIENCE = 120.0
+_TIMEOUT_SECONDS = 120.0
 _LOAD_RUNS = 8
 """Unfinished runs that the load keeps up."""
 _LOAD_AGENTS = 200
@@ -109,7 +109,7 @@ def measure(system: RunningSystem, numbers: Numbers, say: Say) -> dict[str, list
         if not result.accepted:
             raise WaveError("there was no load: none of its triggers was accepted")
         say(f"beside {result.accepted} other runs: {_said(loaded_starts)}")
-    wait_until_done(store, say, seconds=_PATIENCE)
+    wait_until_done(store, say, seconds=_TIMEOUT_SECONDS)
     return found | own | loaded_starts
 
 
@@ -166,7 +166,7 @@ def at_once(system: RunningSystem, numbers: Numbers, say: Say) -> float:
     store = StoreReader(system.store)
     last = store.last_seq()
     trigger_each(system.url, [f"shared:at_once{number}" for number in range(numbers.at_once)])
-    wait_until_done(store, say, seconds=_PATIENCE)
+    wait_until_done(store, say, seconds=_TIMEOUT_SECONDS)
     check_completed(store)
     times = store.times(last)
     rate = len(times.started) / (max(times.started) - min(times.created))
@@ -176,10 +176,10 @@ def at_once(system: RunningSystem, numbers: Numbers, say: Say) -> float:
 
 def wait_until_passivated(store: StoreReader, agents: Sequence[str] = ()) -> None:
     """Return when none of these agents is resident, of all agents if none is named. Raises TimeoutError."""
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _TIMEOUT_SECONDS
     while resident := store.resident(agents):
         if time.monotonic() > end:
-            raise TimeoutError(f"{resident} agents are still resident after {_PATIENCE:.0f} s")
+            raise TimeoutError(f"{resident} agents are still resident after {_TIMEOUT_SECONDS:.0f} s")
         time.sleep(0.2)
 
 

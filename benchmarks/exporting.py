@@ -17,9 +17,9 @@ from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.run_ends import Chain
-from owlclaw_ray.store.sql.opening import open_existing
+from owlclaw_ray.store.sql.factory import open_existing
 from owlclaw_ray.telemetry.trace_export import TraceExport
-from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.destinations import receiver_of
 from owlclaw_ray.testing.in_process import in_process_runtime
 
@@ -66,7 +66,7 @@ async def _make_runs(folder: Path, runs: int) -> None:
 async def _export(folder: Path, url: str, runs: int) -> float:
     options = TracingOptions(Destination.OTLP, url)
     store = await open_existing(f"sqlite:///{folder / _STORE}")
-    receiver = receiver_of(options, Content(Redactor()), {})
+    receiver = receiver_of(options, ContentAttributes(Redactor()), {})
     export = TraceExport(store, _Beginning(), receiver, buffer_runs=options.buffer_runs, jitter=lambda: 0.0)
     await export.begin()
     before = time.process_time()

@@ -50,7 +50,7 @@ rules:
 """
 _HOST = "AgentActor"
 _WARM_UP = 20
-_PATIENCE = 600.0
+_TIMEOUT_SECONDS = 600.0
 _SETTLE_SECONDS = 5.0
 _MEGABYTE = 1_000_000
 
@@ -150,7 +150,7 @@ def waves(fleet: Fleet, say: Say) -> tuple[Wave, Wave, dict[str, int]]:
     with running_system(agents, files=script, actors=fleet.actor_settings()) as system:
         store = StoreReader(system.store)
         trigger_each(system.url, fleet.names()[:_WARM_UP])
-        wait_until_done(store, say, seconds=_PATIENCE)
+        wait_until_done(store, say, seconds=_TIMEOUT_SECONDS)
         wait_for_actors(system, fleet.actors, say)
         system.settle()
         before = system.tree.pss_by_name()
@@ -165,7 +165,7 @@ def measured_wave(system: RunningSystem, store: StoreReader, fleet: Fleet, say: 
     before, last, meter = system.tree.pss_by_name(), store.last_seq(), Meter(system.tree)
     with system.peak_memory() as peak:
         trigger_each(system.url, fleet.names())
-        wait_until_done(store, say, seconds=_PATIENCE)
+        wait_until_done(store, say, seconds=_TIMEOUT_SECONDS)
     spent = meter.read()
     check_completed(store)
     time.sleep(_SETTLE_SECONDS)
@@ -186,7 +186,7 @@ def work_off_backlog(fleet: Fleet, say: Say) -> Backlog:
         with running_system(agents, data_dir=name, actors=fleet.actor_settings()) as system:
             store, meter = StoreReader(file), Meter(system.tree)
             with system.peak_memory() as peak:
-                most = wait_until_done(store, say, seconds=_PATIENCE)
+                most = wait_until_done(store, say, seconds=_TIMEOUT_SECONDS)
             times = store.times()
             found = Backlog(
                 agents=store.registered(),
@@ -204,10 +204,10 @@ def work_off_backlog(fleet: Fleet, say: Say) -> Backlog:
 def wait_for_actors(system: RunningSystem, count: int, say: Say) -> None:
     """Return when so many agent actors live. Raises TimeoutError."""
     say(f"waiting for {count} agent actors")
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _TIMEOUT_SECONDS
     while sum(_is_host(each.cmdline()) for each in system.tree.processes()) < count:
         if time.monotonic() > end:
-            raise TimeoutError(f"fewer than {count} agent actors after {_PATIENCE:.0f} s")
+            raise TimeoutError(f"fewer than {count} agent actors after {_TIMEOUT_SECONDS:.0f} s")
         time.sleep(0.5)
 
 

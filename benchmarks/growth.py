@@ -35,7 +35,7 @@ FLAT = 0.15
 """A difference of medians that counts as none: about twice what the medians of eight rounds on a shared machine vary by."""
 _CONNECTIONS = 4
 _IDLE_SECONDS = 3.0
-_PATIENCE = 300.0
+_TIMEOUT_SECONDS = 300.0
 _BODY = b'{"payload": {"price": 7}, "focus": "prices"}'
 _PAST_AGENTS = 100
 _SKILLED_AGENTS = 20
@@ -96,7 +96,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ToolRate:
     """Says when the next trigger is due; see post_for's `room`."""
 
     per_second: float
@@ -143,7 +143,7 @@ def start(amounts: Amounts, stack: ExitStack, say: Say) -> dict[str, RunningSyst
     crowded = stack.enter_context(running_system({"bench": _SHARED}, actors={"warm": 1, "idle_seconds": 3_600}))
     say(f"making {many} agents resident")
     trigger_each(crowded.url, [f"bench:{number}" for number in range(many)])
-    wait_until_done(StoreReader(crowded.store), say, seconds=_PATIENCE)
+    wait_until_done(StoreReader(crowded.store), say, seconds=_TIMEOUT_SECONDS)
     data_dir = stack.enter_context(TemporaryDirectory(prefix="owl-bench-"))
     say(f"writing {amounts.past_runs} past runs")
     store = Path(data_dir) / "owlclaw.db"
@@ -226,9 +226,9 @@ def cost_of(system: RunningSystem, triggers: Iterator[str], idle: float, seconds
     """Return the CPU-milliseconds of a run under the load, without what the system uses when it is idle."""
     cpu, started = system.cpu_seconds(), time.monotonic()
     result = load.run(
-        post_for(system.url, triggers, body=_BODY, connections=_CONNECTIONS, seconds=seconds, room=Pace(PER_SECOND))
+        post_for(system.url, triggers, body=_BODY, connections=_CONNECTIONS, seconds=seconds, room=ToolRate(PER_SECOND))
     )
-    wait_until_done(StoreReader(system.store), say, seconds=_PATIENCE)
+    wait_until_done(StoreReader(system.store), say, seconds=_TIMEOUT_SECONDS)
     used = system.cpu_seconds() - cpu - idle * (time.monotonic() - started)
     check_completed(StoreReader(system.store))
     if not result.accepted or result.refused or result.broken:

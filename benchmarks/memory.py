@@ -28,7 +28,7 @@ QUESTIONS = {Size.SMOKE: 40, Size.FULL: 300}
 GOAL_ACKNOWLEDGE = 5.0
 GOAL_RECALL = 3.0
 GOAL_BYTES, GOAL_FILES, GOAL_MB = 1_000, 0.1, 400
-_PATIENCE = 1_800.0
+_TIMEOUT_SECONDS = 1_800.0
 _GOAL_MS = {"words": 25.0, "words and meaning": 100.0}
 _RAW = "the same searches on a LanceDB table of the same rows, written at once, in turns"
 
@@ -52,7 +52,7 @@ def _measured(kind: str, size: Size) -> dict[str, Any]:
             [sys.executable, "-m", "benchmarks.memory_worker", folder, *arguments],
             env={**clean_environment(), "MALLOC_ARENA_MAX": "2"},
             check=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT_SECONDS,
         )
         found: dict[str, Any] = orjson.loads(Path(folder, "found.json").read_bytes())
     return found

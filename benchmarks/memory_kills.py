@@ -30,8 +30,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.memory.embedders import OneEmbedder
-from owlclaw_ray.memory.embedding import Embedded, Patience
+from owlclaw_ray.memory.embedders import FixedEmbedder
+from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
 from owlclaw_ray.memory.lance import LanceMemory, table
 
 AGENT = AgentRef.parse("bench:killed")
@@ -39,7 +39,7 @@ LIMITS = MemoryLimits(memories=60)
 """So few that many kills fall into archiving."""
 LONGEST_LIFE = 0.4
 """Seconds from the first answer to the kill, at most."""
-_PATIENCE = 120.0
+_TIMEOUT_SECONDS = 120.0
 _DIMENSION = 32
 
 
@@ -78,7 +78,7 @@ class ByteEmbedder:
         """Return one vector a text."""
         return Embedded([self._embed(text) for text in texts])
 
-    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
         """Return one vector a text."""
         del patience
         return self.embed_queries(texts)
@@ -130,7 +130,7 @@ def call_id(number: int) -> MemoryId:
 def opened(folder: Path) -> LanceMemory:
     """Return the memory, which compacts its index as often as it can."""
     table.IDLE_FRAGMENTS, table.IDLE_UNINDEXED = 2, 4
-    return LanceMemory(folder, OneEmbedder(ByteEmbedder()), SystemClock(), LIMITS)
+    return LanceMemory(folder, FixedEmbedder(ByteEmbedder()), SystemClock(), LIMITS)
 
 
 def live(folder: Path, seed: str, number: int, say: Callable[[str], None], doing: Callable[[Doing], None]) -> None:
@@ -217,8 +217,8 @@ def _one_life(folder: Path, seed: str, told: Told, seconds: float) -> Doing:
     os.close(writing)
     heard = b""
     try:
-        if not select.select([reading], [], [], _PATIENCE)[0]:
-            raise TimeoutError(f"the process said nothing for {_PATIENCE:.0f} s")
+        if not select.select([reading], [], [], _TIMEOUT_SECONDS)[0]:
+            raise TimeoutError(f"the process said nothing for {_TIMEOUT_SECONDS:.0f} s")
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if select.select([reading], [], [], left)[0]:

@@ -20,8 +20,8 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.kernel import durable_files
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.memory.embedders import LocalEmbedder, OneEmbedder, installed
-from owlclaw_ray.memory.embedding import Embedded, Embedder, Patience
+from owlclaw_ray.memory.embedders import FixedEmbedder, LocalEmbedder, installed
+from owlclaw_ray.memory.embedding import Embedded, Embedder, EmbeddingWait
 from owlclaw_ray.memory.lance import LanceMemory, table
 
 _AGENT = AgentRef.parse("bench")
@@ -58,7 +58,7 @@ class MadeUpVectors:
         """See Embedder."""
         return self._asks.embed_queries(texts) if self._asks else self.embed_documents(texts)
 
-    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
         """See Embedder."""
         del patience
         return Embedded(self._random.standard_normal((len(texts), _DIMENSION)).tolist())
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
     """Measure, and leave the figures in found.json."""
     folder, kind, count, questions = Path(arguments[0]), arguments[1], int(arguments[2]), int(arguments[3])
     embedder = MadeUpVectors() if kind == "vectors" else None
-    store = LanceMemory(folder, OneEmbedder(embedder), SystemClock())
+    store = LanceMemory(folder, FixedEmbedder(embedder), SystemClock())
     import lancedb  # noqa: F401 - a tool worker is warm
 
     remembered, appended = remembering(store, folder, memories(count))
@@ -150,7 +150,7 @@ def _raw_table(store: LanceMemory, folder: Path, embedder: MadeUpVectors | None)
     vectors = embedder.embed_documents([memory.content for memory in active]).vectors if embedder else []
     by_id = dict(zip([memory.memory_id for memory in active], vectors, strict=False))
     made.add([(memory, table.fingerprint(memory)) for memory in active], by_id)
-    made.clear_old_versions()
+    made.remove_old_versions()
     return made
 
 

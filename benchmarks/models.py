@@ -120,16 +120,16 @@ def _measure(workers: int, seconds: float, environment: Mapping[str, str]) -> Ca
 def _requests() -> Iterator[ModelRequest]:
     """Return the two requests of a run in turn, for ever."""
     from owlclaw_ray.domain.agent import ModelChoice
-    from owlclaw_ray.domain.model import Message, ModelRequest, Role
+    from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
     from owlclaw_ray.domain.tool import ToolCall
     from owlclaw_ray.domain.trigger import Trigger, TriggerKind
     from owlclaw_ray.ids import RequestId, ToolCallId
     from owlclaw_ray.tools.builtin import BuiltInTools
 
     call = ToolCall(ToolCallId("call_1"), "log_decision", '{"reasoning":"a benchmark","decision_type":"no_action"}')
-    asked = Message(Role.USER, "You were triggered: payload {}. Decide what is to be done, and say why. " * 5)
-    replied = Message(Role.ASSISTANT, "", (call,))
-    told = Message(Role.TOOL, '{"logged":true}', call_id=call.call_id)
+    asked = Message(MessageRole.USER, "You were triggered: payload {}. Decide what is to be done, and say why. " * 5)
+    replied = Message(MessageRole.ASSISTANT, "", (call,))
+    told = Message(MessageRole.TOOL, '{"logged":true}', call_id=call.call_id)
     tools = orjson.dumps([tool.openai_form() for tool in BuiltInTools.definitions()])
     choice, trigger = ModelChoice(("openai/gpt-4o-mini",)), Trigger(TriggerKind.API)
     system = "You are a calm and precise agent that answers triggers. " * 40

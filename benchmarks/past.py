@@ -30,7 +30,7 @@ from owlclaw_ray.store.api import (
     StaleEpoch,
     SubmitRun,
 )
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 
 _BATCH = 2_000
 _EPOCH = 1

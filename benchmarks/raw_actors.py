@@ -66,7 +66,7 @@ async def run_dedicated(folder: Path, agents: int) -> None:
     """Give each of so many dedicated agents a run and wait for its end: they are resident and idle then."""
     from actors.runtime import ray_runtime
     from owlclaw_ray.settings import load_settings
-    from serve.planning import plan_of
+    from serve.runtime_plan import plan_of
 
     runtime = ray_runtime(plan_of(load_settings(folder, {}), 1.0))
     trigger = Trigger(TriggerKind.API)

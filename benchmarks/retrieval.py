@@ -34,7 +34,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory, ScoredMemory
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.embedders import LocalEmbedder, OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder, LocalEmbedder
 from owlclaw_ray.memory.embedding import Embedder
 from owlclaw_ray.memory.fusion import rank_by_words
 from owlclaw_ray.memory.lance import LanceMemory
@@ -192,7 +192,7 @@ def _asked(memories: Iterable[Memory], now: datetime, embedder: Embedder | None)
 
 
 def _filled(folder: Path, embedder: Embedder | None, memories: Iterable[Memory], now: datetime) -> LanceMemory:
-    store = LanceMemory(folder, OneEmbedder(embedder), ManualClock(now))
+    store = LanceMemory(folder, FixedEmbedder(embedder), ManualClock(now))
     for memory in memories:
         store.remember(_AGENT, memory)
     store.settle()

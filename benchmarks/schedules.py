@@ -27,12 +27,12 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firing import Firings
+from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.store.api import CreateSchedule, ScheduleCreated, Store
 from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.locations import locate
-from owlclaw_ray.store.sql.opening import open_store
 from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, schedule_row
 from owlclaw_ray.testing.in_process import GroupedStore
 
@@ -179,7 +179,7 @@ class Bench:
         self._due: dict[AgentRef, float] = {}
         self._late: list[float] = []
         self._all_fired = asyncio.Event()
-        self._firings = Firings(
+        self._store_firer = StoreScheduleFirer(
             store=self._grouped,
             wake=self._woken,
             cancel=_nothing,
@@ -225,7 +225,7 @@ class Bench:
         return await _rate(number, self._ring_for(number))
 
     async def _ring_for(self, number: int) -> None:
-        fired = await self._firings.ring_all()
+        fired = await self._store_firer.fire_all_due()
         assert fired == number, fired
 
     async def look(self) -> float:
@@ -233,7 +233,7 @@ class Bench:
         rounds = 50
         began = time.monotonic()
         for _ in range(rounds):
-            assert await self._firings.ring_all() == 0
+            assert await self._store_firer.fire_all_due() == 0
             await self._grouped.next_due()
         return round((time.monotonic() - began) * 1_000 / rounds, 3)
 
@@ -245,7 +245,7 @@ class Bench:
         await self._create([recurring(str(agent), agent, due) for agent, due in zip(agents, dues, strict=True)])
         offset = time.monotonic() - self._clock.now().timestamp()
         self._due = {agent: due.timestamp() + offset for agent, due in zip(agents, dues, strict=True)}
-        scheduler = Scheduler(bell=self._firings, store=self._grouped, clock=self._clock)
+        scheduler = Scheduler(schedule_firer=self._store_firer, store=self._grouped, clock=self._clock)
         scheduler.start()
         await self._all_fired.wait()
         await scheduler.stop()

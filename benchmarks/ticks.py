@@ -41,10 +41,10 @@ from owlclaw_ray.domain.schedule import (
 from owlclaw_ray.ids import DEFAULT_TENANT, ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firing import Firings, FiringStore, due_times_between
+from owlclaw_ray.schedules.firings import FiringStore, StoreScheduleFirer, due_times_between
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.store.api import Command, CreateSchedule, Outcome, PauseSchedule, ResumeSchedule, RunFilter, Store
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 
 SCHEDULES = 200
 START = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -86,7 +86,7 @@ class AnyDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ServerLifecycle:
     """What one process is to do until it is killed."""
 
     folder: str
@@ -152,7 +152,7 @@ def run(trials: int, seed: int, folder: Path) -> Findings:
         now += chance.uniform(-1, 1) * (_FORWARD if chance.random() < 0.7 else _BACK) + _FORWARD / 4
         now = max(now, START)
         ours, theirs = processes.Pipe()
-        process = processes.Process(target=live, args=(Life(str(folder), now, seed + trial), theirs))
+        process = processes.Process(target=live, args=(ServerLifecycle(str(folder), now, seed + trial), theirs))
         process.start()
         theirs.close()
         for _ in range(chance.randrange(_MOST_TRANSACTIONS)):
@@ -185,15 +185,15 @@ class Telling:
         return await self._store.apply(commands)
 
 
-def live(life: Life, parent: Connection) -> None:
+def live(life: ServerLifecycle, parent: Connection) -> None:
     """Fire schedules until the process is killed."""
     asyncio.run(_live(life, parent))
 
 
-async def _live(life: Life, parent: Connection) -> None:
+async def _live(life: ServerLifecycle, parent: Connection) -> None:
     chance = random.Random(life.seed)  # noqa: S311 - it is to be the same every time
     clock, store = SetClock(life.begins_at), Telling(await open_store(url_of(life.folder), writer="killed"), parent)
-    scheduler = Scheduler(bell=_firings(store, clock), store=store, clock=clock, poll=0.005)
+    scheduler = Scheduler(schedule_firer=_store_firer(store, clock), store=store, clock=clock, poll=0.005)
     scheduler.start()
     while True:
         await asyncio.sleep(chance.uniform(0.0, 0.03))
@@ -207,8 +207,8 @@ async def _pause_some(store: FiringStore, clock: SetClock, chance: random.Random
         await store.apply([kind(schedule.agent, schedule.schedule_id, clock.now())])
 
 
-def _firings(store: FiringStore, clock: SystemClock) -> Firings:
-    return Firings(
+def _store_firer(store: FiringStore, clock: SystemClock) -> StoreScheduleFirer:
+    return StoreScheduleFirer(
         store=store,
         wake=_nobody,
         cancel=_nobody,
@@ -238,7 +238,7 @@ async def _found(folder: Path, trials: int, schedules: Iterable[Schedule], end: 
     store = await open_store(url_of(str(folder)), writer="last")
     for each in await store.schedules(ScheduleFilter(DEFAULT_TENANT, status=ScheduleStatus.PAUSED)):
         await store.apply([ResumeSchedule(each.agent, each.schedule_id, end)])
-    await _firings(store, StoppedClock(end)).ring_all()
+    await _store_firer(store, StoppedClock(end)).fire_all_due()
     findings = Findings(trials)
     runs: dict[str, list[Run]] = {}
     for number in range(_AGENTS):

@@ -126,7 +126,7 @@ class ToolCaller:
         from owlclaw_ray.kernel.system_clock import SystemClock
         from owlclaw_ray.settings import load_settings
         from owlclaw_ray.tools.composition import declared_tools
-        from serve.planning import plan_of
+        from serve.runtime_plan import plan_of
 
         plan = plan_of(load_settings(Path(folder), {}), 1.0)
         definitions = declared_tools(load_app(plan.worker.app_path, Path(folder)).sources())

@@ -38,7 +38,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ToolCallId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.ledger.redaction import Redactor
-from owlclaw_ray.models.api import Waiting, unheard
+from owlclaw_ray.models.api import Waiting, ignore_news
 from owlclaw_ray.models.openai_form import decode_tools
 from owlclaw_ray.policy.governor import DefinitionGovernor
 from owlclaw_ray.policy.permission import PermissionGate, SessionGrants
@@ -110,7 +110,7 @@ class PromptModel:
         self._wire_name = wire_name
         self.turns = 1
 
-    async def complete(self, request: ModelRequest, waiting: Waiting = unheard) -> ModelReply:
+    async def complete(self, request: ModelRequest, waiting: Waiting = ignore_news) -> ModelReply:
         """Read the request as a gateway in another process does, and reply; no call waits."""
         del waiting
         read: ModelRequest = pickle.loads(pickle.dumps(request))  # noqa: S301 - it was written a moment ago

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.adapter import ToolAdapter
-from owlclaw_ray.tools.hooks import Moment
+from owlclaw_ray.tools.hooks import HookPoint
 from owlclaw_ray.tools.registry import ToolOptions, ToolRegistry
 from owlclaw_ray.tools.sources import definitions_of
 from owlclaw_ray.tools.tags import kept_tags
@@ -157,14 +157,14 @@ class OwlClaw:
         ToolUse and returns None to let the call pass, `Deny(reason)`, or `Change(arguments=…)`. Hooks run in the order of
         their registration, in the tool's worker; one that raises, or is late, denies.
         """
-        return self._hooking(Moment.BEFORE, names, tags)
+        return self._hooking(HookPoint.BEFORE, names, tags)
 
     def after_tool(self, *names: str, tags: Iterable[str] = ()) -> Callable[[_Function], _Function]:
         """Register a hook that sees results before anybody else does: as `before_tool`, with the ToolResult as second parameter.
 
         It may withhold the result by `Deny(reason)` or put another in its place by `Change(result=…)`; what the tool did is done.
         """
-        return self._hooking(Moment.AFTER, names, tags)
+        return self._hooking(HookPoint.AFTER, names, tags)
 
     def mask_traces(self, function: _Mask) -> _Mask:
         """Register what every prompt, reply, argument, result and error message goes through before it leaves in a trace.
@@ -177,7 +177,9 @@ class OwlClaw:
         self.trace_mask = function
         return function
 
-    def _hooking(self, moment: Moment, names: tuple[str, ...], tags: Iterable[str]) -> Callable[[_Function], _Function]:
+    def _hooking(
+        self, moment: HookPoint, names: tuple[str, ...], tags: Iterable[str]
+    ) -> Callable[[_Function], _Function]:
         kept = kept_tags(tags)
 
         def register(function: _Function) -> _Function:

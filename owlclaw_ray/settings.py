@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.environment import Environment
-from owlclaw_ray.configuration.governance import SharedBudgetFile, twice_named
+from owlclaw_ray.configuration.governance import SharedBudgetFile, duplicate_name
 from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
@@ -29,9 +29,7 @@ from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.routes import Routes
 from owlclaw_ray.configuration.section import Section
-from owlclaw_ray.configuration.tracing import TracingSettings
-from owlclaw_ray.configuration.webhooks import WebhookSettings
-from owlclaw_ray.configuration.whereabouts import (
+from owlclaw_ray.configuration.server_location import (
     DEFAULT_DATA_DIR,
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -39,6 +37,8 @@ from owlclaw_ray.configuration.whereabouts import (
     read_settings_file,
     url_of,
 )
+from owlclaw_ray.configuration.tracing import TracingSettings
+from owlclaw_ray.configuration.webhooks import WebhookSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import Limits
@@ -48,16 +48,16 @@ from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.memory import MemoryLimits
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
-from owlclaw_ray.domain.trigger import LONGEST_DEADLINE
+from owlclaw_ray.domain.trigger import MAX_DEADLINE_SECONDS
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.model_gateway import MAX_CONCURRENT
 from owlclaw_ray.tools.agents.options import AgentOptions
-from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MOST_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
+from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MAX_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.host import HostTools
-from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpOptions, McpServer, ToolRule
+from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpOptions, McpServerOptions, ToolRule
 from owlclaw_ray.webhooks.outbox import CallbackOptions
 
 DEFAULT_TOOLS = "tools"
@@ -164,7 +164,7 @@ class AgentToolSettings(Section):
     """Patterns of the definitions whose agents may be started by others."""
     grant: tuple[NonEmpty, ...] = AgentOptions().grant
     """Patterns of the tools with a dot in their name that started agents may be given at most."""
-    child_timeout_seconds: Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)] = AgentOptions().child_seconds
+    child_timeout_seconds: Annotated[float, Field(gt=0, le=MAX_DEADLINE_SECONDS)] = AgentOptions().child_seconds
     """How long a started run may take, its time in the queue included."""
     fork_context_characters: Annotated[int, Field(ge=0)] = AgentOptions().context_characters
     """How much of its parent's conversation a fork is told."""
@@ -185,9 +185,9 @@ class ToolSettings(Section):
     """How many tool workers are kept ready when nothing comes."""
     folder: Path | None = None
     """Of declarative tools; None: `tools`, if there is one."""
-    command_timeout_seconds: Annotated[float, Field(gt=0, le=MOST_COMMAND_SECONDS)] = COMMAND_SECONDS
+    command_timeout_seconds: Annotated[float, Field(gt=0, le=MAX_COMMAND_SECONDS)] = COMMAND_SECONDS
     """Of a command, and of a declarative tool that says nothing else."""
-    max_command_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = MOST_COMMAND_SECONDS
+    max_command_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = MAX_COMMAND_SECONDS
     """What a declarative tool may say at most."""
     code: CodeSettings = Field(default_factory=CodeSettings)
     agents: AgentToolSettings = Field(default_factory=AgentToolSettings)
@@ -380,7 +380,7 @@ class FileSettings(Section):
     @field_validator("budgets")
     @classmethod
     def _one_budget_a_name(cls, budgets: tuple[SharedBudgetFile, ...]) -> tuple[SharedBudgetFile, ...]:
-        if twice := twice_named(budgets):
+        if twice := duplicate_name(budgets):
             raise ValueError(f"has two budgets named {twice!r}: give one of them another name")
         return budgets
 
@@ -680,7 +680,7 @@ def _export(variable: str) -> str:
     return f"set it with: export {variable}=…"
 
 
-def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServer:
+def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServerOptions:
     if written.url is not None:
         endpoint: Command | Address = Address(written.url, tuple(written.headers.items()))
     else:
@@ -691,7 +691,7 @@ def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServer:
         for pattern, rule in written.tools.items()
     )
     annotations = Annotations(written.annotations)
-    return McpServer(name, endpoint, annotations, written.tags, written.timeout_seconds, rules)
+    return McpServerOptions(name, endpoint, annotations, written.tags, written.timeout_seconds, rules)
 
 
 def _store_files(url: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ Every run that begins after the answer uses what they say; one that is under way
 noticed without this, within a second or two; this also looks again for what skills ask of the machine."""
 
 
-class Agents:
+class AgentRoutes:
     """The resource of agents."""
 
     def __init__(self, runtime: Runtime) -> None:

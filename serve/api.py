@@ -18,28 +18,28 @@ from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.settings import BODY_TIMEOUT_SECONDS
-from serve.agents import Agents
-from serve.approvals import Approvals
-from serve.batches import Batches
+from serve.agents import AgentRoutes
+from serve.approvals import ApprovalRoutes
+from serve.batches import BatchRoutes
 from serve.body_limit import BODIES_AT_ONCE, BodyLimit
 from serve.body_schemas import SCHEMAS, name_enums
-from serve.callbacks import Callbacks
-from serve.deliveries import Deliveries
+from serve.callbacks import CallbackRoutes
+from serve.deliveries import DeliveryRoutes
+from serve.error_boundary import LastResort
 from serve.examples import EXAMPLES
 from serve.health import HealthProbes
-from serve.last_resort import LastResort
-from serve.ledger import Ledger
-from serve.mcp import Mcp
-from serve.memories import Memories
-from serve.metrics import Metrics
+from serve.ledger import LedgerRoutes
+from serve.mcp import McpRoutes
+from serve.memories import MemoryRoutes
+from serve.metrics import MetricsRoutes
 from serve.origin_check import OriginCheck
 from serve.problems import http_problem, parameter_problem, problem_of
 from serve.route_check import PathOperations, RouteCheck
-from serve.runs import Runs
-from serve.schedules import Schedules
-from serve.streams import STREAMS, Places
-from serve.triggers import Triggers
-from serve.webhooks import Webhooks
+from serve.runs import RunRoutes
+from serve.schedules import ScheduleRoutes
+from serve.streams import STREAMS, OpenRequestLimit
+from serve.triggers import TriggerRoutes
+from serve.webhooks import WebhookRoutes
 
 KEEP_ALIVE_SECONDS = 50.0
 """Most proxies close a connection that was silent for 60 seconds. A comment costs as much as an event."""
@@ -84,26 +84,26 @@ def build_api(
     may call the server beside those of the loopback.
     """
     api = Api(title="OwlClaw", version=version("owlclaw-ray"), description=DESCRIPTION, redoc_url=None)
-    places = Places(streams)
-    triggers = Triggers(runtime, clock, places)
+    places = OpenRequestLimit(streams)
+    triggers = TriggerRoutes(runtime, clock, places)
     api.router.routes.insert(0, triggers.fast_route())
     paths = PathOperations()
     paths.add(api.router.routes)
     for resource in (
         triggers,
-        Batches(runtime),
-        Webhooks(runtime),
-        Deliveries(runtime),
-        Callbacks(runtime),
-        Runs(runtime, places, keep_alive_seconds),
-        Agents(runtime),
-        Memories(runtime),
-        Schedules(runtime.timetable, runtime.ring),
-        Approvals(runtime),
-        Ledger(runtime, clock),
-        Mcp(runtime),
+        BatchRoutes(runtime),
+        WebhookRoutes(runtime),
+        DeliveryRoutes(runtime),
+        CallbackRoutes(runtime),
+        RunRoutes(runtime, places, keep_alive_seconds),
+        AgentRoutes(runtime),
+        MemoryRoutes(runtime),
+        ScheduleRoutes(runtime.timetable, runtime.ring),
+        ApprovalRoutes(runtime),
+        LedgerRoutes(runtime, clock),
+        McpRoutes(runtime),
         HealthProbes(runtime),
-        Metrics(runtime),
+        MetricsRoutes(runtime),
     ):
         router = resource.router()
         paths.add(router.routes)

@@ -28,7 +28,7 @@ run is decided, the run goes on. The same decision again answers the same; anoth
 gets 409."""
 
 
-class Approvals:
+class ApprovalRoutes:
     """The resource of approvals."""
 
     def __init__(self, runtime: Runtime) -> None:

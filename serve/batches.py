@@ -29,7 +29,7 @@ answered alone, 202 with `accepted`, or another with `problem`; one that is refu
 committed in one transaction before the response. The request is safe to repeat if each trigger has an `idempotency_key`."""
 
 
-class Batches:
+class BatchRoutes:
     """The resource of batches of triggers."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -16,7 +16,7 @@ from owlclaw_ray.domain.schedule import (
     MAX_JITTER_SECONDS,
     MIN_INTERVAL_SECONDS,
 )
-from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY
+from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_DEADLINE_SECONDS
 from serve.approval_request import BY, REASON
 from serve.memory_request import CONTENT, MAX_ARCHIVED, MAX_TAGS, TAG
 from serve.parameters import AGENT_PATTERN
@@ -55,7 +55,7 @@ _TRIGGER_LIMITS: Mapping[str, Mapping[str, Any]] = {
     "user": LABEL.schema,
     "busy": {"default": "enqueue"},
     "priority": {"minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY, "default": 0},
-    "deadline_seconds": {"exclusiveMinimum": 0, "maximum": LONGEST_DEADLINE},
+    "deadline_seconds": {"exclusiveMinimum": 0, "maximum": MAX_DEADLINE_SECONDS},
     "callback_url": {**CALLBACK_URL.schema, "format": "uri"},
 }
 _TRIGGER = _schema(wire.TriggerRequest, _TRIGGER_LIMITS)

@@ -21,7 +21,7 @@ from serve.tenancy import agent_of, tenant_of
 CallbackIdPath = Annotated[Id, Path(description="A callback's id.", examples=["cb_0123456789abcdef0123456789"])]
 
 
-class Callbacks:
+class CallbackRoutes:
     """The resource of callbacks."""
 
     def __init__(self, runtime: Runtime) -> None:

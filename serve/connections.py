@@ -8,13 +8,13 @@ from msgspec import Struct
 
 _OTHERS = 4_096
 """Connections for everything that is no stream."""
-_FEWEST_OTHERS = 512
+_MIN_OTHER_FILES = 512
 _OTHER_FILES = 500
 """What a process has open beside connections."""
 _MANY_FILES = 1_000_000
 
 
-class Connections(Struct, frozen=True):
+class ConnectionLimits(Struct, frozen=True):
     """What fits into the limit of open files: HAProxy has two for every connection, the client's and the replica's."""
 
     most: int
@@ -23,14 +23,14 @@ class Connections(Struct, frozen=True):
     """The limit."""
 
 
-def connections(streams: int, files: int | None = None) -> Connections:
+def connections(streams: int, files: int | None = None) -> ConnectionLimits:
     """Return how many connections there may be, and how many of them may be streams: as many as asked for, if the limit of open
     files, by default this process's own, lets there be.
     """
     limit = _files_limit() if files is None else files
-    possible = max((limit - _OTHER_FILES) // 2, 2 * _FEWEST_OTHERS)
+    possible = max((limit - _OTHER_FILES) // 2, 2 * _MIN_OTHER_FILES)
     most = min(streams + _OTHERS, possible)
-    return Connections(most, min(streams, most - _FEWEST_OTHERS), limit)
+    return ConnectionLimits(most, min(streams, most - _MIN_OTHER_FILES), limit)
 
 
 def open_many_files(streams: int) -> None:

@@ -22,7 +22,7 @@ from serve.webhooks import receipt
 DeliveryIdPath = Annotated[Id, Path(description="A delivery's id.", examples=["whd_0123456789abcdef0123456789"])]
 
 
-class Deliveries:
+class DeliveryRoutes:
     """The resource of webhook deliveries."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -21,7 +21,7 @@ from serve.connections import connections, open_many_files
 from serve.loopback import keep_replica_on_loopback
 
 _SHUTDOWN_SECONDS = 2.0
-_LOOK_EVERY = 2.0
+_CHECK_INTERVAL = 2.0
 """Seconds until Serve notices that the process has died; that it is stuck is noticed by its node's root."""
 _UNBOUNDED = 1_000_000
 """Requests that a replica takes at once. What would be too much is refused by the API itself, which knows what a request asks for:
@@ -71,7 +71,7 @@ def ingress(
         num_replicas=replicas,
         max_ongoing_requests=_UNBOUNDED,
         graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
-        health_check_period_s=_LOOK_EVERY,
+        health_check_period_s=_CHECK_INTERVAL,
         ray_actor_options={"num_cpus": 0},
     )(ray_serve.ingress(api)())
     return deployment.bind()

@@ -14,10 +14,10 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.errors import Problem, RetryableError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Follower, Runtime
-from owlclaw_ray.store.api import Watched
+from owlclaw_ray.store.api import RunProgress
 from serve.errors import InvalidRequestError
 from serve.representations import event_body
-from serve.streams import Places, Pulse
+from serve.streams import KeepAliveTimer, OpenRequestLimit
 
 LAST_EVENT_ID = 999_999_999
 """The highest that is read."""
@@ -37,7 +37,14 @@ class EventStream(Response):
     """
 
     def __init__(
-        self, runtime: Runtime, tenant: TenantId, run_id: RunId, after: int, *, places: Places, pulse: Pulse
+        self,
+        runtime: Runtime,
+        tenant: TenantId,
+        run_id: RunId,
+        after: int,
+        *,
+        places: OpenRequestLimit,
+        pulse: KeepAliveTimer,
     ) -> None:
         self._runtime, self._tenant, self._run_id, self._after = runtime, tenant, run_id, after
         self._places, self._pulse = places, pulse
@@ -53,16 +60,16 @@ class EventStream(Response):
                     )
                     first = await follower.next(0)
                     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-                gone = asyncio.create_task(_until_gone(receive, follower))
+                gone = asyncio.create_task(_wait_for_disconnect(receive, follower))
                 try:
                     with self._pulse.beating(follower):
-                        await _pour(first, follower, gone, send)
+                        await _stream_entries(first, follower, gone, send)
                 finally:
                     gone.cancel()
         await send({"type": "http.response.body"})
 
 
-async def _pour(watched: Watched, follower: Follower, gone: asyncio.Task[None], send: Send) -> None:
+async def _stream_entries(watched: RunProgress, follower: Follower, gone: asyncio.Task[None], send: Send) -> None:
     while not gone.done():
         body = b"".join(map(_event, watched.entries)) + (_end(watched) if watched.over else b"")
         await send({"type": "http.response.body", "body": body or _KEEP_ALIVE, "more_body": True})
@@ -76,7 +83,7 @@ async def _pour(watched: Watched, follower: Follower, gone: asyncio.Task[None], 
             return
 
 
-async def _until_gone(receive: Receive, follower: Follower) -> None:
+async def _wait_for_disconnect(receive: Receive, follower: Follower) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
     follower.nudge()
@@ -96,5 +103,5 @@ def _event(entry: JournalEntry) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.seq, entry.kind.value.encode(), orjson.dumps(event_body(entry)))
 
 
-def _end(watched: Watched) -> bytes:
+def _end(watched: RunProgress) -> bytes:
     return b"event: end\ndata: %s\n\n" % orjson.dumps({"status": watched.status.value})

@@ -37,10 +37,10 @@ _START_SECONDS = 30.0
 _QUEUE_SECONDS = 30
 """How long a request with a large body may wait for its turn."""
 _POLL_SECONDS = 0.05
-_LOOK_EVERY = 2.0
-_PATIENCE = 7.0
+_CHECK_INTERVAL = 2.0
+_TIMEOUT_SECONDS = 7.0
 """Seconds that HAProxy may take for a sign of life, as any other part may."""
-_MOST_MISSES = 2
+_MAX_MISSED_CHECKS = 2
 _PAUSE = 0.5
 """Seconds from one start to the next, at least, should it end at once every time."""
 _SOFT_STOP_SECONDS = 2
@@ -137,12 +137,12 @@ class Front:
         self._configuration.write_text(self._configured())
         process, end = self._spawn(), time.monotonic() + _START_SECONDS
         assert process is not None
-        while not self._answers(_PATIENCE):
+        while not self._answers(_TIMEOUT_SECONDS):
             if process.poll() is not None or time.monotonic() > end:
                 process.kill()
                 raise RuntimeUnavailableError(f"HAProxy does not start: {self._log.read_text()[-2_000:].strip()}")
             time.sleep(_POLL_SECONDS)
-        for keep in (self._keep_running, self._keep_answering):
+        for keep in (self._restart_when_dead, self._restart_when_silent):
             threading.Thread(target=keep, name=f"front{keep.__name__}", daemon=True).start()
 
     def wait_until_served(self, seconds: float) -> None:
@@ -179,7 +179,7 @@ class Front:
                 )
             return self._process
 
-    def _keep_running(self) -> None:
+    def _restart_when_dead(self) -> None:
         process = self._process
         while process is not None:
             code, ended = process.wait(), time.monotonic()
@@ -190,12 +190,12 @@ class Front:
                     process.wait(_PAUSE)
                     time.sleep(max(0.0, _PAUSE - (time.monotonic() - ended)))
 
-    def _keep_answering(self) -> None:
+    def _restart_when_silent(self) -> None:
         missed = 0
-        while not self._stopping.wait(_LOOK_EVERY):
+        while not self._stopping.wait(_CHECK_INTERVAL):
             process = self._process
-            missed = 0 if self._answers(_PATIENCE) else missed + 1
-            if missed >= _MOST_MISSES and process is not None and process is self._process:
+            missed = 0 if self._answers(_TIMEOUT_SECONDS) else missed + 1
+            if missed >= _MAX_MISSED_CHECKS and process is not None and process is self._process:
                 logger.warning("HAProxy has not answered %d times in a row; it is killed", missed)
                 process.kill()
                 missed = 0
@@ -212,7 +212,7 @@ class Front:
                 return False
 
     def _is_served(self) -> bool:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=_PATIENCE)
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_SECONDS)
         try:
             connection.request("GET", self._probe)
             return connection.getresponse().status == HTTPStatus.OK

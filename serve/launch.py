@@ -24,16 +24,24 @@ from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.models.litellm_prices import doubt_about
+from owlclaw_ray.models.litellm_prices import misspelling_hint
 from serve import ray_output
 from serve.connections import connections
 from serve.front import Front
 from serve.loopback import free_ports
 from serve.pid_file import NAME, PidFile
-from serve.preflight import Preparation, check_data_dir, check_port, check_ray, check_store, prepare, sole_use
+from serve.preflight import (
+    PreparedServer,
+    check_data_dir,
+    check_port,
+    check_ray,
+    check_store,
+    exclusive_data_dir,
+    prepare,
+)
 from serve.processes import adopt_orphans, end_descendants
 from serve.ray_watch import RayWatch
-from serve.stopping import Step, StopSignals, carry_out
+from serve.shutdown import StopSignals, StopStep, run_stop_steps
 from serve.tool_advice import added
 
 if TYPE_CHECKING:
@@ -87,19 +95,19 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
     return 1
 
 
-def _run(prepared: Preparation, announce: Announce) -> int:
+def _run(prepared: PreparedServer, announce: Announce) -> int:
     data_dir, as_json = prepared.settings.data_dir, prepared.settings.log.format == "json"
     check_data_dir(prepared.settings)
-    with sole_use(data_dir):
+    with exclusive_data_dir(data_dir):
         check_port(prepared.settings)
         check_ray(prepared.settings)
         if said := check_store(prepared.settings):
             announce(said)
         _tell_findings(prepared, announce)
         scratch = _new_scratch(data_dir)
-        life = Life(data_dir, scratch, partial(_aloud, sys.stdout, announce), as_json=as_json)
+        life = ServerLifecycle(data_dir, scratch, partial(_announce_on, sys.stdout, announce), as_json=as_json)
         life.signals.install()
-        life.tell_of_a_stop()
+        life.announce_stop()
         adopt_orphans()
         try:
             with ray_output.aside(data_dir / RAY_LOG, as_json=as_json):
@@ -114,12 +122,12 @@ def _run(prepared: Preparation, announce: Announce) -> int:
             announce(f"failed; see {data_dir / RAY_LOG} and the logs in {data_dir / LOGS}")
             raise
         finally:
-            life.leave_nothing()
+            life.clean_up()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(_EXIT_SECONDS)  # what Ray does at the exit of the interpreter may wait for what is gone
 
 
-class Life:
+class ServerLifecycle:
     """What must be said and removed however `owlclaw up` ends."""
 
     def __init__(self, data_dir: Path, scratch: Path, announce: Announce, *, as_json: bool) -> None:
@@ -131,7 +139,7 @@ class Life:
         """Triggers are accepted; a stop before that was told."""
         self._ending = threading.RLock()
 
-    def tell_of_a_stop(self) -> None:
+    def announce_stop(self) -> None:
         """Say so as soon as a stop is asked for during the start, in a thread: a handler of signals may not print."""
 
         def tell() -> None:
@@ -159,12 +167,12 @@ class Life:
         with self._ending:  # for good: whoever comes second waits for the end
             try:
                 self.announce(line)
-                self.leave_nothing()
+                self.clean_up()
                 sys.stdout.flush()
             finally:
                 os._exit(code)
 
-    def leave_nothing(self) -> None:
+    def clean_up(self) -> None:
         """End what is left of this runtime's processes, and remove the files that say that it runs."""
         if self.front is not None:
             self.front.give_up()
@@ -191,7 +199,7 @@ def _new_scratch(data_dir: Path) -> Path:
     return scratch
 
 
-def _tell_findings(prepared: Preparation, announce: Announce) -> None:
+def _tell_findings(prepared: PreparedServer, announce: Announce) -> None:
     for error in prepared.broken:
         announce(f"warning: {error}")
     for definition in prepared.definitions:
@@ -205,7 +213,7 @@ def _tell_findings(prepared: Preparation, announce: Announce) -> None:
         announce(f"traces go to {prepared.tracing.destination.value}: {urlsplit(prepared.tracing.url).netloc}")
 
 
-def _serve(prepared: Preparation, life: Life) -> int:
+def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
     settings, signals = prepared.settings, life.signals
     life.front = front = _front(settings, life) if settings.ray.address is None else None
     json_logs = settings.log.format == "json"
@@ -219,21 +227,21 @@ def _serve(prepared: Preparation, life: Life) -> int:
     if json_logs:
         configure(LogPlan(settings.log.level, settings.log.format))
     watch = RayWatch(life.lose, life.announce)
-    last: list[Step] = []
+    last: list[StopStep] = []
     try:
         cluster = _start(prepared, life, front, watch, secrets)
-        last.append(Step("handing runs over", cluster.stop, DRAIN_SECONDS + _DRAIN_MARGIN))
+        last.append(StopStep("handing runs over", cluster.stop, DRAIN_SECONDS + _DRAIN_MARGIN))
         signals.asked.wait()
         life.announce(f"stopping: runs may end within {DRAIN_SECONDS:.0f} s, what is left resumes at the next start …")
     finally:
         signals.only_note()
         if front is not None:
-            last.append(Step("closing the port", front.stop, _FRONT_SECONDS))
+            last.append(StopStep("closing the port", front.stop, _FRONT_SECONDS))
         elif ray.is_initialized():
-            last.append(Step("stopping Ray Serve", ray_serve.shutdown, _SERVE_SECONDS))
-        late = carry_out(last)
+            last.append(StopStep("stopping Ray Serve", ray_serve.shutdown, _SERVE_SECONDS))
+        late = run_stop_steps(last)
         watch.stop()
-        late += carry_out([Step("stopping Ray", ray.shutdown, _RAY_SECONDS)])
+        late += run_stop_steps([StopStep("stopping Ray", ray.shutdown, _RAY_SECONDS)])
     end = f"stopped; runs, memories, schedules and ledger are in {settings.data_dir}"
     if late:
         life.exit(0, f"{' and '.join(late)} took too long and was cut short\n{end}")
@@ -242,7 +250,7 @@ def _serve(prepared: Preparation, life: Life) -> int:
 
 
 def _start(
-    prepared: Preparation, life: Life, front: Front | None, watch: RayWatch, secrets: Mapping[str, str]
+    prepared: PreparedServer, life: ServerLifecycle, front: Front | None, watch: RayWatch, secrets: Mapping[str, str]
 ) -> Cluster:
     """Return when triggers are accepted; raises KeyboardInterrupt if the stop is asked for before."""
     from ray import serve as ray_serve
@@ -251,7 +259,7 @@ def _start(
     from actors.nodes import check_nodes, is_connected
     from actors.secrets import hand_over
     from serve.deployment import ingress
-    from serve.planning import hatchet_plan, plan_of, slots_of
+    from serve.runtime_plan import hatchet_plan, plan_of, slots_of
 
     settings, announce, started = prepared.settings, life.announce, time.monotonic()
     temp_dir, http = settings.ray.temp_dir or life.scratch / "ray", settings.http
@@ -260,7 +268,7 @@ def _start(
         ray_output.link_logs(settings.data_dir / LOGS, temp_dir)
         front.start()
     announce("starting Ray …")
-    with life.signals.held_back():
+    with life.signals.signals_deferred():
         start_ray(
             address=settings.ray.address,
             temp_dir=temp_dir,
@@ -302,7 +310,7 @@ def _start(
     return cluster
 
 
-def _front(settings: Settings, life: Life) -> Front:
+def _front(settings: Settings, life: ServerLifecycle) -> Front:
     http = settings.http
     possible = connections(http.streams)
     if possible.streams < http.streams:
@@ -339,7 +347,7 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
 
 
 def _warm(
-    prepared: Preparation,
+    prepared: PreparedServer,
     tools: Callable[[], None],
     models: Callable[[tuple[RealModel, ...]], Mapping[str, str]],
     announce: Announce,
@@ -348,7 +356,7 @@ def _warm(
         announce(f"note: {', '.join(prepared.scripted)} answered by a script, not by a model (see agent.yaml: model)")
     threading.Thread(target=_warm_tools, args=(tools, announce), name="warm-tools", daemon=True).start()
     for asked in prepared.real_models:
-        if doubt := doubt_about(asked):
+        if doubt := misspelling_hint(asked):
             announce(f"warning: {asked.model}: {doubt}")
     if not prepared.real_models:
         return
@@ -380,7 +388,7 @@ def _as_json(line: str, level: str = "", **more: str) -> str:
     return json_line(event, __name__, SystemClock().now(), level=level, **more)
 
 
-def _aloud(stdout: TextIO, announce: Announce, line: str) -> None:
+def _announce_on(stdout: TextIO, announce: Announce, line: str) -> None:
     with redirect_stdout(stdout):
         announce(line)
 

@@ -30,7 +30,7 @@ from serve.representations import (
 )
 from serve.tenancy import agent_of, tenant_of
 
-_MOST_HEADS = 100
+_MAX_HEADS = 100
 
 
 class LedgerQuery(BaseModel):
@@ -70,13 +70,13 @@ class SinceQuery(BaseModel):
 
     since: list[Annotated[str, StringConstraints(max_length=500, pattern=HEAD_PATTERN)]] = Field(
         [],
-        max_length=_MOST_HEADS,
+        max_length=_MAX_HEADS,
         description="Heads that the chains had earlier, and must still have: microseconds, position, hash and writer of each, "
         "separated by full stops.",
     )
 
 
-class Ledger:
+class LedgerRoutes:
     """The resource of ledger records. `clock` says when the heads are what they are."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:

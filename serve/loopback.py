@@ -35,7 +35,7 @@ def free_ports(count: int) -> list[int]:
     """
     ports = list(islice(filter(_is_free, _shuffled()), count))
     if len(ports) < count:
-        raise _lack()
+        raise _no_free_port()
     return ports
 
 
@@ -45,14 +45,14 @@ def free_range(count: int) -> range:
         ports = range(first, first + count)
         if ports.stop <= _OWN_PORTS.stop and all(map(_is_free, ports)):
             return ports
-    raise _lack()
+    raise _no_free_port()
 
 
 def _shuffled() -> Iterator[int]:
     return iter(SystemRandom().sample(_OWN_PORTS, len(_OWN_PORTS)))
 
 
-def _lack() -> OSError:
+def _no_free_port() -> OSError:
     return OSError(f"no free port on 127.0.0.1 from {_OWN_PORTS.start} to {_OWN_PORTS.stop - 1}")
 
 

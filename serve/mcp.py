@@ -11,7 +11,7 @@ from serve import openapi
 from serve.representations import json_response, mcp_server_body
 
 
-class Mcp:
+class McpRoutes:
     """The resource of MCP servers."""
 
     def __init__(self, runtime: Runtime) -> None:

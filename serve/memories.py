@@ -36,7 +36,7 @@ EDIT_DESCRIPTION = """What is left out stays. With `old_content` or `old_tags`, 
 others by now: 409."""
 
 
-class Memories:
+class MemoryRoutes:
     """The resource of memories."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -33,7 +33,7 @@ class NewMemory(Struct, frozen=True):
     tags: tuple[str, ...]
 
 
-class MemoryChange(Struct, frozen=True):
+class MemoryEdit(Struct, frozen=True):
     """What is to be another; None stays as it is."""
 
     content: str | None
@@ -52,7 +52,7 @@ def parse_memory(body: bytes) -> NewMemory:
     return NewMemory(parsed["content"], tuple(dict.fromkeys(parsed.get("tags", ()))))
 
 
-def parse_change(body: bytes) -> MemoryChange:
+def parse_change(body: bytes) -> MemoryEdit:
     """Return what a body wants changed; raises as `parse_memory`."""
     parsed = _object(body, ("content", "tags", "old_content", "old_tags"), '{"tags": ["load"]}')
     problems = [*_content_problems(parsed, needed=False), *_tag_problems(parsed), *_old_problems(parsed)]
@@ -61,7 +61,7 @@ def parse_change(body: bytes) -> MemoryChange:
     if problems:
         raise InvalidRequestError(problems)
     tags, old_tags = parsed.get("tags"), parsed.get("old_tags")
-    return MemoryChange(
+    return MemoryEdit(
         parsed.get("content"),
         None if tags is None else tuple(dict.fromkeys(tags)),
         parsed.get("old_content"),

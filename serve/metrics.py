@@ -9,7 +9,7 @@ from owlclaw_ray.runtime.api import Runtime
 from serve import openapi
 
 
-class Metrics:
+class MetricsRoutes:
     """The numbers of the whole runtime, whichever replica is asked."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -22,7 +22,7 @@ from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.settings import Settings, load_runtime_settings
 from owlclaw_ray.store.sql.locations import Location
 from serve import pid_file
-from serve.tool_advice import Known, tool_advice
+from serve.tool_advice import KnownNames, tool_advice
 
 _LOCK = "owlclaw.lock"
 _RAY_SECONDS = 5.0
@@ -31,7 +31,7 @@ _STORE_SECONDS = 3.0
 """How long a start looks at the store's pages; `owlclaw doctor` has more time."""
 
 
-class Preparation(Struct, frozen=True):
+class PreparedServer(Struct, frozen=True):
     """Everything that can be wrong without Ray, checked."""
 
     settings: Settings
@@ -57,17 +57,17 @@ class Preparation(Struct, frozen=True):
         return tuple(dict.fromkeys(found for each in self.definitions for found in each.real_models))
 
 
-def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
+def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     """Load and check settings, application and definitions; raises ConfigurationError with what is wrong."""
-    from owlclaw_ray.definitions.folder import DefinitionFolder, misnamed_definitions
-    from owlclaw_ray.definitions.skills.machine import Machine
+    from owlclaw_ray.definitions.folder import DefinitionFolder, misnamed_definition_problems
+    from owlclaw_ray.definitions.skills.host_facts import Machine
     from owlclaw_ray.tools.composition import declared_tools
 
     settings = load_runtime_settings(folder, environ)
     app = application(settings.app, settings.folder)
     tools = declared_tools(app.sources(), settings.host_tools, app.registry.hooks)
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
-    misnamed = misnamed_definitions(settings.agents_dir)
+    misnamed = misnamed_definition_problems(settings.agents_dir)
     definitions, broken = [], []
     for name in source.present():
         try:
@@ -84,9 +84,9 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> Preparation:
     advice = (
         *misnamed,
         *namesakes(settings.folder),
-        *tool_advice(app, Known.of(app, tools, settings, {}), settings, definitions),
+        *tool_advice(app, KnownNames.of(app, tools, settings, {}), settings, definitions),
     )
-    return Preparation(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ), advice)
+    return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ), advice)
 
 
 def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -> Iterator[Problem]:
@@ -147,7 +147,7 @@ def check_data_dir(settings: Settings) -> None:
     """Make the data folder, for this user only, or close an older one; raise ConfigurationError if it cannot be written."""
     try:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if open_to_others(settings) and closable(settings):
+        if is_accessible_to_others(settings) and closable(settings):
             settings.data_dir.chmod(0o700)
         with tempfile.TemporaryFile(dir=settings.data_dir):
             pass
@@ -191,7 +191,7 @@ def server_problem(location: Location) -> Problem | None:
     return None
 
 
-def open_to_others(settings: Settings) -> bool:
+def is_accessible_to_others(settings: Settings) -> bool:
     """Return whether other users may enter or list the data folder."""
     return settings.data_dir.is_dir() and settings.data_dir.stat().st_mode & 0o077 != 0
 
@@ -203,7 +203,7 @@ def closable(settings: Settings) -> bool:
 
 
 @contextmanager
-def sole_use(data_dir: Path) -> Iterator[None]:
+def exclusive_data_dir(data_dir: Path) -> Iterator[None]:
     """Hold the data folder for this process; raise ConfigurationError if another runtime holds it. A dead one holds nothing."""
     path = data_dir / _LOCK
     path.touch(0o600)

@@ -89,7 +89,7 @@ class ProblemDetails(Struct, frozen=True):
         }
 
 
-class _Rule(Struct, frozen=True):
+class _ProblemRule(Struct, frozen=True):
     status: int
     kind: str
     title: str
@@ -102,109 +102,113 @@ def listed(problems: Sequence[Problem]) -> list[JsonObject]:
     return [{"where": each.where, "what": each.what, "fix": each.fix} for each in problems]
 
 
-_RULES: Mapping[type[Exception], _Rule] = {
-    MalformedJsonError: _Rule(
+_RULES: Mapping[type[Exception], _ProblemRule] = {
+    MalformedJsonError: _ProblemRule(
         400, "malformed-json", "The body is not JSON", lambda e: {"line": e.line, "column": e.column}
     ),
-    UnknownAgentError: _Rule(
+    UnknownAgentError: _ProblemRule(
         404, "unknown-agent", "No such agent", lambda e: {"agent": e.agent, "known": list(e.known)}
     ),
-    NotFoundError: _Rule(404, "not-found", "Not found", lambda e: {"kind": e.kind, "id": e.id}),
-    IdempotencyConflictError: _Rule(
+    NotFoundError: _ProblemRule(404, "not-found", "Not found", lambda e: {"kind": e.kind, "id": e.id}),
+    IdempotencyConflictError: _ProblemRule(
         409, "idempotency-conflict", "The Idempotency-Key was used for another body", lambda e: {"key": e.key}
     ),
-    AgentBusyError: _Rule(409, "agent-busy", "The agent is busy", lambda e: {"agent": e.agent, "run_id": e.run_id}),
-    AlreadyDecidedError: _Rule(
+    AgentBusyError: _ProblemRule(
+        409, "agent-busy", "The agent is busy", lambda e: {"agent": e.agent, "run_id": e.run_id}
+    ),
+    AlreadyDecidedError: _ProblemRule(
         409,
         "already-decided",
         "The approval is not pending",
         lambda e: {"approval_id": e.approval_id, "approval_status": e.status},
     ),
-    MemoryChangedError: _Rule(
+    MemoryChangedError: _ProblemRule(
         409,
         "memory-changed",
         "The memory was changed meanwhile",
         lambda e: {"memory_id": e.memory_id, "fields": list(e.fields)},
     ),
-    ScheduleClosedError: _Rule(
+    ScheduleClosedError: _ProblemRule(
         409,
         "schedule-closed",
         "The schedule is done or cancelled",
         lambda e: {"schedule_id": e.schedule_id, "schedule_status": e.status},
     ),
-    TooManySchedulesError: _Rule(
+    TooManySchedulesError: _ProblemRule(
         409, "too-many-schedules", "The agent has its fill of schedules", lambda e: {"agent": e.agent, "limit": e.limit}
     ),
-    SettledError: _Rule(
+    SettledError: _ProblemRule(
         409,
         "settled",
         "This cannot be repeated",
         lambda e: {"kind": e.kind, "id": e.id, "settled_status": e.status, "why": e.why},
     ),
-    BudgetExhaustedError: _Rule(409, "budget-exhausted", "A budget has nothing left for it"),
-    WebhookRefusedError: _Rule(
+    BudgetExhaustedError: _ProblemRule(409, "budget-exhausted", "A budget has nothing left for it"),
+    WebhookRefusedError: _ProblemRule(
         401, "webhook-refused", "The webhook is not signed as agreed", lambda e: {"source": e.source}
     ),
-    WebhookUnmappedError: _Rule(
+    WebhookUnmappedError: _ProblemRule(
         422,
         "webhook-unmapped",
         "No trigger can be made of the webhook",
         lambda e: {"source": e.source, "delivery_id": e.delivery_id},
     ),
-    ScoreRefusedError: _Rule(409, "score-refused", "Nobody keeps the score"),
-    CallbackRefusedError: _Rule(
+    ScoreRefusedError: _ProblemRule(409, "score-refused", "Nobody keeps the score"),
+    CallbackRefusedError: _ProblemRule(
         422, "callback-refused", "Nobody can be told at this address", lambda e: {"url": e.url}
     ),
-    DefinitionError: _Rule(
+    DefinitionError: _ProblemRule(
         409,
         "definition-error",
         "The agent's definition cannot be used",
         lambda e: {"problems": listed(e.problems)},
     ),
-    BodyTimeoutError: _Rule(408, "body-timeout", "The body did not come in time", headers={"Connection": "close"}),
-    BodyTooLargeError: _Rule(413, "body-too-large", "The body is too large", lambda e: {"limit_bytes": e.limit}),
-    InvalidRequestError: _Rule(
+    BodyTimeoutError: _ProblemRule(
+        408, "body-timeout", "The body did not come in time", headers={"Connection": "close"}
+    ),
+    BodyTooLargeError: _ProblemRule(413, "body-too-large", "The body is too large", lambda e: {"limit_bytes": e.limit}),
+    InvalidRequestError: _ProblemRule(
         422, "invalid-request", "The request has the wrong shape", lambda e: {"problems": listed(e.problems)}
     ),
-    InvalidAgentNameError: _Rule(422, "invalid-agent-name", "This is no agent id", lambda e: {"agent": e.text}),
-    ToolArgumentsError: _Rule(
+    InvalidAgentNameError: _ProblemRule(422, "invalid-agent-name", "This is no agent id", lambda e: {"agent": e.text}),
+    ToolArgumentsError: _ProblemRule(
         422,
         "invalid-arguments",
         "The arguments do not fit the tool",
         lambda e: {"problems": listed([Problem("body.arguments", each) for each in e.details])},
     ),
-    ScheduleError: _Rule(
+    ScheduleError: _ProblemRule(
         422,
         "invalid-schedule",
         "There can be no such schedule",
         lambda e: {"problems": listed([Problem(f"body.{e.field}", e.problem)])},
     ),
-    UserError: _Rule(422, "refused", "The request cannot be carried out"),
-    QueueFullError: _Rule(
+    UserError: _ProblemRule(422, "refused", "The request cannot be carried out"),
+    QueueFullError: _ProblemRule(
         429,
         "queue-full",
         "The agent's queue is full",
         lambda e: {"agent": e.agent, "limit": e.limit},
         {"Retry-After": "5"},
     ),
-    ConfigurationError: _Rule(
+    ConfigurationError: _ProblemRule(
         500,
         "configuration-error",
         "The server's configuration cannot be used",
         lambda e: {"problems": listed(e.problems)},
     ),
-    BodiesOverloadedError: _Rule(503, "overloaded", "Too much at once", headers=RETRY_AFTER),
-    StoreOverloadedError: _Rule(503, "overloaded", "Too much at once", headers=RETRY_AFTER),
-    StoreUnavailableError: _Rule(503, "store-unavailable", "The store does not answer", headers=RETRY_AFTER),
-    MemoryUnavailableError: _Rule(
+    BodiesOverloadedError: _ProblemRule(503, "overloaded", "Too much at once", headers=RETRY_AFTER),
+    StoreOverloadedError: _ProblemRule(503, "overloaded", "Too much at once", headers=RETRY_AFTER),
+    StoreUnavailableError: _ProblemRule(503, "store-unavailable", "The store does not answer", headers=RETRY_AFTER),
+    MemoryUnavailableError: _ProblemRule(
         503, "memory-unavailable", "The files of the agent's memory cannot be used", headers=RETRY_AFTER
     ),
-    RuntimeUnavailableError: _Rule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
-    TooManyStreamsError: _Rule(
+    RuntimeUnavailableError: _ProblemRule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
+    TooManyStreamsError: _ProblemRule(
         503, "too-many-streams", "Too many streams are open", lambda e: {"limit": e.limit}, {"Retry-After": "5"}
     ),
-    RetryableError: _Rule(503, "unavailable", "Not possible just now", headers=RETRY_AFTER),
-    OwlClawError: _Rule(500, "failed", "The server could not do it"),
+    RetryableError: _ProblemRule(503, "unavailable", "Not possible just now", headers=RETRY_AFTER),
+    OwlClawError: _ProblemRule(500, "failed", "The server could not do it"),
 }
 
 

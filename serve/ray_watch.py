@@ -13,12 +13,16 @@ import psutil
 
 from serve.processes import OrphanReaper, lives
 
-_LOOK_EVERY = 0.5
-_LOOKS_A_REAP = 20
+_CHECK_INTERVAL = 0.5
+_CHECKS_PER_REAP = 20
 _SILENCE_SECONDS = 20.0
 """How long a cluster may leave a question unanswered."""
 _VITAL = {"raylet": "Ray's raylet", "gcs_server": "Ray's control store (gcs_server)"}
-_DISPENSABLE = {"monitor.py": "Ray's monitor", "log_monitor.py": "Ray's log monitor", "dashboard.py": "Ray's dashboard"}
+_NONESSENTIAL_PROCESSES = {
+    "monitor.py": "Ray's monitor",
+    "log_monitor.py": "Ray's log monitor",
+    "dashboard.py": "Ray's dashboard",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +40,7 @@ class RayWatch:
         found = {_script(each): each for each in psutil.Process().children()}
         self._watch(
             {name: found[script] for script, name in _VITAL.items() if script in found},
-            {name: found[script] for script, name in _DISPENSABLE.items() if script in found},
+            {name: found[script] for script, name in _NONESSENTIAL_PROCESSES.items() if script in found},
         )
 
     def cluster(self, is_there: Callable[[], bool]) -> None:
@@ -45,7 +49,7 @@ class RayWatch:
 
         def ask() -> None:
             nonlocal heard
-            while not self._over.wait(_LOOK_EVERY):
+            while not self._over.wait(_CHECK_INTERVAL):
                 try:
                     if is_there():
                         heard = time.monotonic()
@@ -53,7 +57,7 @@ class RayWatch:
                     logger.warning("the Ray cluster cannot be asked: %s", error)
 
         def look_on() -> None:
-            while not self._over.wait(_LOOK_EVERY):
+            while not self._over.wait(_CHECK_INTERVAL):
                 if time.monotonic() - heard >= _SILENCE_SECONDS:
                     self._lost("the Ray cluster")
                     return
@@ -69,7 +73,7 @@ class RayWatch:
         def look_on() -> None:
             reaper = OrphanReaper()
             for look in count(1):
-                if self._over.wait(_LOOK_EVERY):
+                if self._over.wait(_CHECK_INTERVAL):
                     return
                 if gone := [name for name, process in vital.items() if not lives(process)]:
                     self._lost(gone[0])
@@ -77,7 +81,7 @@ class RayWatch:
                 for name in [name for name, process in dispensable.items() if not lives(process)]:
                     del dispensable[name]
                     self._note(f"note: {name} has ended; nothing here needs it")
-                if look % _LOOKS_A_REAP == 0:
+                if look % _CHECKS_PER_REAP == 0:
                     reaper.look()
 
         _in_background(look_on)

@@ -12,9 +12,9 @@ from types import FrameType
 from typing_extensions import override
 from watchfiles import Change, DefaultFilter, watch
 
-from serve.stopping import SignalEvent
+from serve.shutdown import SignalEvent
 
-_LOOK_EVERY_MS = 500
+_CHECK_INTERVAL_MS = 500
 """How often it is seen that the runtime has ended by itself."""
 _READ_AGAIN = ("agents", ".owlclaw")
 """Folders of which nothing needs a start: definitions are read again while the runtime runs, data are its own."""
@@ -46,7 +46,7 @@ class Reloader:
             self._folder,
             watch_filter=_Sources(self._folder),
             stop_event=self._stopping,
-            rust_timeout=_LOOK_EVERY_MS,
+            rust_timeout=_CHECK_INTERVAL_MS,
             yield_on_timeout=True,
             raise_interrupt=False,
         ):

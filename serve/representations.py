@@ -17,7 +17,7 @@ from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.json import JsonText, JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord, NotedHead
-from owlclaw_ray.domain.lineage import Role
+from owlclaw_ray.domain.lineage import ChildRole
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
@@ -388,7 +388,7 @@ def approval_body(approval: Approval) -> wire.Approval:
         "trigger": TriggerKind(request.trigger).value,
         "source": request.source,
         "parent": request.parent,
-        "started_as": Role(request.started_as).value if request.started_as else "",
+        "started_as": ChildRole(request.started_as).value if request.started_as else "",
         "tool": request.tool,
         "description": request.description,
         "permission": Permission(request.permission).value,

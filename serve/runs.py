@@ -18,7 +18,7 @@ from serve.events import EventStream, last_event_id
 from serve.parameters import AgentQuery, Id
 from serve.representations import event_body, json_response, run_body, score_body
 from serve.score_request import parse_score
-from serve.streams import Places, Pulse
+from serve.streams import KeepAliveTimer, OpenRequestLimit
 from serve.tenancy import agent_of, tenant_of
 
 RunIdPath = Annotated[Id, Path(description="A run's id.", examples=["run_01kaexample"])]
@@ -34,12 +34,12 @@ It goes to Langfuse, beside the run's trace. Where traces do not go there it is 
 refuses; while Langfuse does not answer, with 503."""
 
 
-class Runs:
+class RunRoutes:
     """The resource of runs."""
 
-    def __init__(self, runtime: Runtime, places: Places, keep_alive: float) -> None:
+    def __init__(self, runtime: Runtime, places: OpenRequestLimit, keep_alive: float) -> None:
         self._runtime, self._places = runtime, places
-        self._pulse = Pulse(keep_alive)
+        self._pulse = KeepAliveTimer(keep_alive)
 
     def router(self) -> APIRouter:
         """Return the routes."""

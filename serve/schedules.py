@@ -35,7 +35,7 @@ does no harm."""
 CANCEL_DESCRIPTION = "It never fires again. Its queued runs are cancelled, and a running one is asked to end."
 
 
-class Schedules:
+class ScheduleRoutes:
     """The resource of schedules."""
 
     def __init__(self, timetable: Timetable, ring: Callable[[TenantId, ScheduleId], Awaitable[Alarm]]) -> None:

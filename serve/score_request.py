@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.score import LARGEST, LONGEST_COMMENT, LONGEST_NAME, LONGEST_WORD, Judgement
+from owlclaw_ray.domain.score import (
+    LARGEST,
+    MAX_COMMENT_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    MAX_WORD_CHARACTERS,
+    Judgement,
+)
 from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError
 from serve.json_body import read_json
 from serve.shapes import NOT_BLANK, Text
 
-NAME, WORD, COMMENT = Text(LONGEST_NAME, 1, NOT_BLANK), Text(LONGEST_WORD, 1, NOT_BLANK), Text(LONGEST_COMMENT)
+NAME, WORD, COMMENT = (
+    Text(MAX_NAME_CHARACTERS, 1, NOT_BLANK),
+    Text(MAX_WORD_CHARACTERS, 1, NOT_BLANK),
+    Text(MAX_COMMENT_CHARACTERS),
+)
 VALUE: JsonObject = {
     "anyOf": [{"type": "number", "minimum": -LARGEST, "maximum": LARGEST}, {"type": "boolean"}, WORD.schema]
 }
@@ -36,13 +46,13 @@ def _problems(parsed: dict[str, Any]) -> list[Problem]:
     known = f"known fields: {', '.join(_FIELDS)}"
     problems = [Problem(f"body.{name}", "unknown field", known) for name in parsed if name not in _FIELDS]
     if not NAME.fits(parsed.get("name")):
-        fix = f"a text of 1 to {LONGEST_NAME} characters that are not all blank, without NUL"
+        fix = f"a text of 1 to {MAX_NAME_CHARACTERS} characters that are not all blank, without NUL"
         problems.append(Problem("body.name", _missing_or("is no name", parsed, "name"), fix))
     if not _is_value(parsed.get("value")):
-        fix = f"a number from {-LARGEST:g} to {LARGEST:g}, true, false, or a text of 1 to {LONGEST_WORD} characters"
+        fix = f"a number from {-LARGEST:g} to {LARGEST:g}, true, false, or a text of 1 to {MAX_WORD_CHARACTERS} characters"
         problems.append(Problem("body.value", _missing_or("is no value", parsed, "value"), fix))
     if not COMMENT.fits(parsed.get("comment", "")):
-        fix = f"a text of up to {LONGEST_COMMENT:,} characters, without NUL"
+        fix = f"a text of up to {MAX_COMMENT_CHARACTERS:,} characters, without NUL"
         problems.append(Problem("body.comment", "cannot be kept", fix))
     return problems
 

@@ -15,11 +15,11 @@ from serve.errors import TooManyStreamsError
 
 STREAMS = 10_000
 _OPENED_AT_ONCE = 64
-_SHORTEST_TICK = 0.01
+_MIN_TICK = 0.01
 _TICKS = 256
 
 
-class Places:
+class OpenRequestLimit:
     """How many requests may stay open, and how many are."""
 
     def __init__(self, most: int) -> None:
@@ -39,11 +39,11 @@ class Places:
             self._taken -= 1
 
 
-class Pulse:
+class KeepAliveTimer:
     """Nudges each follower every `seconds`, with one timer for all: a few of them at every tick, so that they never are one burst."""
 
     def __init__(self, seconds: float) -> None:
-        ticks = max(1, min(_TICKS, round(seconds / _SHORTEST_TICK)))
+        ticks = max(1, min(_TICKS, round(seconds / _MIN_TICK)))
         self._tick = seconds / ticks
         self._nudged: list[set[Follower]] = [set() for _ in range(ticks)]
         self._turn, self._now, self._beating = count(), 0, 0

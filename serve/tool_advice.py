@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.configuration.yaml_document import YamlDocument
-from owlclaw_ray.definitions.loading import agent_document
+from owlclaw_ray.definitions.loader import agent_document
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.tool import AGENT, DANGEROUS, NETWORK, SENSITIVE, ToolDefinition
@@ -31,7 +31,7 @@ def added(tools: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
     return tuple(each for each in tools if each.tags.isdisjoint({"builtin", "internal"}))
 
 
-class Known(Struct, frozen=True):
+class KnownNames(Struct, frozen=True):
     """The names that rules can be about."""
 
     tools: Mapping[str, ToolDefinition]
@@ -45,7 +45,7 @@ class Known(Struct, frozen=True):
     @classmethod
     def of(
         cls, app: OwlClaw, tools: Iterable[ToolDefinition], settings: Settings, live: Mapping[str, Collection[str]]
-    ) -> Known:
+    ) -> KnownNames:
         """Return what is known of an application; `live` has the tools of those MCP servers that are up."""
         by_name = {each.name: each for each in tools}
         servers = set(settings.mcp.servers) - live.keys()
@@ -53,7 +53,7 @@ class Known(Struct, frozen=True):
         return cls(by_name, app.registry.states(), servers, of_servers, frozenset(by_name) | of_servers)
 
 
-class _Rule(Struct, frozen=True):
+class _PatternRule(Struct, frozen=True):
     """A pattern of a file, and where it stands."""
 
     document: YamlDocument
@@ -62,7 +62,7 @@ class _Rule(Struct, frozen=True):
 
 
 def tool_advice(
-    app: OwlClaw, known: Known, settings: Settings, definitions: Iterable[AgentDefinition]
+    app: OwlClaw, known: KnownNames, settings: Settings, definitions: Iterable[AgentDefinition]
 ) -> Iterator[Problem]:
     """Yield a problem for each tool that models are told nothing of, and for each rule that no tool, or no state, is under.
 
@@ -79,7 +79,7 @@ def tool_advice(
             *_rules(document, ("tools", "allow"), definition.tools.allow),
             *_rules(document, ("tools", "deny"), definition.tools.deny),
             *(
-                _Rule(document, ("tools", "limits", limit.tools), limit.tools)
+                _PatternRule(document, ("tools", "limits", limit.tools), limit.tools)
                 for limit in definition.governance.tool_limits
             ),
         ]
@@ -98,34 +98,34 @@ def _document_of_settings(settings: Settings) -> YamlDocument:
         return YamlDocument("owlclaw.yaml", {})
 
 
-def _permissions(document: YamlDocument, rules: PermissionRules) -> Iterator[_Rule]:
+def _permissions(document: YamlDocument, rules: PermissionRules) -> Iterator[_PatternRule]:
     for verdict in ("allow", "ask", "deny"):
         yield from _rules(document, ("permissions", verdict), getattr(rules, verdict))
 
 
-def _rules(document: YamlDocument, path: tuple[str, ...], patterns: Sequence[str]) -> Iterator[_Rule]:
-    return (_Rule(document, (*path, index), pattern) for index, pattern in enumerate(patterns))
+def _rules(document: YamlDocument, path: tuple[str, ...], patterns: Sequence[str]) -> Iterator[_PatternRule]:
+    return (_PatternRule(document, (*path, index), pattern) for index, pattern in enumerate(patterns))
 
 
-def _unused(rule: _Rule, known: Known) -> Iterator[Problem]:
+def _unused(rule: _PatternRule, known: KnownNames) -> Iterator[Problem]:
     kind, colon, value = rule.pattern.partition(":")
     if colon and kind == "tag":
         tags = _RUNTIME_TAGS.union(*(each.tags for each in known.tools.values()))
         if value not in tags and not known.servers and not known.mcp_tools:
             yield _problem(rule, "no tool", {f"tag:{tag}" for tag in tags}, "")
     elif not colon and not any(fnmatchcase(name, rule.pattern) for name in known.names):
-        unknown = any(_may_name(rule.pattern, f"mcp.{server}.") for server in known.servers)
+        unknown = any(_could_match(rule.pattern, f"mcp.{server}.") for server in known.servers)
         if not unknown:
             yield _problem(rule, "no tool", known.names, _remedy(rule.pattern, known))
 
 
-def _may_name(pattern: str, beginning: str) -> bool:
+def _could_match(pattern: str, beginning: str) -> bool:
     """Return whether a name that begins so may be under the pattern."""
     literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     return literal.startswith(beginning) or (literal != pattern and beginning.startswith(literal))
 
 
-def _remedy(pattern: str, known: Known) -> str:
+def _remedy(pattern: str, known: KnownNames) -> str:
     first, _, rest = pattern.partition(".")
     server = rest.partition(".")[0]
     if first == "mcp" and server:
@@ -135,7 +135,7 @@ def _remedy(pattern: str, known: Known) -> str:
     return ""
 
 
-def _problem(rule: _Rule, nothing: str, names: Collection[str], remedy: str) -> Problem:
+def _problem(rule: _PatternRule, nothing: str, names: Collection[str], remedy: str) -> Problem:
     what = f"is {rule.pattern!r}, which matches {nothing}: the rule does nothing"
     close = _nearest(rule.pattern, names)
     listed = ", ".join(sorted(names)[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")

@@ -20,9 +20,9 @@ from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.trigger import (
     ENQUEUED,
     HIGHEST_PRIORITY,
-    LONGEST_DEADLINE,
-    LONGEST_LABEL,
     LOWEST_PRIORITY,
+    MAX_DEADLINE_SECONDS,
+    MAX_LABEL_CHARACTERS,
     MAX_TASK_TYPE,
     Admission,
     BusyPolicy,
@@ -36,7 +36,7 @@ from serve.shapes import Text, whole
 
 FOCUS = Text(MAX_FOCUS)
 TASK_TYPE = Text(MAX_TASK_TYPE)
-LABEL = Text(LONGEST_LABEL, 1, r"^[ -~]+$")
+LABEL = Text(MAX_LABEL_CHARACTERS, 1, r"^[ -~]+$")
 KEY = Text(255, 1, r"^[!-~]+$")
 CALLBACK_URL = Text(MAX_URL, 1, r"^https?://[!-~]+$")
 MAX_WAIT_SECONDS = 300
@@ -130,7 +130,7 @@ def _labelled(trigger: Trigger, parsed: dict[str, Any]) -> Trigger:
 
 
 def _label_problems(parsed: dict[str, Any]) -> list[Problem]:
-    fix = f"a text of 1 to {LONGEST_LABEL} visible ASCII characters and blanks"
+    fix = f"a text of 1 to {MAX_LABEL_CHARACTERS} visible ASCII characters and blanks"
     return [
         Problem(f"body.{name}", f"is {_shown(parsed[name])}", fix)
         for name in _LABELS
@@ -172,7 +172,7 @@ def _admission_problems(parsed: dict[str, Any]) -> list[Problem]:
         fix = f"a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
         problems.append(Problem("body.priority", f"is {_shown(parsed['priority'])}", fix))
     if "deadline_seconds" in parsed and not _is_deadline(parsed["deadline_seconds"]):
-        fix = f"seconds, over 0 and up to {LONGEST_DEADLINE:.0f}"
+        fix = f"seconds, over 0 and up to {MAX_DEADLINE_SECONDS:.0f}"
         problems.append(Problem("body.deadline_seconds", f"is {_shown(parsed['deadline_seconds'])}", fix))
     if "callback_url" in parsed and not CALLBACK_URL.fits(parsed["callback_url"]):
         fix = f"a URL with https:// or http://, of up to {MAX_URL:,} visible ASCII characters"
@@ -190,7 +190,7 @@ def _is_priority(value: Any) -> bool:
 
 
 def _is_deadline(value: Any) -> bool:
-    return value.__class__ in {int, float} and 0 < value <= LONGEST_DEADLINE
+    return value.__class__ in {int, float} and 0 < value <= MAX_DEADLINE_SECONDS
 
 
 def _unknown(name: str) -> Problem:

@@ -18,10 +18,10 @@ from owlclaw_ray.store.api import RunAccepted
 from serve import openapi
 from serve.body_limit import body_handled
 from serve.representations import accepted_body, json_response, run_body
-from serve.streams import Places
+from serve.run_wait import outcome
+from serve.streams import OpenRequestLimit
 from serve.tenancy import agent_of
 from serve.trigger_request import body_hash, caused_by, parse_idempotency_key, parse_trigger, parse_wait
-from serve.waiting import outcome
 
 PATH = "/v1/agents/{agent}/triggers"
 DESCRIPTION = """Commit a trigger: 202 means that it cannot be lost and will run, one run of an agent at a time: interrupts first,
@@ -37,10 +37,10 @@ comes when the run is over (200, the whole run) or after that many seconds (202,
 `callback_url` is told of the run's end by a signed webhook, see /v1/callbacks."""
 
 
-class Triggers:
+class TriggerRoutes:
     """The resource of triggers."""
 
-    def __init__(self, runtime: Runtime, clock: Clock, places: Places) -> None:
+    def __init__(self, runtime: Runtime, clock: Clock, places: OpenRequestLimit) -> None:
         self._runtime, self._clock, self._places = runtime, clock, places
 
     def fast_route(self) -> Route:

@@ -24,7 +24,7 @@ that it does not matter. 401: it is not signed as agreed, or too old. 422: it is
 it. What came in, refused and unmapped too, is at /v1/deliveries."""
 
 
-class Webhooks:
+class WebhookRoutes:
     """The resource of webhooks."""
 
     def __init__(self, runtime: Runtime) -> None:

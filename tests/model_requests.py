@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import Message, ModelRequest, Role
+from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RequestId
 
@@ -14,7 +14,7 @@ def model_request(*chain, question="你好", timeout=60.0):
         request_id=RequestId(f"req_{question}"),
         model=ModelChoice(chain),
         system="You are calm.",
-        messages=(Message(Role.USER, question),),
+        messages=(Message(MessageRole.USER, question),),
         tools=b"[]",
         timeout=timeout,
         agent_id="trader",

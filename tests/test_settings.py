@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.configuration.limits import LimitOverrides
 from owlclaw_ray.definitions.defaults import Defaults
-from owlclaw_ray.definitions.loading import load_definition
+from owlclaw_ray.definitions.loader import load_definition
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.model import Price
@@ -20,7 +20,7 @@ from owlclaw_ray.errors import ConfigurationError, DefinitionError, ScheduleErro
 from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.settings import FileSettings, load_runtime_settings, load_settings
 from owlclaw_ray.tools.agents.options import AgentOptions
-from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServer, ToolRule
+from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServerOptions, ToolRule
 from tests.definitions.writing import write_definition
 from tests.hatchet_engine.engine import token_for
 
@@ -485,7 +485,7 @@ def test_mcp_servers_are_named_with_how_they_are_reached_and_never_their_secrets
     mcp = found.mcp_options
     assert mcp.idle == 600.0
     assert mcp.servers == (
-        McpServer(
+        McpServerOptions(
             "files",
             Command(
                 ("npx", "-y", "@modelcontextprotocol/server-filesystem", "."),
@@ -495,7 +495,7 @@ def test_mcp_servers_are_named_with_how_they_are_reached_and_never_their_secrets
             Annotations.TRUST,
             rules=(ToolRule("read_*", True, "readonly", "pure", (), 5.0), ToolRule("drop", enabled=False)),
         ),
-        McpServer(
+        McpServerOptions(
             "web-search",
             Address("https://example.com/mcp", (("Authorization", "Bearer ${SEARCH_TOKEN}"),)),
             tags=("network",),
@@ -512,7 +512,7 @@ def test_without_servers_there_is_no_mcp(tmp_path):
 
 def test_mcp_servers_come_from_the_environment_too(tmp_path):
     found = load(tmp_path, OWLCLAW_MCP__SERVERS='{"files": {"command": "files"}}')
-    assert found.mcp_options.servers == (McpServer("files", Command(("files",), (), str(tmp_path))),)
+    assert found.mcp_options.servers == (McpServerOptions("files", Command(("files",), (), str(tmp_path))),)
 
 
 def test_a_variable_that_a_server_needs_and_that_is_not_set_is_told_with_its_place(tmp_path):

@@ -27,7 +27,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.store.api import AgentRecord, LedgerFilter, RunFilter, Store
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAGE = 500

@@ -17,7 +17,7 @@ _SOLO_SHARE = 0.15
 _LATENCIES = (0.0, 0.02, 0.1, 0.5, 1.5)
 _MILLISECONDS = (0, 1, 5, 40, 150)
 _CANCEL_WITHIN = 4.0
-_LONGEST_DELAY = 3
+_MAX_DELAY = 3
 _BULKY_SHARE, _BULKY_BYTES = 0.02, 1_000_000
 _ASIDE = 1_000_000
 """Orders that a strike submits are numbered from here."""
@@ -112,6 +112,6 @@ def _arguments(tool: str, mark: str, random: Random) -> dict[str, Any]:
         case "remember":
             return {"content": f"fact {mark} of this session"}
         case "schedule_once":
-            return {"delay_seconds": random.randint(1, _LONGEST_DELAY), "focus": f"again {mark}"}
+            return {"delay_seconds": random.randint(1, _MAX_DELAY), "focus": f"again {mark}"}
         case _:
             return {"milliseconds": random.choice(_MILLISECONDS)}

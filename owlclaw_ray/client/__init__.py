@@ -7,7 +7,7 @@ from owlclaw_ray.client.blocking import SyncClient
 from owlclaw_ray.client.failures import ClientError, ServerUnreachableError
 
 if TYPE_CHECKING:
-    from owlclaw_ray.client.receiving import verify_callback
+    from owlclaw_ray.client.callbacks import verify_callback
 
 __all__ = ["DEFAULT_URL", "Client", "ClientError", "ServerUnreachableError", "SyncClient", "verify_callback"]
 
@@ -15,7 +15,7 @@ __all__ = ["DEFAULT_URL", "Client", "ClientError", "ServerUnreachableError", "Sy
 def __getattr__(name: str) -> Any:
     """Return what receives callbacks, which those who only send requests need not load."""
     if name == "verify_callback":
-        from owlclaw_ray.client.receiving import verify_callback
+        from owlclaw_ray.client.callbacks import verify_callback
 
         return verify_callback
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,7 +28,7 @@ EVENT_SILENCE_SECONDS = 60.0
 """An event stream that says nothing for so long, not even a keep-alive comment, is taken for dead."""
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
-_UNSAID: JsonObject = {
+_TRIGGER_DEFAULTS: JsonObject = {
     "busy": "enqueue",
     "priority": 0,
     "deadline_seconds": None,
@@ -115,7 +115,7 @@ class Client:
         """
         admission: JsonObject = {"busy": busy, "priority": priority, "deadline_seconds": deadline}
         admission |= {"callback_url": callback_url, "task_type": task_type, "session": session, "user": user}
-        said = {name: value for name, value in admission.items() if value != _UNSAID[name]}
+        said = {name: value for name, value in admission.items() if value != _TRIGGER_DEFAULTS[name]}
         answer: wire.Accepted | wire.Run = await self._call(
             "POST",
             f"/v1/agents/{_part(agent)}/triggers",

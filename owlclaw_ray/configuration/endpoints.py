@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from owlclaw_ray.configuration.placeholders import PLACEHOLDER, names_in, stray_in
+from owlclaw_ray.configuration.placeholders import PLACEHOLDER, has_stray_placeholder, names_in
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.endpoint import Endpoint
 
@@ -70,7 +70,7 @@ class EndpointFile(Section):
         for name, value in headers.items():
             if not _HEADER.fullmatch(name):
                 raise ValueError(f"has {name!r}, which is no name of a header")
-            if stray_in(value):
+            if has_stray_placeholder(value):
                 raise ValueError(f"has a ${{ in {name} that names no variable: write ${{NAME}}")
         return headers
 

@@ -154,7 +154,7 @@ _TRADING_HOURS: dict[str, Any] = {
 }
 
 
-def twice_named(budgets: Iterable[BudgetFile]) -> str:
+def duplicate_name(budgets: Iterable[BudgetFile]) -> str:
     """Return a name that two of the budgets have, or the empty text."""
     names = [each.name for each in budgets]
     return min((name for name in names if names.count(name) > 1), default="")
@@ -176,7 +176,7 @@ class GovernanceFile(Section):
 
     @model_validator(mode="after")
     def _one_budget_a_name(self) -> GovernanceFile:
-        if twice := twice_named(self.budgets):
+        if twice := duplicate_name(self.budgets):
             raise ValueError(f"has two budgets named {twice!r}: give one of them another name")
         return self
 

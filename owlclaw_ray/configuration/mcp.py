@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Seconds
-from owlclaw_ray.configuration.placeholders import names_in, stray_in
+from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
 from owlclaw_ray.configuration.section import Section
 
 _NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
@@ -92,7 +92,7 @@ class McpServerFile(Section):
         if url is None:
             return None
         parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.netloc or stray_in(url):
+        if parts.scheme not in {"http", "https"} or not parts.netloc or has_stray_placeholder(url):
             shown = f"{parts.scheme}://…" if parts.scheme else repr(url)
             raise ValueError(f"is {shown}: write it as https://host/path")
         if parts.username or parts.password:
@@ -142,7 +142,7 @@ class McpSettings(Section):
 
 
 def _whole(values: dict[str, str]) -> dict[str, str]:
-    broken = [name for name, value in values.items() if stray_in(value)]
+    broken = [name for name, value in values.items() if has_stray_placeholder(value)]
     if broken:
         raise ValueError(f"has a ${{ in {broken[0]} that names no variable: write ${{NAME}}")
     return values

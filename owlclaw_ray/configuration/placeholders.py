@@ -13,7 +13,7 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(found[1] for found in PLACEHOLDER.finditer(text))
 
 
-def stray_in(text: str) -> bool:
+def has_stray_placeholder(text: str) -> bool:
     """Return whether a text has the beginning of a placeholder that is none."""
     return "${" in PLACEHOLDER.sub("", text)
 

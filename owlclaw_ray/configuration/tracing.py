@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
-from owlclaw_ray.configuration.placeholders import names_in, stray_in
+from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import Problem
@@ -48,7 +48,7 @@ class TracingSettings(Section):
     @classmethod
     def _placeholders(cls, headers: dict[str, str]) -> dict[str, str]:
         for name, value in headers.items():
-            if stray_in(value):
+            if has_stray_placeholder(value):
                 raise ValueError(f"has {name} with a ${{ that begins no ${{NAME}}: write variables as ${{NAME}}")
         return headers
 

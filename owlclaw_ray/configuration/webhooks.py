@@ -16,7 +16,7 @@ from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.configuration.placeholders import PLACEHOLDER, filled, names_in
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.json import JsonValue, texts_in
-from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LONGEST_DEADLINE, LOWEST_PRIORITY, Admission, BusyPolicy
+from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_DEADLINE_SECONDS, Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import (
     PLACE,
     SIGNED_PART,
@@ -29,7 +29,7 @@ from owlclaw_ray.domain.webhook import (
 from owlclaw_ray.domain.webhook import Mapping as WebhookMapping
 from owlclaw_ray.errors import ConfigurationError, Problem
 
-SHORTEST_KEY = 24
+MIN_KEY_CHARACTERS = 24
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _HEADER = re.compile(r"[A-Za-z0-9_-]+")
 _BRACES = re.compile(r"\{[A-Za-z_][^{}]*\}")
@@ -119,7 +119,7 @@ class SourceFile(Section):
     dedupe: str = ""
     busy: BusyPolicy = BusyPolicy.ENQUEUE
     priority: Annotated[int, Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)] = 0
-    deadline_seconds: Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)] | None = None
+    deadline_seconds: Annotated[float, Field(gt=0, le=MAX_DEADLINE_SECONDS)] | None = None
     callback_url: str = ""
 
     @field_validator("agent", "focus", "session", "user", "task_type", "dedupe")
@@ -266,8 +266,8 @@ def filled_keys(secrets: Sequence[str], environ: Mapping[str, str]) -> tuple[str
     place = "webhooks.callbacks"
     found = _filled(secrets, environ, place)
     for secret, name in zip(found, secrets, strict=True):
-        if len(_decoded(secret) or b"") < SHORTEST_KEY:
-            what = f"{name} must be at least {SHORTEST_KEY} bytes in base64, with or without whsec_ before them"
+        if len(_decoded(secret) or b"") < MIN_KEY_CHARACTERS:
+            what = f"{name} must be at least {MIN_KEY_CHARACTERS} bytes in base64, with or without whsec_ before them"
             raise ConfigurationError([Problem(place, what, _HOW_TO_MAKE)])
     return found
 

@@ -12,8 +12,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from owlclaw_ray.definitions.defaults import Defaults
-from owlclaw_ray.definitions.loading import FILES, load_definition, source_files
-from owlclaw_ray.definitions.skills.machine import Machine
+from owlclaw_ray.definitions.loader import FILES, load_definition, source_files
+from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.errors import DefinitionError, Problem, UnknownAgentError
 from owlclaw_ray.kernel.file_threads import in_file_thread
@@ -29,7 +29,7 @@ def find_definitions(agents_dir: Path) -> tuple[str, ...]:
     return tuple(sorted(each.name for each in agents_dir.iterdir() if _NAME.fullmatch(each.name) and each.is_dir()))
 
 
-def misnamed_definitions(agents_dir: Path) -> tuple[Problem, ...]:
+def misnamed_definition_problems(agents_dir: Path) -> tuple[Problem, ...]:
     """Return a problem for each folder that holds a definition under a name that no definition can have."""
     if not agents_dir.is_dir():
         return ()

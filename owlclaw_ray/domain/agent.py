@@ -11,8 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.endpoint import Endpoint, RealModel, endpoint_of
-from owlclaw_ray.domain.governance import Breaker, Governance, Pace, matches
-from owlclaw_ray.domain.heartbeat import Heartbeat, Pulse
+from owlclaw_ray.domain.governance import Breaker, Governance, ToolRate, matches
+from owlclaw_ray.domain.heartbeat import Heartbeat, HeartbeatState
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import UserError
@@ -22,7 +22,7 @@ AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}(:[\w.@=+-]{1,128})?")
 """`definition` or `definition:key`."""
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_.-~")
 """What stands for itself in the name of a folder."""
-_LONGEST_FOLDER = 200
+_MAX_FOLDER_CHARACTERS = 200
 INTERNAL = "internal."
 """How the names of the runtime's own tools beside the built-in ones begin."""
 RECENT_OUTCOMES = 5
@@ -84,10 +84,10 @@ def _folder_name(name: str) -> str:
     body = name.rstrip(".")
     encoded = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in body.encode())
     encoded += "%2E" * (len(name) - len(body))
-    if len(encoded) <= _LONGEST_FOLDER:
+    if len(encoded) <= _MAX_FOLDER_CHARACTERS:
         return encoded or "%"
     digest = hashlib.sha256(name.encode()).hexdigest()[:32]
-    beginning = re.sub("%[0-9A-F]?$", "", encoded[: _LONGEST_FOLDER - len(digest) - 2])
+    beginning = re.sub("%[0-9A-F]?$", "", encoded[: _MAX_FOLDER_CHARACTERS - len(digest) - 2])
     return f"{beginning}%~{digest}"
 
 
@@ -225,8 +225,8 @@ class AgentState(Struct, frozen=True):
     """One line each for the last runs, oldest first; at most RECENT_OUTCOMES."""
     runs: int = 0
     breakers: tuple[Breaker, ...] = ()
-    paces: tuple[Pace, ...] = ()
-    pulse: Pulse | None = None
+    paces: tuple[ToolRate, ...] = ()
+    pulse: HeartbeatState | None = None
     """None before the first heartbeat."""
 
     def after_run(self, outcome: str) -> AgentState:

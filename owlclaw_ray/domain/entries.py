@@ -11,7 +11,7 @@ from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.memory import Recall
-from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt, Route
+from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRoute, NextAttempt
 from owlclaw_ray.domain.run import RunResult, Usage
 from owlclaw_ray.domain.skill import Skill, Withheld
 from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
@@ -65,7 +65,7 @@ def model_attempt_failed(following: NextAttempt, waited: float = 0.0) -> JsonObj
     }
 
 
-def model_call_record(reply: ModelReply, waited: float = 0.0, route: Route | None = None) -> JsonObject:
+def model_call_record(reply: ModelReply, waited: float = 0.0, route: ModelRoute | None = None) -> JsonObject:
     """Return the data of a model_call ledger record; `route` is why the run asks other models than its definition's."""
     data: JsonObject = {
         "model": reply.model,

@@ -157,7 +157,7 @@ class Breaker(Struct, frozen=True):
         return 0 < self.open_until <= now
 
 
-class Pace(Struct, frozen=True):
+class ToolRate(Struct, frozen=True):
     """How fast an agent used one tool lately. Tools that rested long enough have none."""
 
     tool: str

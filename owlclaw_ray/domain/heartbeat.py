@@ -44,7 +44,7 @@ class Heartbeat(Struct, frozen=True):
     """Of the source `database`: the environment variable of the tool workers that holds the database's URL."""
 
 
-class Pulse(Struct, frozen=True):
+class HeartbeatState(Struct, frozen=True):
     """What an agent remembers of its heartbeats."""
 
     fingerprint: str = ""
@@ -62,7 +62,7 @@ class Pulse(Struct, frozen=True):
     """The last idle look, which the next one replaces."""
 
 
-class BeatSkipped(Enum):
+class HeartbeatSkipReason(Enum):
     """Why a heartbeat ends without a model."""
 
     NO_EVENTS = "no_events"

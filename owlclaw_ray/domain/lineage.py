@@ -11,11 +11,11 @@ from msgspec import Struct
 from owlclaw_ray.domain.agent import INTERNAL, AgentRef
 from owlclaw_ray.ids import AgentId, RunId, TenantId, derived_id
 
-DEEPEST = 1
+MAX_DEPTH = 1
 """How many runs may stand above a run. The roles' blacklists say the same: what was started starts nobody."""
 
 
-class Role(Enum):
+class ChildRole(Enum):
     """What a started agent is to the one that started it."""
 
     SUB_AGENT = "sub_agent"
@@ -35,7 +35,7 @@ class Lineage(Struct, frozen=True):
     """The agent whose run waits for this one."""
     depth: int
     """1 for the child of a run that nobody started."""
-    role: Role
+    role: ChildRole
     grants: tuple[tuple[str, ...], ...] = ()
     """Lists of patterns of canonical names. A tool with a dot in its name, but an internal one, has to match one of each."""
     named_tools: bool = False
@@ -64,7 +64,7 @@ def child_agent(tenant: TenantId, definition: str, parent: AgentId, name: str) -
     """
     plain, short = child_prefixes(parent)
     key = f"{plain}{name}"
-    if len(key) > _LONGEST_KEY:
+    if len(key) > _MAX_KEY_CHARACTERS:
         key = f"{short}{name}"
     return AgentRef.parse(f"{definition}:{key}", tenant)
 
@@ -74,7 +74,7 @@ def child_prefixes(parent: AgentId) -> tuple[str, str]:
     return f"{parent.replace(':', '.', 1)}.", f"{derived_id('family', parent)}."
 
 
-_LONGEST_KEY = 128
+_MAX_KEY_CHARACTERS = 128
 
 
 def _matches(tool: str, patterns: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ids import RequestId, ToolCallId
 
 
-class Role(Enum):
+class MessageRole(Enum):
     """Who speaks."""
 
     USER = "user"
@@ -25,7 +25,7 @@ class Role(Enum):
 class Message(Struct, frozen=True):
     """One message after the system message."""
 
-    role: Role
+    role: MessageRole
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     """Of an assistant's message."""
@@ -113,7 +113,7 @@ class ModelReply(Struct, frozen=True):
     """From the beginning of the first of them until the reply."""
 
 
-class Route(Struct, frozen=True):
+class ModelRoute(Struct, frozen=True):
     """The models of a run."""
 
     task_type: str
@@ -126,6 +126,6 @@ class Route(Struct, frozen=True):
         return {"task_type": self.task_type, "by": self.by, "models": list(self.models)}
 
 
-def route_of(data: JsonObject | None) -> Route | None:
+def route_of(data: JsonObject | None) -> ModelRoute | None:
     """Return the route of that JSON form, None for none."""
-    return None if data is None else Route(data["task_type"], data["by"], tuple(data["models"]))
+    return None if data is None else ModelRoute(data["task_type"], data["by"], tuple(data["models"]))

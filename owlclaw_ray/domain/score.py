@@ -13,7 +13,7 @@ from owlclaw_ray.ids import derived_id
 
 ScoreValue: TypeAlias = float | bool | str
 """How much of something, whether at all, or which of several."""
-LONGEST_NAME, LONGEST_WORD, LONGEST_COMMENT = 100, 500, 4_000
+MAX_NAME_CHARACTERS, MAX_WORD_CHARACTERS, MAX_COMMENT_CHARACTERS = 100, 500, 4_000
 LARGEST = 1e15
 
 

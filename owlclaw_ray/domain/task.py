@@ -21,7 +21,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import AgentId, RunId, TaskId
 
-MOST_STEPS = 100
+MAX_STEPS = 100
 REMEMBERED = 100
 
 
@@ -229,8 +229,8 @@ _NEXT: Mapping[StepStatus, frozenset[StepStatus]] = {
 
 def checked_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steps of a task; raises TaskRefusedError for none, too many, a duplicate id, an unknown dependency, a cycle."""
-    if not 1 <= len(steps) <= MOST_STEPS:
-        raise TaskRefusedError("wrong_steps", f"a task has 1 to {MOST_STEPS} steps, not {len(steps)}")
+    if not 1 <= len(steps) <= MAX_STEPS:
+        raise TaskRefusedError("wrong_steps", f"a task has 1 to {MAX_STEPS} steps, not {len(steps)}")
     known = {step.step_id: step for step in _checked_ids(steps)}
     for step in steps:
         for dependency in step.depends_on:

@@ -68,7 +68,7 @@ class Trigger(Struct, frozen=True):
         return replace(self, content=JsonText(text.decode())) if len(text) > LARGE else self
 
 
-LONGEST_LABEL = 128
+MAX_LABEL_CHARACTERS = 128
 """Characters of a session and of a user, which are visible ASCII and blanks: receivers of traces drop others."""
 
 
@@ -87,7 +87,7 @@ class BusyPolicy(Enum):
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -10, 10
 MAX_TASK_TYPE = 64
-LONGEST_DEADLINE = 604_800.0
+MAX_DEADLINE_SECONDS = 604_800.0
 """A week, in seconds."""
 
 
@@ -98,15 +98,15 @@ class Admission(Struct, frozen=True):
     priority: int = 0
     """LOWEST_PRIORITY to HIGHEST_PRIORITY. Higher goes first; of the same priority, what was accepted first."""
     deadline: float | None = None
-    """Seconds from acceptance, up to LONGEST_DEADLINE: a run that has not begun by then is skipped, one that has is ended."""
+    """Seconds from acceptance, up to MAX_DEADLINE_SECONDS: a run that has not begun by then is skipped, one that has is ended."""
     callback_url: str = ""
     """Who is told of the run's end, by a webhook; empty: nobody but whom the definition names."""
 
     def __post_init__(self) -> None:
         if not LOWEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:
             raise ValueError(f"priority {self.priority} is not from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}")
-        if self.deadline is not None and not 0 < self.deadline <= LONGEST_DEADLINE:
-            raise ValueError(f"deadline {self.deadline} is not over 0 and up to {LONGEST_DEADLINE:g} seconds")
+        if self.deadline is not None and not 0 < self.deadline <= MAX_DEADLINE_SECONDS:
+            raise ValueError(f"deadline {self.deadline} is not over 0 and up to {MAX_DEADLINE_SECONDS:g} seconds")
 
 
 ENQUEUED = Admission()

@@ -18,7 +18,7 @@ PLACE = re.compile(r"\{(body|header)((?:\.[^{}.\s]+)*)\}")
 """What a mapping's texts may have in them: `{body}`, `{body.path.to.0.something}`, `{header.Name}`."""
 SIGNED_PART = re.compile(r"\{(body|timestamp|header\.[A-Za-z0-9_-]+)\}")
 """What the text that says what is signed may have in it."""
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 """After how many heartbeats that saw a delivery and failed it is refused."""
 
 

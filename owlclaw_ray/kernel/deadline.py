@@ -51,27 +51,27 @@ class ActiveTime:
         self._beat, self._since = beat, self._clock.monotonic()
         async with asyncio.timeout(None) as scope:
             self._scope = scope
-            self._go_on()
+            self._resume_timer()
             try:
                 yield
             finally:
-                self._stand_still()
+                self._pause_timer()
                 self._beat = self._scope = None
 
     def pause(self, paused: bool) -> None:  # noqa: FBT001 - it is a Waiting
         """Stand still, or go on; without effect if it does that already."""
         if paused and self._running:
-            self._stand_still()
+            self._pause_timer()
         elif not paused and not self._running:
-            self._go_on()
+            self._resume_timer()
 
-    def _go_on(self) -> None:
+    def _resume_timer(self) -> None:
         now = self._clock.monotonic()
         self.paused += now - self._since
         self._running, self._since = True, now
         self._set_timer()
 
-    def _stand_still(self) -> None:
+    def _pause_timer(self) -> None:
         self._used, self._since, self._running = self.used, self._clock.monotonic(), False
         if self._timer is not None:
             self._timer.cancel()

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from owlclaw_ray.kernel.swap_files import swap
+from owlclaw_ray.kernel.file_swap import swap
 
 
 class FileChangedError(Exception):
     """Somebody changed the file after it was read; what was to be written does not fit it."""
 
 
-class Version(Struct, frozen=True, array_like=True):
+class FileVersion(Struct, frozen=True, array_like=True):
     """What changes when somebody changes a file."""
 
     inode: int
@@ -27,7 +27,7 @@ class Version(Struct, frozen=True, array_like=True):
     size: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Version:
+    def of(cls, status: os.stat_result) -> FileVersion:
         """Return the version with this status."""
         return cls(status.st_ino, status.st_mtime_ns, status.st_size)
 
@@ -37,10 +37,10 @@ class Version(Struct, frozen=True, array_like=True):
         return datetime.fromtimestamp(self.modified_ns // 1_000_000_000, UTC)
 
 
-def version_of(path: Path) -> Version | None:
+def version_of(path: Path) -> FileVersion | None:
     """Return what the file is now; None if there is none."""
     try:
-        return Version.of(path.stat())
+        return FileVersion.of(path.stat())
     except FileNotFoundError:
         return None
 
@@ -64,7 +64,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def append(path: Path, data: bytes, expected: Version | None = None, ending: bytes = b"") -> Version:
+def append(path: Path, data: bytes, expected: FileVersion | None = None, ending: bytes = b"") -> FileVersion:
     """Add the data at the end of an existing file and return what the file is then.
 
     When it returns the path names a file with the data in it, after what it ended with. Raises FileChangedError if the file is
@@ -73,16 +73,16 @@ def append(path: Path, data: bytes, expected: Version | None = None, ending: byt
     """
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
     try:
-        before = Version.of(os.fstat(descriptor))
+        before = FileVersion.of(os.fstat(descriptor))
         if expected is not None and before != expected:
             raise FileChangedError
         try:
             _write_all(descriptor, data)
             os.fsync(descriptor)
         except OSError:
-            _take_back(descriptor, before.size, data)
+            _truncate_partial_write(descriptor, before.size, data)
             raise
-        after = Version.of(os.fstat(descriptor))
+        after = FileVersion.of(os.fstat(descriptor))
         named = version_of(path)
         end = os.pread(descriptor, len(ending) + len(data), before.size - len(ending))
         if named is None or named.inode != after.inode or end != ending + data:
@@ -92,7 +92,7 @@ def append(path: Path, data: bytes, expected: Version | None = None, ending: byt
         os.close(descriptor)
 
 
-def create(path: Path, data: bytes) -> Version:
+def create(path: Path, data: bytes) -> FileVersion:
     """Make the file, whole or not at all; raises FileChangedError if there is one by now."""
     draft, version = _drafted(path, data)
     try:
@@ -114,7 +114,7 @@ def replace(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
-def exchange(path: Path, data: bytes, expected: Version, kept: Path) -> Version:
+def exchange(path: Path, data: bytes, expected: FileVersion, kept: Path) -> FileVersion:
     """Give the file this content if it is the expected one still, and return what it is then; `kept` is what it was.
 
     A crash or an OSError leaves the one or the other. Raises FileChangedError if somebody saved the file, at whatever instant:
@@ -146,7 +146,7 @@ def complete(path: Path, kept: Path) -> None:
         _remove(path.with_name(path.name + ".next"))
 
 
-def _put_in_place(draft: Path, version: Version, path: Path, expected: Version, kept: Path) -> None:
+def _put_in_place(draft: Path, version: FileVersion, path: Path, expected: FileVersion, kept: Path) -> None:
     if version_of(path) != expected:
         raise FileChangedError
     draft.rename(kept)
@@ -158,11 +158,11 @@ def _put_in_place(draft: Path, version: Version, path: Path, expected: Version, 
     if not has_swapped:
         _move(kept, path, expected, path.with_name(path.name + ".next"))
     elif version_of(kept) != expected:
-        _swap_back(kept, path, version)
+        _restore_save(kept, path, version)
         raise FileChangedError
 
 
-def _swap_back(kept: Path, path: Path, ours: Version) -> None:
+def _restore_save(kept: Path, path: Path, ours: FileVersion) -> None:
     """Give the path the save that is `kept`, unless a newer one is there by now."""
     with suppress(FileNotFoundError):
         swap(kept, path)
@@ -172,7 +172,7 @@ def _swap_back(kept: Path, path: Path, ours: Version) -> None:
             swap(kept, path)
 
 
-def _move(kept: Path, path: Path, expected: Version, coming: Path) -> None:
+def _move(kept: Path, path: Path, expected: FileVersion, coming: Path) -> None:
     """Do what a swap does in steps: the draft, which is `kept`, makes room for the present file, then takes its place."""
     kept.rename(coming)
     try:
@@ -204,7 +204,7 @@ def _enter(file: Path, path: Path) -> None:
         file.rename(path)
 
 
-def _drafted(path: Path, data: bytes) -> tuple[Path, Version]:
+def _drafted(path: Path, data: bytes) -> tuple[Path, FileVersion]:
     draft = path.with_name(path.name + ".new")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -213,7 +213,7 @@ def _drafted(path: Path, data: bytes) -> tuple[Path, Version]:
                 os.fchmod(descriptor, path.stat().st_mode & 0o777)
             _write_all(descriptor, data)
             os.fsync(descriptor)
-            return draft, Version.of(os.fstat(descriptor))
+            return draft, FileVersion.of(os.fstat(descriptor))
         finally:
             os.close(descriptor)
     except OSError:
@@ -221,7 +221,7 @@ def _drafted(path: Path, data: bytes) -> tuple[Path, Version]:
         raise
 
 
-def _take_back(descriptor: int, size: int, data: bytes) -> None:
+def _truncate_partial_write(descriptor: int, size: int, data: bytes) -> None:
     """Cut what was written after the size, if nobody else wrote there."""
     with suppress(OSError):
         written = os.pread(descriptor, len(data) + 1, size)

@@ -36,7 +36,7 @@ class FairQueue(Generic[Owner]):
         """Have so many places from now on. Nobody loses one: with fewer than are held, those that are given back are gone."""
         self._free += places - self._places
         self._places, self._each = places, each
-        self._share_out()
+        self._grant_slots()
 
     @asynccontextmanager
     async def place(self, owner: Owner) -> AsyncIterator[None]:
@@ -50,7 +50,7 @@ class FairQueue(Generic[Owner]):
     async def _take(self, owner: Owner) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(turn)
-        self._share_out()
+        self._grant_slots()
         try:
             await turn
         except asyncio.CancelledError:
@@ -72,9 +72,9 @@ class FairQueue(Generic[Owner]):
         self._held[owner] -= 1
         if not self._held[owner]:
             del self._held[owner]
-        self._share_out()
+        self._grant_slots()
 
-    def _share_out(self) -> None:
+    def _grant_slots(self) -> None:
         while self._free > 0 and (owner := self._next()) is not None:
             turn = self._waiting[owner].popleft()
             if self._waiting[owner]:

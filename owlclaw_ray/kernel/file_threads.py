@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar, TypeVarTuple
 
-_MOST = 8
+_MAXIMUM = 8
 """How many looks may hang at once in a process before the next ones wait for them."""
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
@@ -30,4 +30,4 @@ def leave_to_file_thread(work: Callable[[*_Args], None], *args: *_Args) -> None:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_MOST, "owlclaw-files")
+    return ThreadPoolExecutor(_MAXIMUM, "owlclaw-files")

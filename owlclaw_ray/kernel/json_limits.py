@@ -15,13 +15,13 @@ import orjson
 
 from owlclaw_ray.domain.json import JsonValue
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels of lists and objects."""
-KEPT = f"at most {DEEPEST} levels, finite numbers, integers of 64 bits, whole characters"
+KEPT = f"at most {MAX_DEPTH} levels, finite numbers, integers of 64 bits, whole characters"
 """What JSON may hold, in words."""
-_LONGEST_PLACE = 120
-_LEAST, _MOST = -(2**63), 2**64 - 1
-_MOST_DIGITS = len(str(_LEAST))
+_MAX_PLACE_CHARACTERS = 120
+_LEAST, _MAXIMUM = -(2**63), 2**64 - 1
+_MAX_DIGITS = len(str(_LEAST))
 _ONLY_DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
 _LONG_NUMBER = b"0" * 19
 _TEXT = re.compile(rb'"[^"]*"')
@@ -34,7 +34,7 @@ class JsonLimitError(ValueError):
     """A document is JSON, or nearly, and holds what cannot be kept: `place` (`.payload[2].name`, empty for the whole) and `what`."""
 
     def __init__(self, place: str, what: str) -> None:
-        self.place = place if len(place) <= _LONGEST_PLACE else f"{place[: _LONGEST_PLACE // 2]}…"
+        self.place = place if len(place) <= _MAX_PLACE_CHARACTERS else f"{place[: _MAX_PLACE_CHARACTERS // 2]}…"
         self.what = what
         super().__init__(f"{self.place.removeprefix('.') or 'the document'} {what}")
 
@@ -58,8 +58,8 @@ def check_limits(value: JsonValue) -> None:
     waiting = [("", value, 1)]
     while waiting:
         place, each, level = waiting.pop()
-        if isinstance(each, dict | list) and level > DEEPEST:
-            raise JsonLimitError(place, f"lies deeper than {DEEPEST} levels")
+        if isinstance(each, dict | list) and level > MAX_DEPTH:
+            raise JsonLimitError(place, f"lies deeper than {MAX_DEPTH} levels")
         if isinstance(each, dict):
             for name, inner in each.items():
                 _check_text(place, name)
@@ -70,7 +70,7 @@ def check_limits(value: JsonValue) -> None:
             _check_text(place, each)
         elif isinstance(each, float) and not math.isfinite(each):
             raise JsonLimitError(place, f"is {each}, which is no number in JSON")
-        elif isinstance(each, int) and not _LEAST <= each <= _MOST:
+        elif isinstance(each, int) and not _LEAST <= each <= _MAXIMUM:
             raise JsonLimitError(place, "is an integer beyond 64 bits: send it as a text")
 
 
@@ -83,15 +83,15 @@ def _check_text(place: str, text: str) -> None:
 
 
 def _is_deep(document: bytes) -> bool:
-    """Return whether valid JSON is deeper than DEEPEST, by its brackets: going through its values takes ten times as long."""
-    if document.count(b"[") + document.count(b"{") <= DEEPEST:
+    """Return whether valid JSON is deeper than MAX_DEPTH, by its brackets: going through its values takes ten times as long."""
+    if document.count(b"[") + document.count(b"{") <= MAX_DEPTH:
         return False
     if b"\\" in document:
         document = document.replace(rb"\\", b"").replace(rb"\"", b"")
     brackets = document.translate(None, _NO_BRACKETS).replace(b'""', b"")
     if b'"' in brackets:
         brackets = _TEXT.sub(b"", brackets)
-    return max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"))) > DEEPEST
+    return max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"))) > MAX_DEPTH
 
 
 def _read_leniently(document: bytes) -> JsonValue:
@@ -99,11 +99,11 @@ def _read_leniently(document: bytes) -> JsonValue:
     try:
         return json.loads(document, parse_int=_integer)
     except RecursionError:
-        raise JsonLimitError("", f"is deeper than {DEEPEST} levels") from None
+        raise JsonLimitError("", f"is deeper than {MAX_DEPTH} levels") from None
     except ValueError:
         return None
 
 
 def _integer(digits: str) -> int:
     """Return the integer; one that is longer than any that is kept as one that is too large, for Python does not read it."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else _MOST + 1
+    return int(digits) if len(digits) <= _MAX_DIGITS else _MAXIMUM + 1

@@ -11,26 +11,26 @@ from msgspec import Struct
 from owlclaw_ray.ids import AgentId, RunId
 
 
-class Subject(Struct, frozen=True):
+class LogSubject(Struct, frozen=True):
     """A run, and whose it is."""
 
     run_id: RunId
     agent: AgentId
 
 
-_PRESENT: ContextVar[Subject | None] = ContextVar("owlclaw_log_subject", default=None)
+_PRESENT: ContextVar[LogSubject | None] = ContextVar("owlclaw_log_subject", default=None)
 
 
 @contextmanager
 def about(run_id: RunId, agent: AgentId) -> Iterator[None]:
     """Have what is logged inside the block be about this run."""
-    token = _PRESENT.set(Subject(run_id, agent))
+    token = _PRESENT.set(LogSubject(run_id, agent))
     try:
         yield
     finally:
         _PRESENT.reset(token)
 
 
-def present() -> Subject | None:
+def present() -> LogSubject | None:
     """Return what the present work is about; None for what belongs to no run."""
     return _PRESENT.get()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.kernel.clock import Clock
 
-_SHORTEST_PAUSE = 0.05
+_MIN_PAUSE = 0.05
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Periodic:
         self._retry = seconds if retry is None else retry
         self._task: asyncio.Task[None] | None = None
         self._pause: asyncio.Future[None] | None = None
-        self._hurried = False
+        self._urgent = False
 
     def start(self) -> None:
         """Begin."""
@@ -42,7 +42,7 @@ class Periodic:
 
     def soon(self) -> None:
         """Do the work again without waiting for its time; once more, if it is under way."""
-        self._hurried = True
+        self._urgent = True
         if self._pause is not None:
             self._pause.cancel()
 
@@ -55,12 +55,12 @@ class Periodic:
 
     async def _loop(self) -> None:
         while True:
-            self._hurried = False
+            self._urgent = False
             seconds = await self._do_once()
-            if not self._hurried:
+            if not self._urgent:
                 await self._wait(seconds)
-            if self._hurried:
-                await self._clock.sleep(_SHORTEST_PAUSE)
+            if self._urgent:
+                await self._clock.sleep(_MIN_PAUSE)
 
     async def _wait(self, seconds: float) -> None:
         self._pause = asyncio.ensure_future(self._clock.sleep(seconds))
@@ -75,7 +75,7 @@ class Periodic:
         try:
             await self._work()
             if self._due_in is not None:
-                return max(min(self._seconds, await self._due_in()), _SHORTEST_PAUSE)
+                return max(min(self._seconds, await self._due_in()), _MIN_PAUSE)
         except RetryableError as error:
             logger.warning("%s is tried again: %s", self._what, error)
         except Exception:

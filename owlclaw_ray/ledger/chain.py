@@ -100,7 +100,7 @@ class ChainVerifier:
             return
         if origin == self._head.position + 1:
             self._link(record.previous_hash)
-        self._settle_suspects(origin)
+        self._settle_suspected(origin)
         self._recent.append((origin, record))
         self._head = self._at(origin, record.hash)
         self._shift = record.position - origin
@@ -110,7 +110,7 @@ class ChainVerifier:
         head = self._head
         if head.position == end.position:
             self._link(end.hash)
-        self._settle_suspects(max(end.position, head.position) + 1)
+        self._settle_suspected(max(end.position, head.position) + 1)
         breaks = [*self._changed.values(), *self._moved()]
         breaks += [self._broken(BreakKind.REMOVED, each.start, _gap(each)) for each in self._missing]
         breaks += [self._about(BreakKind.INSERTED, each, "was inserted") for each in self._inserted]
@@ -158,7 +158,7 @@ class ChainVerifier:
             wanted = rightful.previous_hash
         self._recent.extend(reversed(rightful_ones))
 
-    def _settle_suspects(self, origin: int) -> None:
+    def _settle_suspected(self, origin: int) -> None:
         """Decide about the suspects before a record of that origin, and about the places between it and the last one."""
         free = range(self._head.position + 1, origin)
         places = set[int]()

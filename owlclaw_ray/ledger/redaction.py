@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 
-SHORTEST_SECRET = 6
+MIN_SECRET_CHARACTERS = 6
 """Characters that the value of a named secret has at least: a shorter one is in too much that is none."""
 _KINDS = {
     "password": "password",
@@ -98,7 +98,7 @@ _QUOTED = r""""(?:[^"\\]|\\.)+"?|'(?:[^'\\]|\\.)+'?|(?P<quote>\\+["'])(?:(?!(?<!
 _WORD = r"""[^\s"'<>,;&(){}\[\]\\]"""
 _BARE = rf"(?!(?:null|none|true|false)\b)(?:(?:bearer|basic|token)\s+{_WORD}+|{_WORD}{{4,}})"
 _MARKER = "[redacted:"
-_MOST_REPEATED = 300
+_MAX_REPEATED_SECRETS = 300
 """Secrets of arguments, in all spellings, that are looked for in the rest of a record; with more, nothing of the rest is told."""
 _TOLD = frozenset({"arguments", "tool", "call_id", "model", "status", "what", "type"})
 """What is told even then: the arguments are redacted by themselves, the others are no texts of anybody's."""
@@ -106,7 +106,7 @@ _SEPARATORS = re.compile(r"[^a-z0-9\u0080-\U0010ffff]+")
 _OPENING = frozenset('{["')
 """How a text begins that may be JSON with a text in it."""
 _BRACKET = re.compile(r"[\[\]{}]")
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _QUOTE = re.compile(r"""\\*["']""")
 _HINTS = (
     r"p(?:ass|wd|plx-|csk_|at(?![a-z])|m_|ypi-|odman)|c(?:url|io[a-z0-9]{30}|ookie|redential|ker\b|onn(?:ection)?[_-]?str)|m(?:ysql|ariadb)|s(?:ig=|ignature=|ec(?:ret|_)"
@@ -120,7 +120,7 @@ the search can skip to: it is four times as fast so, and every record is searche
 _HINT = re.compile(_HINTS.encode())
 
 
-class _Form(Struct, frozen=True):
+class _SecretForm(Struct, frozen=True):
     """How secrets of a kind look in a text. Where `hint` finds nothing in the text in lower case, there are none."""
 
     kind: str
@@ -140,7 +140,7 @@ class _Form(Struct, frozen=True):
         return whole[:start] + marker(self.kind) + whole[end:]
 
 
-class _Assignment(_Form, frozen=True):
+class _Assignment(_SecretForm, frozen=True):
     """A value after its name, which tells the kind. The hint finds every place where a name may begin."""
 
     begins_with_name: bool = False
@@ -166,20 +166,20 @@ class _Assignment(_Form, frozen=True):
         return found.group().removesuffix(value) + opened + marker(_kind_of(name) or name) + closed
 
 
-def _form(kind: str, hint: str, pattern: str, flags: re.RegexFlag = re.NOFLAG) -> _Form:
-    return _Form(kind, re.compile(hint), re.compile(pattern, flags))
+def _form(kind: str, hint: str, pattern: str, flags: re.RegexFlag = re.NOFLAG) -> _SecretForm:
+    return _SecretForm(kind, re.compile(hint), re.compile(pattern, flags))
 
 
-def _assignment(before: str, between: str) -> _Form:
+def _assignment(before: str, between: str) -> _SecretForm:
     return _named(rf"{before}(?P<name>{_NAME}){_QUALIFIED}{between}", rf"{_QUOTED}|{_BARE}")
 
 
-def _named(name: str, value: str, after: str = "") -> _Form:
+def _named(name: str, value: str, after: str = "") -> _SecretForm:
     pattern = re.compile(rf"{name}(?P<value>{value}){after}", re.IGNORECASE)
     return _Assignment("", _NAMED, pattern, begins_with_name=name.startswith("(?P<name>"))
 
 
-def _of_programs(space: str, word: str) -> tuple[_Form, ...]:
+def _of_programs(space: str, word: str) -> tuple[_SecretForm, ...]:
     """Return how programs are given passwords by options that do not say so."""
     some = rf"(?:[^\n|;&]{{0,400}}?{space})?"
     return (
@@ -286,10 +286,10 @@ class Redactor:
     """
 
     def __init__(self, secrets: Mapping[str, str] | None = None, patterns: Sequence[str] = ()) -> None:
-        long_enough = {name: value for name, value in (secrets or {}).items() if len(value) >= SHORTEST_SECRET}
+        long_enough = {name: value for name, value in (secrets or {}).items() if len(value) >= MIN_SECRET_CHARACTERS}
         self._secrets = sorted(long_enough.items(), key=lambda item: len(item[1]), reverse=True)
         self._patterns = [re.compile(pattern) for pattern in patterns]
-        self._parts = sorted({_certain_part(value) for value in long_enough.values()})
+        self._parts = sorted({_stable_part(value) for value in long_enough.values()})
 
     def suspects(self, text: bytes) -> bool:
         """Return whether a record with this JSON text might hold a secret."""
@@ -300,8 +300,8 @@ class Redactor:
         """Return a copy of the data without secrets."""
         repeated = _argument_secrets(data)
         redacted = self._object(data)
-        if len(repeated) > _MOST_REPEATED:
-            return {key: _silent(key, each) for key, each in redacted.items()}
+        if len(repeated) > _MAX_REPEATED_SECRETS:
+            return {key: _withheld_value(key, each) for key, each in redacted.items()}
         return _without(redacted, repeated) if repeated else redacted
 
     def _object(self, data: JsonObject) -> JsonObject:
@@ -345,7 +345,7 @@ class Redactor:
                 return marker(kind)
 
     def _text(self, text: str) -> str:
-        if len(text) < SHORTEST_SECRET and not self._patterns:
+        if len(text) < MIN_SECRET_CHARACTERS and not self._patterns:
             return text
         if not self.suspects(_encoded(text)):
             return text
@@ -381,7 +381,7 @@ def _argument_secrets(data: JsonValue) -> dict[str, str]:
     spelled = {
         spelling: shown
         for text, shown in found.items()
-        if len(text) >= SHORTEST_SECRET and text not in _TYPES and _MARKER not in text
+        if len(text) >= MIN_SECRET_CHARACTERS and text not in _TYPES and _MARKER not in text
         for spelling in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
     }
     return dict(sorted(spelled.items(), key=lambda item: len(item[0]), reverse=True))
@@ -420,7 +420,7 @@ def _named_values(value: JsonValue, kind: str | None) -> Iterator[tuple[str, str
             return
 
 
-def _silent(key: str, value: JsonValue) -> JsonValue:
+def _withheld_value(key: str, value: JsonValue) -> JsonValue:
     """Return what a record tells under a key when its texts may hold too many secrets to look for."""
     match value:
         case _ if key in _TOLD:
@@ -428,9 +428,9 @@ def _silent(key: str, value: JsonValue) -> JsonValue:
         case str():
             return marker("secret")
         case dict():
-            return {name: _silent(name, each) for name, each in value.items()}
+            return {name: _withheld_value(name, each) for name, each in value.items()}
         case list():
-            return [_silent("", each) for each in value]
+            return [_withheld_value("", each) for each in value]
         case _:
             return value
 
@@ -486,7 +486,7 @@ def _kind_of(name: str) -> str | None:
 
 def _parsed(text: str) -> Any:
     """Return the value of JSON text, None for what is no JSON, names a key twice or is too deep to be walked through."""
-    if _depth(text) > _DEEPEST:
+    if _depth(text) > _MAX_DEPTH:
         return None
     try:
         return json.loads(text, object_pairs_hook=_unique)
@@ -513,7 +513,7 @@ def _written(value: JsonValue) -> str:
 
 def _depth(text: str) -> int:
     """Return how deep JSON text is at most; brackets in its texts count too."""
-    if text.count("[") + text.count("{") <= _DEEPEST:
+    if text.count("[") + text.count("{") <= _MAX_DEPTH:
         return 0
     return max(accumulate(1 if each in "[{" else -1 for each in _BRACKET.findall(text)))
 
@@ -525,7 +525,7 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     return unique
 
 
-def _certain_part(secret: str) -> bytes:
+def _stable_part(secret: str) -> bytes:
     """Return the longest part of the secret that no JSON writer spells in another way, as the search has it."""
     parts = re.split(r"""[^ !#-.0-\[\]-~]+""", secret)
     return orjson.dumps(max(parts, key=len))[1:-1].lower()

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.markdown import Block, Document
+from owlclaw_ray.memory.markdown import MemoryBlock, MemoryDocument
 
 
-def choose_for_archive(document: Document, size: int, now: datetime, limits: MemoryLimits) -> frozenset[MemoryId]:
+def choose_for_archive(document: MemoryDocument, size: int, now: datetime, limits: MemoryLimits) -> frozenset[MemoryId]:
     """Return the memories to archive so that both limits hold: none while they hold.
 
     The oldest leave first. A hundredth of a limit is freed beyond the need, so that the file is not rewritten for every
@@ -40,5 +40,5 @@ def is_expired(memory: Memory, now: datetime, limits: MemoryLimits) -> bool:
     return limits.retention is not None and memory.created_at.date() < (now - limits.retention).date()
 
 
-def _size(block: Block) -> int:
+def _size(block: MemoryBlock) -> int:
     return len(block.text.encode("utf-8", "surrogateescape"))

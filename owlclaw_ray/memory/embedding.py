@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Patience(Enum):
+class EmbeddingWait(Enum):
     """How long vectors of documents are waited for."""
 
     SHORT = "short"
@@ -49,7 +49,7 @@ class Embedder(Protocol):
         """Return one vector a text, for texts that ask. Any text is accepted; a very long one may be cut."""
         ...
 
-    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
         """Return one vector a text, for texts that are searched."""
         ...
 

@@ -12,9 +12,17 @@ from pathlib import Path
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.kernel import durable_files
-from owlclaw_ray.kernel.durable_files import FileChangedError, Version
-from owlclaw_ray.memory.acknowledged import Acknowledged, Entry, State, acknowledged, followed, lacking, put_back
-from owlclaw_ray.memory.markdown import Block, Document, begins_entry, parse, render
+from owlclaw_ray.kernel.durable_files import FileChangedError, FileVersion
+from owlclaw_ray.memory.acknowledged_record import (
+    AcknowledgedEntry,
+    AcknowledgedRecord,
+    AcknowledgedState,
+    acknowledged,
+    followed,
+    lacking,
+    put_back,
+)
+from owlclaw_ray.memory.markdown import MemoryBlock, MemoryDocument, begins_entry, parse, render
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +45,11 @@ class EntryFile:
         self.path = path
         self.kept = path.with_name(f"{path.stem}.previous.md")
         self.torn = path.with_name("MEMORY.torn.md")
-        self.document = Document()
+        self.document = MemoryDocument()
         self.generation = 0
         self._header = header
-        self._record = Acknowledged(path.with_name(f".{path.name}.acknowledged"))
-        self._version: Version | None = None
+        self._record = AcknowledgedRecord(path.with_name(f".{path.name}.acknowledged"))
+        self._version: FileVersion | None = None
         self._digest = blake2b()
 
     @property
@@ -55,12 +63,12 @@ class EntryFile:
         state = self._record.state()
         return not self.size or (state is not None and state.file == self._version)
 
-    def load(self) -> Document:
+    def load(self) -> MemoryDocument:
         """Return what the file says now; an absent file says nothing. Raises OSError if it cannot be read."""
         try:
             descriptor = self._opened()
             try:
-                version = Version.of(os.fstat(descriptor))
+                version = FileVersion.of(os.fstat(descriptor))
                 if version != self._version:
                     with os.fdopen(descriptor, "rb", closefd=False) as file:
                         self._read(file.read(), version)
@@ -68,7 +76,7 @@ class EntryFile:
                 os.close(descriptor)
         except FileNotFoundError:
             if self._version is not None or self.document.blocks:
-                self._begin(Document(), b"", None)
+                self._begin(MemoryDocument(), b"", None)
         return self.document
 
     def settle(self) -> None:
@@ -84,7 +92,7 @@ class EntryFile:
             self.rewrite(put_back(self.document, missing, self._version))
             logger.warning("%s was saved from an older copy: %d memories were put back", self.path, len(missing))
         kept = self._kept_version()
-        self._record.keep(followed(self._record.entries(), self.document), State(self._version, kept))
+        self._record.keep(followed(self._record.entries(), self.document), AcknowledgedState(self._version, kept))
 
     def append(self, memories: Sequence[Memory]) -> None:
         """Put the memories at the end. The file must have been loaded and must end with a whole entry.
@@ -137,9 +145,9 @@ class EntryFile:
 
     def forget(self) -> None:
         """Keep nothing of what was read."""
-        self._begin(Document(), b"", None)
+        self._begin(MemoryDocument(), b"", None)
 
-    def rewrite(self, blocks: Sequence[Block]) -> None:
+    def rewrite(self, blocks: Sequence[MemoryBlock]) -> None:
         """Give the loaded file these blocks; a crash or an OSError leaves it as it was or as it is to be.
 
         An unfinished entry at its end is set aside.
@@ -149,11 +157,15 @@ class EntryFile:
             return
         if before.torn:
             self._set_torn_aside()
-        ended = [block if block.text.endswith("\n") else Block(block.text + "\n", block.memory) for block in blocks]
+        ended = [
+            block if block.text.endswith("\n") else MemoryBlock(block.text + "\n", block.memory) for block in blocks
+        ]
         data = "".join(block.text for block in ended).encode("utf-8", "surrogateescape")
         after = self._replace(data)
         assert version is not None
-        document = parse(data, version.modified) if before.is_relative or before.unfinished else Document.of(ended)
+        document = (
+            parse(data, version.modified) if before.is_relative or before.unfinished else MemoryDocument.of(ended)
+        )
         self._begin(document, data, after)
         self._record_change(before, blocks, after, version)
 
@@ -162,7 +174,7 @@ class EntryFile:
         version = self._version
         after = self._replace(data)
         self._begin(parse(data, after.modified), data, after)
-        self._record.keep(followed(self._record.entries(), self.document), State(after, version))
+        self._record.keep(followed(self._record.entries(), self.document), AcknowledgedState(after, version))
 
     def forget_removed(self) -> None:
         """Leave nothing of what was removed beside the file: in the record, and in what it was unless somebody saved that since."""
@@ -179,14 +191,14 @@ class EntryFile:
         there = durable_files.version_of(self.kept)
         return there is not None and self._record.state() is not None and there != self._kept_version()
 
-    def _kept_version(self) -> Version | None:
+    def _kept_version(self) -> FileVersion | None:
         """Return what `kept` is to be: a crash may have come between the replacement and its record."""
         state = self._record.state()
         if state is None:
             return durable_files.version_of(self.kept)
         return state.file if durable_files.version_of(self.kept) == state.file else state.kept
 
-    def _replace(self, data: bytes) -> Version:
+    def _replace(self, data: bytes) -> FileVersion:
         version, self._version = self._version, None
         if version is None:
             raise FileChangedError
@@ -209,16 +221,18 @@ class EntryFile:
         self.kept.rename(free)
         durable_files.sync_folder(self.path.parent)
 
-    def _record_added(self, memories: Sequence[Memory], texts: Sequence[str], after: Version) -> None:
+    def _record_added(self, memories: Sequence[Memory], texts: Sequence[str], after: FileVersion) -> None:
         at = after.modified_ns
         self._record.add([acknowledged(each, text, at) for each, text in zip(memories, texts, strict=True)], after)
 
-    def _record_change(self, before: Document, blocks: Sequence[Block], after: Version, replaced: Version) -> None:
+    def _record_change(
+        self, before: MemoryDocument, blocks: Sequence[MemoryBlock], after: FileVersion, replaced: FileVersion
+    ) -> None:
         old, at = {id(block) for block in before.blocks}, after.modified_ns
         memories = [block.memory for block in blocks if block.memory is not None and id(block) not in old]
         removed = before.by_id.keys() - {block.memory.memory_id for block in blocks if block.memory is not None}
         entries = [acknowledged(each, render(each), at, before.by_id.get(each.memory_id)) for each in memories]
-        self._record.add([*entries, *(Entry(memory_id, "", at) for memory_id in removed)], after, replaced)
+        self._record.add([*entries, *(AcknowledgedEntry(memory_id, "", at) for memory_id in removed)], after, replaced)
 
     def _opened(self) -> int:
         flags = os.O_RDONLY | os.O_CLOEXEC
@@ -228,7 +242,7 @@ class EntryFile:
             # while it is replaced where files cannot be swapped
             return os.open(durable_files.instead(self.path, self.kept) or self.path, flags)
 
-    def _read(self, data: bytes, version: Version) -> None:
+    def _read(self, data: bytes, version: FileVersion) -> None:
         before, self._version = self._version, None
         if before is not None and self._grew(before, data):
             added = data[before.size :]
@@ -238,7 +252,7 @@ class EntryFile:
         else:
             self._begin(parse(data, version.modified), data, version)
 
-    def _grew(self, before: Version, data: bytes) -> bool:
+    def _grew(self, before: FileVersion, data: bytes) -> bool:
         """Return whether the data is what was known, and entries of ours after it."""
         return (
             len(data) > before.size
@@ -248,7 +262,7 @@ class EntryFile:
             and blake2b(data[: before.size]).digest() == self._digest.digest()
         )
 
-    def _begin(self, document: Document, data: bytes, version: Version | None) -> None:
+    def _begin(self, document: MemoryDocument, data: bytes, version: FileVersion | None) -> None:
         self._version = None
         self.document, self.generation = document, next(_GENERATIONS)
         self._digest = blake2b(data)

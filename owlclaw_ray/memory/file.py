@@ -21,12 +21,12 @@ from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.errors import MemoryChangedError, NotFoundError, Problem, UserError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel.durable_files import FileChangedError
-from owlclaw_ray.memory.acknowledged import notes
+from owlclaw_ray.memory.acknowledged_record import notes
 from owlclaw_ray.memory.archive import choose_for_archive, is_expired
 from owlclaw_ray.memory.duplicates import likeness
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.lock import FileLock
-from owlclaw_ray.memory.markdown import HEADER, Block, Document, Fault, parse, render
+from owlclaw_ray.memory.markdown import HEADER, MemoryBlock, MemoryDocument, ParseProblem, parse, render
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _TRIES = 5
 _Result = TypeVar("_Result")
 
 
-class Snapshot(Struct, frozen=True):
+class MemorySnapshot(Struct, frozen=True):
     """What MEMORY.md said at one time."""
 
     memories: tuple[Memory, ...]
@@ -54,7 +54,7 @@ class Snapshot(Struct, frozen=True):
     """Two snapshots of one generation differ by memories at the end only."""
 
 
-class _Known:
+class _DuplicateFinder:
     """What finds the memory that says the same as a new one, or that it was merged into: kept up with one file."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Known:
         self._seen = 0
         self._likeness: dict[MemoryId, tuple[str, bytes]] = {}
 
-    def learn(self, document: Document, generation: int) -> None:
+    def learn(self, document: MemoryDocument, generation: int) -> None:
         """Take in what the document says."""
         if generation != self.generation:
             before = self._likeness
@@ -104,9 +104,9 @@ class MemoryFile:
         self._lock_if_free = FileLock(folder / ".lock", 0.0)
         self._active = EntryFile(self.path, HEADER)
         self._archive = EntryFile(folder / "MEMORY.archive.md", ARCHIVE_HEADER)
-        self._snapshot = Snapshot((), 0)
+        self._snapshot = MemorySnapshot((), 0)
         self._warned = 0
-        self._known = _Known()
+        self._known = _DuplicateFinder()
         self._expired_on: date | None = None
         self._archived_ids = _ArchivedIds(self._archive.path)
 
@@ -115,11 +115,11 @@ class MemoryFile:
         """How many memories this object keeps of what it read."""
         return len(self._active.document.by_id)
 
-    def load(self) -> Snapshot:
+    def load(self) -> MemorySnapshot:
         """Return what MEMORY.md says now; an absent file says nothing. Raises OSError if it cannot be read."""
         document = self._read(self._active)
         if (self._active.generation, len(document.by_id)) != (self._snapshot.generation, len(self._snapshot.memories)):
-            self._snapshot = Snapshot(document.memories, self._active.generation)
+            self._snapshot = MemorySnapshot(document.memories, self._active.generation)
         return self._snapshot
 
     def append(self, memory: Memory) -> Memory:
@@ -217,7 +217,7 @@ class MemoryFile:
                     return operation()
         raise OSError(errno.EBUSY, "somebody else changes it all the time", str(self.path))
 
-    def _read(self, file: EntryFile) -> Document:
+    def _read(self, file: EntryFile) -> MemoryDocument:
         """Return what the file says, after what an older copy lacks was put back if nobody else writes just now."""
         file.load()
         if not file.is_settled:
@@ -247,7 +247,7 @@ class MemoryFile:
         self._tidy(memory.created_at)
         return stored
 
-    def _earlier(self, document: Document, memory_id: MemoryId) -> Memory | None:
+    def _earlier(self, document: MemoryDocument, memory_id: MemoryId) -> Memory | None:
         """Return what was stored when this id was remembered before, on the disk for sure."""
         earlier = document.by_id.get(self._known.merged.get(memory_id, memory_id))
         if earlier is not None:
@@ -282,7 +282,7 @@ class MemoryFile:
             self._known.follow(merged, self._active.generation)
         return merged
 
-    def _rewrite(self, file: EntryFile, change: Callable[[Document], Sequence[Block]]) -> int:
+    def _rewrite(self, file: EntryFile, change: Callable[[MemoryDocument], Sequence[MemoryBlock]]) -> int:
         """Write the loaded file again, changed; return the generation that it was of before."""
         generation = file.generation
         file.rewrite(change(file.document))
@@ -378,14 +378,14 @@ def _changed(
     return [name for name, changed in (("content", other_content), ("tags", other_tags)) if changed]
 
 
-def _without(document: Document, ids: Collection[MemoryId]) -> list[Block]:
+def _without(document: MemoryDocument, ids: Collection[MemoryId]) -> list[MemoryBlock]:
     return [block for block in document.blocks if block.of not in ids]
 
 
-def _replaced(document: Document, memory: Memory) -> list[Block]:
+def _replaced(document: MemoryDocument, memory: Memory) -> list[MemoryBlock]:
     """Return the blocks with the memory in the place of the one of its id, copies of which go."""
     return [
-        Block(render(memory), memory) if block.memory is not None and block.of == memory.memory_id else block
+        MemoryBlock(render(memory), memory) if block.memory is not None and block.of == memory.memory_id else block
         for block in document.blocks
         if block.memory is not None or block.of != memory.memory_id
     ]
@@ -409,7 +409,7 @@ def _notes(path: Path) -> list[Problem]:
     ]
 
 
-def _faults(path: Path) -> Sequence[Fault]:
+def _faults(path: Path) -> Sequence[ParseProblem]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -34,7 +34,7 @@ class MemoryFolders:
     ) -> None:
         self._data_dir = data_dir
         self._clock = clock
-        self._patience = patience
+        self._wait_limit = patience
         self._limits = limits or MemoryLimits()
         self._open: OrderedDict[AgentRef, _Open] = OrderedDict()
         self._guard = threading.Lock()
@@ -47,12 +47,14 @@ class MemoryFolders:
     def file(self, agent: AgentRef) -> Iterator[MemoryFile]:
         """Give the agent's file to this thread alone."""
         with self._guard:
-            opened = self._open.pop(agent, None) or _Open(MemoryFile(self.folder(agent), self._limits, self._patience))
+            opened = self._open.pop(agent, None) or _Open(
+                MemoryFile(self.folder(agent), self._limits, self._wait_limit)
+            )
             self._open[agent] = opened
             opened.users += 1
         try:
-            if not opened.turn.acquire(timeout=-1 if self._patience is None else self._patience):
-                raise OSError(errno.EAGAIN, f"another call has it for {self._patience:g} s", str(opened.file.path))
+            if not opened.turn.acquire(timeout=-1 if self._wait_limit is None else self._wait_limit):
+                raise OSError(errno.EAGAIN, f"another call has it for {self._wait_limit:g} s", str(opened.file.path))
             try:
                 yield opened.file
                 opened.memories = opened.file.held

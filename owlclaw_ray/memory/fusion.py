@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.memory import Memory, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.days import Spans, named_spans
-from owlclaw_ray.memory.lexical import is_mostly_cjk, search, telling_words
-from owlclaw_ray.memory.replacing import gist, replaces
+from owlclaw_ray.memory.dates import Spans, named_spans
+from owlclaw_ray.memory.lexical import is_mostly_cjk, search, significant_words
+from owlclaw_ray.memory.replacement import replaces, text_fingerprint
 
 WORD_SHARE = 0.6
 WORD_SHARE_CJK = 0.35
@@ -31,21 +31,21 @@ NAMED_DAY = 0.4
 """What a memory gains that was stored on a day that the query names: less than one gains whose words name that day."""
 FULL_MATCH = 0.5
 """The share of the highest BM25 score a query could have from which the best match by words counts in full; below it, less."""
-LEAST_SPREAD = 0.05
+MIN_SPREAD = 0.05
 """Cosines nearer together than this are alike: two memories of one fact are not pulled apart to 0 and 1."""
 AS_RELEVANT = 0.5
 """How near a memory must come to the score of an older one that it replaces, to go before it."""
 _EQUAL = 1e-9
 
 
-class Hits(Struct, frozen=True):
+class SearchHits(Struct, frozen=True):
     """What a search found: scores by words, and cosines by meaning. An empty one leaves the whole weight to the other."""
 
     bm25: Mapping[MemoryId, float]
     cosine: Mapping[MemoryId, float]
 
 
-class Sessions:
+class MemorySessions:
     """Which memories were stored just before and just after which, in the same session: a conversation, or a run."""
 
     def __init__(self, memories: Sequence[Memory] = ()) -> None:
@@ -75,7 +75,13 @@ class Sessions:
 
 
 def rank(
-    hits: Hits, memories: Mapping[MemoryId, Memory], sessions: Sessions, query: str, *, days: Spans, limit: int
+    hits: SearchHits,
+    memories: Mapping[MemoryId, Memory],
+    sessions: MemorySessions,
+    query: str,
+    *,
+    days: Spans,
+    limit: int,
 ) -> list[ScoredMemory]:
     """Return the best `limit` of the memories that either search found, that stand beside such a one in its session, or that were
     stored on one of the days, which the query names.
@@ -120,8 +126,8 @@ def rank(
 
 def _newer_first(ranked: list[ScoredMemory], query: str) -> list[ScoredMemory]:
     """Return them with a newer one before each older one that it replaces: its score is raised to the older one's."""
-    asked = gist(query)
-    gists = [gist(each.memory.content) for each in ranked]
+    asked = text_fingerprint(query)
+    gists = [text_fingerprint(each.memory.content) for each in ranked]
     raised: dict[int, float] = {}
     for at, older in enumerate(ranked):
         top = raised.get(at, older.score)
@@ -146,14 +152,14 @@ def rank_by_words(
     """Return the best `limit` of the memories as `rank` does, by the words that they share with the query, without any index."""
     by_id = {memory.memory_id: memory for memory in memories}
     days = named_spans(query, now, zone)
-    return rank(Hits(search(query, memories), {}), by_id, Sessions(memories), query, days=days, limit=limit)
+    return rank(SearchHits(search(query, memories), {}), by_id, MemorySessions(memories), query, days=days, limit=limit)
 
 
 def _place(score: float, memory: Memory) -> tuple[float, float, MemoryId]:
     return -round(score, 9), -memory.created_at.timestamp(), memory.memory_id
 
 
-def _word_share(hits: Hits, query: str) -> float:
+def _word_share(hits: SearchHits, query: str) -> float:
     if not hits.cosine:
         return 1.0
     if not hits.bm25:
@@ -163,7 +169,7 @@ def _word_share(hits: Hits, query: str) -> float:
 
 def _ideal(query: str, memories: int) -> float:
     """Return the BM25 score from which a match by words is a full one: of a memory with enough of the query's words, each rare."""
-    return FULL_MATCH * len(telling_words(query)) * math.log(1 + memories)
+    return FULL_MATCH * len(significant_words(query)) * math.log(1 + memories)
 
 
 def _by_maximum(scores: Mapping[MemoryId, float], ideal: float) -> dict[MemoryId, float]:
@@ -173,5 +179,5 @@ def _by_maximum(scores: Mapping[MemoryId, float], ideal: float) -> dict[MemoryId
 
 def _by_range(scores: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
     low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
-    spread = max(high - low, LEAST_SPREAD)
+    spread = max(high - low, MIN_SPREAD)
     return {memory_id: 1.0 - (high - score) / spread for memory_id, score in scores.items()}

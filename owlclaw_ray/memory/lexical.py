@@ -62,7 +62,7 @@ def words(text: str) -> list[str]:
     return found
 
 
-def telling_words(text: str) -> frozenset[str]:
+def significant_words(text: str) -> frozenset[str]:
     """Return the words of the text that say what it is about: no symbols, no English ones that are in every text."""
     return frozenset(word for word in words(text) if word not in _COMMON and word[0].isalnum())
 
@@ -88,8 +88,8 @@ def searchable(memory: Memory) -> str:
     """Return the text by which the memory is found, safe for any library: its content, other forms of it that have other words, and
     its tags.
     """
-    said = telling_words(memory.content) if memory.also else frozenset()
-    forms = (text for text in memory.also if not telling_words(text) <= said)
+    said = significant_words(memory.content) if memory.also else frozenset()
+    forms = (text for text in memory.also if not significant_words(text) <= said)
     text = "\n".join((memory.content, *forms, *([" ".join(memory.tags)] if memory.tags else ())))
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 

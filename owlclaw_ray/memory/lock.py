@@ -12,7 +12,7 @@ from typing import Self
 
 from owlclaw_ray.kernel.durable_files import make_folder
 
-_LOOK_AGAIN_SECONDS = 0.02
+_LOCK_POLL_SECONDS = 0.02
 
 
 class FileLock:
@@ -25,13 +25,13 @@ class FileLock:
     """
 
     def __init__(self, path: Path, patience: float | None = None) -> None:
-        self._path, self._patience = path, patience
+        self._path, self._wait_limit = path, patience
         self._descriptor = -1
         self._depth = 0
 
     def beside(self) -> FileLock:
         """Return another lock on the same path, for another thread."""
-        return FileLock(self._path, self._patience)
+        return FileLock(self._path, self._wait_limit)
 
     def __enter__(self) -> Self:
         if self._depth == 0:
@@ -52,15 +52,17 @@ class FileLock:
         self._release()
 
     def _wait(self) -> None:
-        if self._patience is None:
+        if self._wait_limit is None:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             return
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + self._wait_limit
         while not self._taken():
             if time.monotonic() >= until:
                 self._release()
-                raise OSError(errno.EAGAIN, f"another process has locked it for {self._patience:g} s", str(self._path))
-            time.sleep(_LOOK_AGAIN_SECONDS)
+                raise OSError(
+                    errno.EAGAIN, f"another process has locked it for {self._wait_limit:g} s", str(self._path)
+                )
+            time.sleep(_LOCK_POLL_SECONDS)
 
     def _taken(self) -> bool:
         try:

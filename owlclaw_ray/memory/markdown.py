@@ -44,7 +44,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\r\n]*)")
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
-class Block(Struct, frozen=True):
+class MemoryBlock(Struct, frozen=True):
     """A stretch of the file as it stands there, and the memory that it is, if it is one."""
 
     text: str
@@ -58,7 +58,7 @@ class Block(Struct, frozen=True):
         return self.memory.memory_id if self.memory is not None else self.copy_of
 
 
-class Fault(Struct, frozen=True):
+class ParseProblem(Struct, frozen=True):
     """Something that could not be read as it was meant. `line` counts from 1."""
 
     line: int
@@ -82,13 +82,13 @@ class _Draft(Struct, frozen=True):
     also: tuple[str, ...] = ()
     created_at: datetime | None = None
     is_unfinished: bool = False
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[ParseProblem, ...] = ()
 
 
-class Document(Struct):
+class MemoryDocument(Struct):
     """A parsed MEMORY.md. The texts of its blocks and `torn`, joined, are the file."""
 
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[MemoryBlock] = field(default_factory=list)
     torn: str = ""
     """An unfinished entry at the end of the file, which counts as none."""
     unfinished: set[MemoryId] = field(default_factory=set)
@@ -96,7 +96,7 @@ class Document(Struct):
     is_relative: bool = False
     """Whether an entry lacks an id or a time, so that what it is depends on those before it."""
     by_id: dict[MemoryId, Memory] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[ParseProblem] = field(default_factory=list)
     is_undated: bool = False
     """Whether an entry has no time and none before or after it has one."""
     _lines: int = 0
@@ -109,7 +109,7 @@ class Document(Struct):
         return tuple(self.by_id.values())
 
     @classmethod
-    def of(cls, blocks: Sequence[Block]) -> Document:
+    def of(cls, blocks: Sequence[MemoryBlock]) -> MemoryDocument:
         """Return the document of blocks none of which depends on others."""
         document = cls(list(blocks))
         for block in blocks:
@@ -136,7 +136,7 @@ class Document(Struct):
             self.torn = unfinished + zeros
         if self.torn.strip():
             line = self._lines + 1 - self.torn.lstrip("\n").count("\n")
-            self.faults.append(Fault(line, "is what a crash left of an entry", "it counts as none"))
+            self.faults.append(ParseProblem(line, "is what a crash left of an entry", "it counts as none"))
         if self._previous is None:
             dated = next((draft.created_at for draft in drafts if draft.created_at), None)
             self.is_undated = dated is None and any(draft.content is not None for draft in drafts)
@@ -148,8 +148,8 @@ class Document(Struct):
         self.faults += draft.faults
         if draft.content is None:
             if draft.memory_id:
-                self.faults.append(Fault(draft.line, f"{draft.memory_id} has no text", "it counts as deleted"))
-            self.blocks.append(Block(draft.text, None))
+                self.faults.append(ParseProblem(draft.line, f"{draft.memory_id} has no text", "it counts as deleted"))
+            self.blocks.append(MemoryBlock(draft.text, None))
             return
         self.is_relative |= not draft.memory_id or draft.created_at is None
         self._previous = draft.created_at or self._previous
@@ -167,7 +167,7 @@ class Document(Struct):
         )
         earlier = self.by_id.get(memory.memory_id)
         if earlier is not None and (earlier.content, earlier.tags) == (memory.content, memory.tags):
-            self.blocks.append(Block(draft.text, None, earlier.memory_id))
+            self.blocks.append(MemoryBlock(draft.text, None, earlier.memory_id))
             return
         if earlier is not None or not memory.memory_id:
             self.is_relative = True
@@ -176,11 +176,11 @@ class Document(Struct):
             memory = replace(memory, memory_id=MemoryId(derived))
         if earlier is not None:
             what = f"the id {earlier.memory_id} is used above for another text"
-            self.faults.append(Fault(draft.line, what, f"this entry counts as {memory.memory_id}"))
+            self.faults.append(ParseProblem(draft.line, what, f"this entry counts as {memory.memory_id}"))
         if draft.is_unfinished:
             self.unfinished.add(memory.memory_id)
         self.by_id[memory.memory_id] = memory
-        self.blocks.append(Block(draft.text, memory))
+        self.blocks.append(MemoryBlock(draft.text, memory))
 
 
 def render(memory: Memory) -> str:
@@ -208,12 +208,12 @@ def render(memory: Memory) -> str:
     return "\n".join(lines)
 
 
-def parse(data: bytes, undated: datetime) -> Document:
+def parse(data: bytes, undated: datetime) -> MemoryDocument:
     """Return what the bytes of a MEMORY.md say; never raises.
 
     `undated` is the time of entries that have none themselves and no entry with one around them.
     """
-    document = Document()
+    document = MemoryDocument()
     document.extend(data, undated)
     return document
 
@@ -294,7 +294,7 @@ def _fenced(lines: Sequence[str]) -> frozenset[int]:
     hopeless: dict[str, tuple[int, int]] = {}
     while number < len(lines):
         fence = _FENCE.match(lines[number])
-        if fence is None or _opens_nothing(fence):
+        if fence is None or _is_no_fence(fence):
             number += 1
             continue
         mark = fence[1]
@@ -316,13 +316,13 @@ def _has_open_fence(lines: Sequence[str]) -> bool:
         if fence is None:
             continue
         if not mark:
-            mark = "" if _opens_nothing(fence) else fence[1]
+            mark = "" if _is_no_fence(fence) else fence[1]
         elif _closes(fence, mark):
             mark = ""
     return bool(mark)
 
 
-def _opens_nothing(fence: re.Match[str]) -> bool:
+def _is_no_fence(fence: re.Match[str]) -> bool:
     return fence[1][0] == "`" and "`" in fence[2]
 
 
@@ -373,7 +373,7 @@ def _draft(piece: str, line: int, *, first: bool) -> _Draft:
     text, faults = piece, []
     if match := _UNDECODED.search(piece):
         text = piece.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        faults.append(Fault(line + piece.count("\n", 0, match.start()), "is no UTF-8", "it is read with \ufffd"))
+        faults.append(ParseProblem(line + piece.count("\n", 0, match.start()), "is no UTF-8", "it is read with \ufffd"))
     text = text.removeprefix("\ufeff") if first else text
     lines = [each.removesuffix("\r") for each in text.split("\n")]
     blanks = 0
@@ -390,16 +390,18 @@ def _draft(piece: str, line: int, *, first: bool) -> _Draft:
     return _Draft(piece, line, content, faults=(*faults, *broken))
 
 
-def _headed(piece: str, line: int, lines: Sequence[str], faults: list[Fault]) -> _Draft:
+def _headed(piece: str, line: int, lines: Sequence[str], faults: list[ParseProblem]) -> _Draft:
     heading = lines[0][2:].strip()
     memory_id, created_at, title = _read_heading(heading)
     if memory_id and created_at is None:
-        faults.append(Fault(line, f"{memory_id} has no time that is ISO 8601", "it takes that of the entry before"))
+        faults.append(
+            ParseProblem(line, f"{memory_id} has no time that is ISO 8601", "it takes that of the entry before")
+        )
     is_unfinished = bool(memory_id) and created_at is not None and not piece.rstrip().endswith("\n" + _RULE)
     if is_unfinished:
-        faults.append(Fault(line, f"{memory_id} has no rule --- at its end", "it may have been cut"))
+        faults.append(ParseProblem(line, f"{memory_id} has no rule --- at its end", "it may have been cut"))
     if title.startswith("mem_"):
-        faults.append(Fault(line, f"{heading!r} begins like an id and is none", "it is read as a title"))
+        faults.append(ParseProblem(line, f"{heading!r} begins like an id and is none", "it is read as a title"))
     values: dict[str, str] = {}
     at = 1
     for each in lines[1:]:
@@ -443,7 +445,7 @@ class _Fields(Struct, frozen=True):
     written: dict[str, str]
     heading: int
     """The line of the heading; the fields follow in their order."""
-    faults: list[Fault]
+    faults: list[ParseProblem]
 
     def tags(self) -> tuple[str, ...]:
         written = self.written.get("tags", "")
@@ -491,10 +493,10 @@ class _Fields(Struct, frozen=True):
 
     def _fault(self, name: str, what: str, fix: str) -> None:
         line = self.heading + 1 + list(self.written).index(name)
-        self.faults.append(Fault(line, f"{name}: {self.written[name]!r} {what}", fix))
+        self.faults.append(ParseProblem(line, f"{name}: {self.written[name]!r} {what}", fix))
 
 
-def _content(lines: Sequence[str], first_line: int) -> tuple[str | None, Sequence[Fault]]:
+def _content(lines: Sequence[str], first_line: int) -> tuple[str | None, Sequence[ParseProblem]]:
     """Return the text between blank lines at both ends and before a rule, None if there is nothing, and its faults."""
     lines = _without_blank_end(lines)
     if lines and lines[-1].rstrip() == _RULE:
@@ -506,7 +508,9 @@ def _content(lines: Sequence[str], first_line: int) -> tuple[str | None, Sequenc
     for number, line in enumerate(lines[start:], first_line + start):
         text = _unescaped(line)
         if text is None:
-            faults.append(Fault(number, "begins with a backslash and is no JSON string", "it is read as it stands"))
+            faults.append(
+                ParseProblem(number, "begins with a backslash and is no JSON string", "it is read as it stands")
+            )
         read.append(line if text is None else text)
     return "\n".join(read), faults
 

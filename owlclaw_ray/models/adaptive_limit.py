@@ -16,7 +16,7 @@ from msgspec import Struct
 
 _CUT = 0.7
 """What a loss leaves of a limit."""
-_EASE = 0.9
+_DECREASE_FACTOR = 0.9
 """What a window of late answers leaves of it."""
 _LATE = 2.0
 """How many times as long as usual an answer takes that is late."""
@@ -68,7 +68,7 @@ class AdaptiveLimit:
         if len(self._window) == _WINDOW:
             late, self._window = median(self._window) > _LATE, []
             if late:
-                self._limit = self._threshold = max(self._floor, self._limit * _EASE)
+                self._limit = self._threshold = max(self._floor, self._limit * _DECREASE_FACTOR)
                 return
         if 2 * in_use >= self.now:
             more = 1.0 if self._limit < self._threshold else 1 / self._limit

@@ -15,14 +15,14 @@ Listener: TypeAlias = Callable[[News], None]
 """Is told of a call under way: what a Waiting is told, and each attempt that failed and is followed by another."""
 
 
-def unheard(news: News) -> None:
+def ignore_news(news: News) -> None:
     """Take no notice."""
 
 
 class Models(Protocol):
     """The gateway to all models, as a run sees it."""
 
-    async def complete(self, request: ModelRequest, listener: Listener = unheard) -> ModelReply:
+    async def complete(self, request: ModelRequest, listener: Listener = ignore_news) -> ModelReply:
         """Return a reply from the first model of the request's chain that gives one.
 
         Retries retryable errors with exponential backoff and jitter, then falls back along the chain. Each attempt has

@@ -62,7 +62,7 @@ class LiteLLMClient:
         async with self._loading:
             if self._litellm is None:
                 try:
-                    self._litellm = await asyncio.to_thread(_rehearsed)
+                    self._litellm = await asyncio.to_thread(_warmed_up)
                 except ImportError as error:
                     raise ModelRefusedError(f"litellm cannot be imported: {error}") from error
 
@@ -159,7 +159,7 @@ def _unlisted(*_: object, **__: object) -> None:
     return None
 
 
-def _rehearsed() -> Any:
+def _warmed_up() -> Any:
     """Return litellm after a call that reaches no network: it and the OpenAI client load much of themselves only then."""
     litellm = load_litellm()
     importlib.import_module("openai.resources")

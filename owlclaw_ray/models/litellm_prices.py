@@ -45,7 +45,7 @@ def price_in(table: Mapping[str, JsonObject], model: str) -> Price | None:
     return Price(prompt, _highest(found, "output_cost_per_token", "output_cost_per_reasoning_token"))
 
 
-def doubt_about(asked: RealModel) -> str:
+def misspelling_hint(asked: RealModel) -> str:
     """Return why the name of a model is probably misspelt, with the nearest one that litellm lists; or the empty text.
 
     Of models that are asked at another address than their provider's nothing is known.

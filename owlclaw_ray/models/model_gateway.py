@@ -23,7 +23,7 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
-from owlclaw_ray.models.api import Listener, ModelClient, Waiting, unheard
+from owlclaw_ray.models.api import Listener, ModelClient, Waiting, ignore_news
 from owlclaw_ray.models.prices import PriceRules, priced
 from owlclaw_ray.models.provider_slots import ProviderSlots, SlotCounts
 
@@ -74,7 +74,7 @@ class ModelGateway:
         self._slots: dict[str, ProviderSlots] = {}
         self._jitter = jitter
 
-    async def complete(self, request: ModelRequest, listener: Listener = unheard) -> ModelReply:
+    async def complete(self, request: ModelRequest, listener: Listener = ignore_news) -> ModelReply:
         """Return the first reply of the chain, with its own duration and the attempts that failed before it.
 
         When the chain is exhausted and no attempt of it might have been mended by a retry, raises ModelRefusedError,
@@ -165,7 +165,7 @@ def _exhausted(
 ) -> ModelUnavailableError | ModelRefusedError:
     if not failed:
         return ModelRefusedError("the definition names no model; set `model:` in its agent.yaml")
-    message = f"no model answered: {'; '.join(_stories(failed))}"
+    message = f"no model answered: {'; '.join(_attempt_summaries(failed))}"
     if too_long:
         return ContextWindowExceededError(message)
     if any(attempt.retryable for attempt in failed):
@@ -173,7 +173,7 @@ def _exhausted(
     return ModelRefusedError(message)
 
 
-def _stories(failed: Sequence[FailedAttempt]) -> list[str]:
+def _attempt_summaries(failed: Sequence[FailedAttempt]) -> list[str]:
     """One line a model, with its last error and how often it was asked."""
     attempts: dict[str, list[FailedAttempt]] = {}
     for attempt in failed:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import orjson
 
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import Message, ModelRequest, Role
+from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.ids import ToolCallId, derived_id
 
@@ -54,7 +54,7 @@ def _message(message: Message) -> JsonObject:
     if message.tool_calls:
         form["tool_calls"] = [_call(call) for call in message.tool_calls]
         form["content"] = message.content or None
-    if message.role is Role.TOOL:
+    if message.role is MessageRole.TOOL:
         form["tool_call_id"] = message.call_id
     return form
 

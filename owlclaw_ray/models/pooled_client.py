@@ -17,7 +17,7 @@ from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.errors import ModelUnavailableError, RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.api import ModelClient
-from owlclaw_ray.models.reply_box import FarEnd
+from owlclaw_ray.models.reply_box import RemoteReplyBox
 from owlclaw_ray.models.reply_link import LinkLostError, ReplyLink
 
 _SENDS = 3
@@ -34,7 +34,7 @@ class ClientCall(Struct, frozen=True):
     model: str
 
 
-class Helper(FarEnd, Protocol):
+class Helper(RemoteReplyBox, Protocol):
     """A process that makes calls for this one. All methods raise RuntimeUnavailableError when it is gone or hangs."""
 
     async def cpu_seconds(self) -> float:
@@ -64,16 +64,16 @@ class PoolGrowth(Struct, frozen=True):
     idle: float = 60.0
     """How long one process less must have been enough, at half of `busy` each, before helpers are ended."""
 
-    def wants_more(self, used: Sequence[float], calls: int) -> bool:
+    def should_grow(self, used: Sequence[float], calls: int) -> bool:
         """Return whether calls wait for processes that use so much, each of them."""
         return calls > len(used) and sum(used) >= self.busy * len(used)
 
-    def wants_less(self, used: Sequence[float]) -> bool:
+    def should_shrink(self, used: Sequence[float]) -> bool:
         """Return whether one process less would have been enough."""
         return sum(used) < self.busy / 2 * (len(used) - 1)
 
 
-class _Seat(Struct, eq=False):
+class _PoolProcess(Struct, eq=False):
     """One process of the pool."""
 
     complete: Callable[[ModelRequest, str], Awaitable[ModelReply]]
@@ -102,8 +102,8 @@ class PooledClient:
     ) -> None:
         self._client, self._source, self._clock = client, helpers, clock
         self._most, self._growth = most, growth
-        self._seats = [_Seat(client.complete, _awaitable(cpu_seconds))]
-        self._leaving: set[_Seat] = set()
+        self._seats = [_PoolProcess(client.complete, _awaitable(cpu_seconds))]
+        self._leaving: set[_PoolProcess] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._calm_since: float | None = None
@@ -141,7 +141,7 @@ class PooledClient:
             after, elapsed = await self._readings(), self._clock.monotonic() - started
             await self._adjust([(after[seat] - before[seat]) / elapsed for seat in after if seat in before])
 
-    async def _readings(self) -> dict[_Seat, float]:
+    async def _readings(self) -> dict[_PoolProcess, float]:
         """Return each process's CPU seconds; a helper that does not tell is dropped."""
         readings = {}
         for seat in tuple(self._seats):
@@ -153,14 +153,14 @@ class PooledClient:
 
     async def _adjust(self, used: Sequence[float]) -> None:
         now = self._clock.monotonic()
-        if not self._growth.wants_less(used):
+        if not self._growth.should_shrink(used):
             self._calm_since = None
         elif self._calm_since is None:
             self._calm_since = now
         elif now - self._calm_since >= self._growth.idle:
             self._retire(self._seats[-1])
         calls = sum(seat.calls for seat in self._seats)
-        if len(self._seats) < self._most and now >= self._no_growth_before and self._growth.wants_more(used, calls):
+        if len(self._seats) < self._most and now >= self._no_growth_before and self._growth.should_grow(used, calls):
             await self._grow()
 
     async def _grow(self) -> None:
@@ -173,36 +173,36 @@ class PooledClient:
             return
         link: ReplyLink[ClientCall] = ReplyLink(helper)
         self._seats.append(
-            _Seat(lambda request, model: link.ask(ClientCall(request, model)), helper.cpu_seconds, helper)
+            _PoolProcess(lambda request, model: link.ask(ClientCall(request, model)), helper.cpu_seconds, helper)
         )
 
-    def _retire(self, seat: _Seat) -> None:
+    def _retire(self, seat: _PoolProcess) -> None:
         """Give the helper no more calls; it ends when it has none."""
         if seat.helper is not None:
             self._seats.remove(seat)
             self._leaving.add(seat)
             self._end_when_done(seat)
 
-    def _end_when_done(self, seat: _Seat) -> None:
+    def _end_when_done(self, seat: _PoolProcess) -> None:
         if seat in self._leaving and not seat.calls:
             self._leaving.remove(seat)
             self._end(seat)
 
-    def _drop(self, seat: _Seat) -> None:
+    def _drop(self, seat: _PoolProcess) -> None:
         """Part with a helper that is gone, or hangs; the first of its calls to notice does it."""
         if seat in self._seats and seat.helper is not None:
             logger.warning("a helper for model calls is gone; its %d calls go to others", seat.calls)
             self._seats.remove(seat)
             self._end(seat)
 
-    def _end(self, seat: _Seat) -> None:
+    def _end(self, seat: _PoolProcess) -> None:
         if seat.helper is not None:
             ending = asyncio.create_task(self._source.end(seat.helper))
             self._background.add(ending)
             ending.add_done_callback(self._background.discard)
 
 
-def _calls(seat: _Seat) -> int:
+def _calls(seat: _PoolProcess) -> int:
     return seat.calls
 
 

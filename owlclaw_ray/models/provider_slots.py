@@ -17,7 +17,7 @@ from owlclaw_ray.models.api import Waiting
 
 _KEPT = 4
 """Of so many slots one is kept for other definitions: their calls find one even when all that one definition makes hang."""
-_PATIENCE = 2.0
+_TIMEOUT_SECONDS = 2.0
 """A call gives up its wait when its provider answered nothing for so many times the time that the call itself would have."""
 _LOOK_SECONDS = 1.0
 
@@ -71,7 +71,7 @@ class ProviderSlots:
             try:
                 yield
             except asyncio.CancelledError:
-                self._send_away(self._clock.monotonic())
+                self._reject_waiting(self._clock.monotonic())
                 raise
             except OwlClawError as error:
                 self._learn(error, model, began)
@@ -88,7 +88,7 @@ class ProviderSlots:
         since = self._clock.monotonic()
         try:
             async with asyncio.timeout(None) as scope:
-                wait = _Wait(since, _PATIENCE * seconds, scope)
+                wait = _Wait(since, _TIMEOUT_SECONDS * seconds, scope)
                 self._waits[wait] = None
                 try:
                     yield
@@ -106,13 +106,13 @@ class ProviderSlots:
         now = self._clock.monotonic()
         if isinstance(error, ModelTimeoutError):
             self._limit.timed_out(model, began, now)
-            self._send_away(now)
+            self._reject_waiting(now)
             return
         self._heard_at = now
         if isinstance(error, ModelOverloadedError):
             self._limit.refused(began, now)
 
-    def _send_away(self, now: float) -> None:
+    def _reject_waiting(self, now: float) -> None:
         """End the waits for a provider that has gone silent. Whoever holds a slot goes on: it will tell when that is over."""
         if now < self._look_at:
             return

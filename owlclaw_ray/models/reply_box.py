@@ -17,14 +17,14 @@ from msgspec import Struct
 from owlclaw_ray.domain.model import ModelReply, NextAttempt
 from owlclaw_ray.errors import EncodingError, ModelRefusedError, OwlClawError
 from owlclaw_ray.ids import IdSource
-from owlclaw_ray.kernel.batching import MESSAGE
+from owlclaw_ray.kernel.batcher import MESSAGE
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.models.api import Listener, News
 
 LONG_POLL = 10.0
 """Seconds after which a near end that waits for answers asks again at the latest."""
-_PATIENCE = 3 * LONG_POLL
+_TIMEOUT_SECONDS = 3 * LONG_POLL
 
 CallId = NewType("CallId", int)
 """Unique on its link, never used again."""
@@ -37,7 +37,7 @@ Perform: TypeAlias = Callable[[Call, Listener], Awaitable[ModelReply]]
 logger = logging.getLogger(__name__)
 
 
-class Answer(Struct, frozen=True):
+class CallReply(Struct, frozen=True):
     """What became of a call: a ModelReply or an OwlClawError, packed."""
 
     call_id: CallId
@@ -48,14 +48,14 @@ class Received(Struct, frozen=True):
     """The answers that were ready, and which box had them."""
 
     box: BoxId
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[CallReply, ...] = ()
     waiting: tuple[tuple[CallId, bool], ...] = ()
     """Calls that began to wait for a slot, or have ceased to, since the last time."""
     failed: tuple[tuple[CallId, NextAttempt], ...] = ()
     """Attempts of calls that failed since the last time, and are followed by others."""
 
 
-class FarEnd(Protocol):
+class RemoteReplyBox(Protocol):
     """A box, as the near end reaches it. Both methods raise RuntimeUnavailableError when its process is gone."""
 
     async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
@@ -75,14 +75,14 @@ class ReplyBox(Generic[Call]):
     def __init__(self, box_id: BoxId, perform: Perform[Call], clock: Clock) -> None:
         self._id, self._perform, self._clock = box_id, perform, clock
         self._calls: dict[CallId, asyncio.Task[None]] = {}
-        self._answers: list[Answer] = []
+        self._answers: list[CallReply] = []
         self._waiting: dict[CallId, bool] = {}
         self._failed: list[tuple[CallId, NextAttempt]] = []
         self._listener: asyncio.Future[None] | None = None
         self._heard = clock.monotonic()
 
     async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
-        """See FarEnd.post. A withdrawn call gets no answer; one that is not here any more is ignored."""
+        """See RemoteReplyBox.post. A withdrawn call gets no answer; one that is not here any more is ignored."""
         self._heard = self._clock.monotonic()
         for call_id in withdrawn:
             task = self._calls.pop(call_id, None)
@@ -94,7 +94,7 @@ class ReplyBox(Generic[Call]):
         return self._id
 
     async def receive(self, seconds: float) -> Received:
-        """See FarEnd.receive. An older `receive` that still waits was given up by its caller, and returns nothing."""
+        """See RemoteReplyBox.receive. An older `receive` that still waits was given up by its caller, and returns nothing."""
         self._call_listener()
         self._listener = listener = asyncio.get_running_loop().create_future()
         if not self._answers and not self._waiting and not self._failed:
@@ -115,7 +115,7 @@ class ReplyBox(Generic[Call]):
     @property
     def abandoned(self) -> bool:
         """Whether no near end was heard of for so long that none waits for anything here."""
-        return self._listener is None and self._clock.monotonic() - self._heard > _PATIENCE
+        return self._listener is None and self._clock.monotonic() - self._heard > _TIMEOUT_SECONDS
 
     def close(self) -> None:
         """Stop all calls."""
@@ -152,7 +152,7 @@ class ReplyBox(Generic[Call]):
             outcome = ModelRefusedError(f"internal error: {type(error).__name__}: {error}")
         self._waiting.pop(call_id, None)
         if self._calls.pop(call_id, None) is not None:
-            self._answers.append(Answer(call_id, _packed(outcome)))
+            self._answers.append(CallReply(call_id, _packed(outcome)))
             self._call_listener()
 
 
@@ -179,10 +179,10 @@ class ReplyBoxes(Generic[Call]):
             self._boxes[link] = ReplyBox(BoxId(self._ids.make("box")), self._perform, self._clock)
         return self._boxes[link]
 
-    async def forget_abandoned(self) -> None:
+    async def remove_abandoned(self) -> None:
         """Drop boxes whose near end is gone, and stop the calls in them, for as long as this is awaited."""
         while True:
-            await self._clock.sleep(_PATIENCE)
+            await self._clock.sleep(_TIMEOUT_SECONDS)
             for link in [link for link, box in self._boxes.items() if box.abandoned]:
                 logger.info("nobody waits for the answers of %s any more", link)
                 self._boxes.pop(link).close()

@@ -16,10 +16,10 @@ from typing import Generic, TypeVar, cast
 
 from owlclaw_ray.domain.model import ModelReply, NextAttempt
 from owlclaw_ray.errors import EncodingError, ModelRefusedError, RuntimeUnavailableError
-from owlclaw_ray.kernel.batching import MESSAGE, WAITING, Bound, Room
+from owlclaw_ray.kernel.batcher import MESSAGE, WAITING, BatchCapacity, Bound
 from owlclaw_ray.kernel.packing import pack, unpack
-from owlclaw_ray.models.api import Listener, unheard
-from owlclaw_ray.models.reply_box import LONG_POLL, BoxId, CallId, FarEnd
+from owlclaw_ray.models.api import Listener, ignore_news
+from owlclaw_ray.models.reply_box import LONG_POLL, BoxId, CallId, RemoteReplyBox
 
 Call = TypeVar("Call")
 
@@ -37,8 +37,8 @@ class ReplyLink(Generic[Call]):
     where to ask again. Calls that come afterwards try the far end anew.
     """
 
-    def __init__(self, far: FarEnd, waiting: Bound = WAITING) -> None:
-        self._far, self._room = far, Room(waiting)
+    def __init__(self, far: RemoteReplyBox, waiting: Bound = WAITING) -> None:
+        self._far, self._room = far, BatchCapacity(waiting)
         self._ids = count()
         self._callers: dict[CallId, asyncio.Future[ModelReply]] = {}
         self._unsent: dict[CallId, bytes] = {}
@@ -53,7 +53,7 @@ class ReplyLink(Generic[Call]):
         self._poster: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[None] | None = None
 
-    async def ask(self, call: Call, listener: Listener = unheard) -> ModelReply:
+    async def ask(self, call: Call, listener: Listener = ignore_news) -> ModelReply:
         """Return the call's answer, or raise it if it is an error. Cancelling stops the call at the far end.
 
         ModelRefusedError for a call, or an answer, that cannot be sent. While too much waits to leave, the call waits as well; calls
@@ -85,11 +85,11 @@ class ReplyLink(Generic[Call]):
             del self._listeners[call_id]
 
     def _withdraw(self, call_id: CallId) -> None:
-        if not self._take_out(call_id):
+        if not self._withdraw_unsent(call_id):
             self._withdrawn.append(call_id)
             self._post_soon()
 
-    def _take_out(self, call_id: CallId) -> bool:
+    def _withdraw_unsent(self, call_id: CallId) -> bool:
         """Return whether the call had not left, and does not wait to leave any more."""
         packed = self._unsent.pop(call_id, None)
         if packed is not None:
@@ -105,7 +105,7 @@ class ReplyLink(Generic[Call]):
             while self._unsent or self._withdrawn:
                 await self._post_batch()
         except RuntimeUnavailableError as error:
-            self._lose(self._unsent, error)
+            self._fail_calls(self._unsent, error)
         finally:
             self._poster = None
 
@@ -113,12 +113,12 @@ class ReplyLink(Generic[Call]):
         batch = tuple(islice(self._unsent.items(), MESSAGE.first(map(len, self._unsent.values()))))
         withdrawn, self._withdrawn, self._undelivered = self._undelivered + self._withdrawn, [], []
         for call_id, _ in batch:
-            self._take_out(call_id)
+            self._withdraw_unsent(call_id)
         try:
             box = await self._far.post(batch, withdrawn)
         except RuntimeUnavailableError as error:
             self._withdrawn = withdrawn + self._withdrawn
-            self._lose([call_id for call_id, _ in batch], error)
+            self._fail_calls([call_id for call_id, _ in batch], error)
             raise
         except Exception as error:  # noqa: BLE001 - it goes to every caller of the batch
             if batch:
@@ -140,11 +140,11 @@ class ReplyLink(Generic[Call]):
                 for call_id, waiting in received.waiting:
                     self._tell(call_id, waiting)
                 for call_id, following in received.failed:
-                    self._tell_failed(call_id, following)
+                    self._notify_failed(call_id, following)
                 for each in received.answers:
                     self._resolve(each.call_id, _unpacked(each.outcome))
         except RuntimeUnavailableError as error:
-            self._lose(self._posted, error)
+            self._fail_calls(self._posted, error)
         except Exception as error:  # noqa: BLE001 - it goes to everybody who waits for answers
             self._fail(tuple(self._posted), error)
         finally:
@@ -155,22 +155,22 @@ class ReplyLink(Generic[Call]):
             self._paused ^= {call_id}
             self._listeners[call_id](waiting)
 
-    def _tell_failed(self, call_id: CallId, following: NextAttempt) -> None:
+    def _notify_failed(self, call_id: CallId, following: NextAttempt) -> None:
         if call_id in self._callers:
             self._listeners[call_id](following)
 
     def _note(self, box: BoxId) -> None:
         if box != self._box:
-            self._lose(self._posted, RuntimeUnavailableError("the far end began anew"))
+            self._fail_calls(self._posted, RuntimeUnavailableError("the far end began anew"))
             self._box = box
 
-    def _lose(self, call_ids: Iterable[CallId], error: RuntimeUnavailableError) -> None:
+    def _fail_calls(self, call_ids: Iterable[CallId], error: RuntimeUnavailableError) -> None:
         """Fail these calls. Should their far end live after all, the next message that reaches it withdraws them."""
         lost = [call_id for call_id in call_ids if call_id in self._callers]
         if lost:
             logger.warning("%d model calls lost their far end: %s", len(lost), error)
         for call_id in lost:
-            if not self._take_out(call_id):
+            if not self._withdraw_unsent(call_id):
                 self._withdrawn.append(call_id)
             self._resolve(call_id, LinkLostError(str(error)))
 

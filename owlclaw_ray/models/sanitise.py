@@ -22,14 +22,16 @@ _FLAG = "\U0001f3f4(?:{})\U000e007f".format(
     "|".join("".join(chr(0xE0000 + ord(each)) for each in tags) for tags in _TAGGED)
 )
 """The flags of England, Scotland and Wales are spelled with tags."""
-_SMUGGLING = r"\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f"  # overrides of the writing direction; tags, which spell hidden ASCII
+_HIDDEN_CHARACTERS = (
+    r"\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f"  # overrides of direction; tags, which spell hidden ASCII
+)
 _INVISIBLE = re.compile(
     f"({_FLAG})|"
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and line feed
     r"\u200b\u2060\ufeff\ufff9-\ufffb"  # zero-width spaces, byte order marks, interlinear marks
-    f"{_SMUGGLING}]"
+    f"{_HIDDEN_CHARACTERS}]"
 )
-_HIDDEN = re.compile(f"({_FLAG})|[{_SMUGGLING}]")
+_HIDDEN = re.compile(f"({_FLAG})|[{_HIDDEN_CHARACTERS}]")
 
 _FRAMING = re.compile(
     r"<(?=\|[\w ./\u2581-]{1,40}\|>)"  # <|im_start|>, <|eot_id|>
@@ -160,7 +162,7 @@ _BEGIN, _END = "<data>", "</data>"
 _SHOWN = 60
 
 
-class Attempt(Enum):
+class AttemptKind(Enum):
     """What a text tries."""
 
     HIDDEN = "hidden characters"
@@ -169,12 +171,12 @@ class Attempt(Enum):
     INSTRUCTIONS = "an attempt to change instructions"
 
 
-class Finding(Struct, frozen=True):
+class InjectionAttempt(Struct, frozen=True):
     """One attempt in a text."""
 
     line: int
     """From 1."""
-    attempt: Attempt
+    attempt: AttemptKind
     text: str = ""
     """How it begins, without hidden characters."""
 
@@ -199,18 +201,20 @@ def neutralise(prose: str) -> str:
     return text
 
 
-def inspect(prose: str) -> tuple[Finding, ...]:
+def inspect(prose: str) -> tuple[InjectionAttempt, ...]:
     """Return the attempts that prose holds, by line. Stray control characters and zero-width spaces are none."""
     whole = prose.replace("\r\n", "\n").replace("\r", "\n")
     hidden = {whole.count("\n", 0, each.start()) + 1 for each in _HIDDEN.finditer(whole) if each[1] is None}
     text = sanitise(whole)
-    found = [(Attempt.FRAMING, each.start(), text[each.start() : each.start() + _SHOWN]) for each in _framing(text)]
+    found = [(AttemptKind.FRAMING, each.start(), text[each.start() : each.start() + _SHOWN]) for each in _framing(text)]
     found += [
-        (Attempt.SPEAKER if each.re is _SPEAKER else Attempt.INSTRUCTIONS, each.start(), each[0][:_SHOWN])
+        (AttemptKind.SPEAKER if each.re is _SPEAKER else AttemptKind.INSTRUCTIONS, each.start(), each[0][:_SHOWN])
         for each in _attempts(text)
     ]
-    told = [Finding(text.count("\n", 0, start) + 1, what, " ".join(said.split())) for what, start, said in found]
-    told += [Finding(line, Attempt.HIDDEN) for line in hidden]
+    told = [
+        InjectionAttempt(text.count("\n", 0, start) + 1, what, " ".join(said.split())) for what, start, said in found
+    ]
+    told += [InjectionAttempt(line, AttemptKind.HIDDEN) for line in hidden]
     return tuple(sorted(told, key=lambda finding: (finding.line, finding.attempt.value)))
 
 

@@ -14,8 +14,8 @@ from owlclaw_ray.models.api import TokenCounter
 _COMMON_CJK = re.compile(r"[\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7ff\uff00-\uffef]")
 _SMALL_LETTERS = dict.fromkeys(map(ord, string.ascii_lowercase + string.whitespace))
 _SYMBOLS = dict.fromkeys(map(ord, string.punctuation))
-MOST_CHARACTERS_PER_TOKEN = 4
-_MOST_CHARACTERS_OF_TEXT, _MOST_BYTES_OF_TOOLS = 6, 12
+MAX_CHARACTERS_PER_TOKEN = 4
+_MAX_TEXT_CHARACTERS, _MAX_TOOL_BYTES = 6, 12
 """A token of prose is 4 characters long, and 7 bytes of schemas where a provider shortens them most (OpenAI, as measured for the built-in
 tools)."""
 
@@ -37,7 +37,7 @@ def estimate_tokens(text: str) -> int:
 
 def fewest_tokens(text: str, tools: bytes) -> int:
     """Return what a prompt of these texts and tools takes at least: some tokenizers and templates write them in much less than others."""
-    return len(text) // _MOST_CHARACTERS_OF_TEXT + len(tools) // _MOST_BYTES_OF_TOOLS
+    return len(text) // _MAX_TEXT_CHARACTERS + len(tools) // _MAX_TOOL_BYTES
 
 
 def _of_ascii(text: str) -> int:
@@ -51,7 +51,7 @@ def _whole(quarters: int) -> int:
 
 def longest(cut: Callable[[int], str], tokens: int) -> str:
     """Return what `cut` makes of the largest number of characters that gives a text estimated at no more than `tokens`."""
-    low, high = 0, tokens * MOST_CHARACTERS_PER_TOKEN
+    low, high = 0, tokens * MAX_CHARACTERS_PER_TOKEN
     while low < high:
         size = (low + high + 1) // 2
         if estimate_tokens(cut(size)) <= tokens:

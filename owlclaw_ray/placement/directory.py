@@ -19,18 +19,18 @@ from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.placement.host_pool import Host, HostGoneError, HostPool
-from owlclaw_ray.placement.seating import Seat, Seating
-from owlclaw_ray.placement.waiting_line import WaitingLine
+from owlclaw_ray.placement.placement_queue import PlacementQueue
+from owlclaw_ray.placement.table import HostEntry, PlacementTable
 from owlclaw_ray.store.api import RunStore
 
-IDLE_TOLD = 1_000
+MAX_IDLE_REPORTED = 1_000
 """How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
 _RESPAWN_PAUSE = 0.5
 _TURN = 3
 """Heartbeats that agents keep a host while others wait for one."""
-_PASSED_ON = 100
+_MAX_PREEMPTED = 100
 """Agents that a heartbeat takes from shared hosts at most, because others of their kind wait and none is idle."""
-_EVERYBODY = 1_000_000
+_TAKEOVER_LIMIT = 1_000_000
 """Agents with work that a takeover looks at. Those of a dead host may have waited for less long than all others."""
 
 _Leaving = Callable[[Sequence[AgentRef]], Awaitable[tuple[AgentRef, ...]]]
@@ -55,10 +55,10 @@ class Directory:
         """
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock = placement, clock
-        self._seating = Seating(placement.agents_per_actor)
-        self._line = WaitingLine()
+        self._placement_table = PlacementTable(placement.agents_per_actor)
+        self._line = PlacementQueue()
         self._returning: set[AgentRef] = set()
-        self._dismissed: set[str] = set()
+        self._retired_hosts: set[str] = set()
         """Hosts that are being ended."""
         self._spawning = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,7 +69,7 @@ class Directory:
 
         Spare hosts are made from the first sweep on: until then the processor belongs to those who are starting too.
         """
-        await self._take_in()
+        await self._discover_hosts()
         self._spawn_task(self._attempt(self.take_over))
         self._spawn_task(self._every(self._placement.heartbeat, self._beat))
         self._spawn_task(self._every(self._placement.sweep, self.sweep))
@@ -79,7 +79,7 @@ class Directory:
         self._closed = True
         for task in tuple(self._tasks):
             task.cancel()
-        await asyncio.gather(*(self._drain(seat.host, grace) for seat in self._seating))
+        await asyncio.gather(*(self._drain(seat.host, grace) for seat in self._placement_table))
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """Have each agent look for its runs, wherever it is or will be; return the hosts of those that have one now.
@@ -91,10 +91,10 @@ class Directory:
         seated = dict(self._admit())
         full: set[Isolation] = set()
         for agent in dict.fromkeys(agents):
-            seat = self._seat_for(agent, full)
+            seat = self._host_entry_for(agent, full)
             if seat is not None:
                 seated[agent] = seat
-        at_home: dict[str, tuple[Seat, list[AgentRef]]] = {}
+        at_home: dict[str, tuple[HostEntry, list[AgentRef]]] = {}
         for agent, seat in seated.items():
             at_home.setdefault(seat.host.host_id, (seat, []))[1].append(agent)
         for seat, residents in at_home.values():
@@ -108,89 +108,89 @@ class Directory:
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """Tell the agent's host to end the run; return whether it was there."""
-        seat = self._seating.seat_of(agent)
+        seat = self._placement_table.host_entry_of(agent)
         if seat is None:
             return False
         try:
             return await seat.host.cancel(agent, run_id)
         except HostGoneError:
-            self._bury(seat)
+            self._remove_dead(seat)
             return False
 
     def host(self, host_id: str) -> Host | None:
         """Return a host by its id; None if it is gone."""
-        return next((seat.host for seat in self._seating if seat.host.host_id == host_id), None)
+        return next((seat.host for seat in self._placement_table if seat.host.host_id == host_id), None)
 
     def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""
-        return self._seating.counts()
+        return self._placement_table.counts()
 
     async def heartbeat(self) -> None:
         """Ask every host for its status: bury those that do not answer, passivate agents that are idle for long."""
-        await asyncio.gather(*(self._check(seat) for seat in self._seating))
+        await asyncio.gather(*(self._check(seat) for seat in self._placement_table))
         await self._tidy()
 
     async def take_over(self) -> None:
         """Wake every agent that has queued or unfinished runs, wherever it was before."""
-        await self.wake(await self._store.agents_with_work(_EVERYBODY))
+        await self.wake(await self._store.agents_with_work(_TAKEOVER_LIMIT))
 
     async def sweep(self) -> None:
         """Take over what nobody holds, take in hosts of which nobody heard, and keep the warm pool full."""
         await self.wake(await self._store.agents_with_work())
         self._swept = True
-        await self._take_in()
+        await self._discover_hosts()
         self._refill()
 
-    async def _take_in(self) -> None:
+    async def _discover_hosts(self) -> None:
         """Learn of hosts made by another Directory, or whose making or ending got no answer."""
-        seats = [self._welcome(host) for host in await self._pool.living()]
-        await asyncio.gather(*(self._ask_who_is_there(seat) for seat in seats if seat is not None))
-        await self._seat_waiting()
+        seats = [self._add_host(host) for host in await self._pool.living()]
+        await asyncio.gather(*(self._reconcile_agents(seat) for seat in seats if seat is not None))
+        await self._place_waiting()
 
     async def _beat(self) -> None:
         """Do as `heartbeat`, without waiting for hosts that are slow to answer."""
-        for seat in self._seating:
+        for seat in self._placement_table:
             self._spawn_task(self._check(seat))
         await self._tidy()
 
     async def _tidy(self) -> None:
         self._line.beat()
-        await self._seat_waiting()
+        await self._place_waiting()
         self._refill()
         self._make_room()
         self._shrink()
 
-    async def _check(self, seat: Seat) -> None:
+    async def _check(self, seat: HostEntry) -> None:
         if seat.being_checked:
             return
         seat.being_checked = True
         try:
-            status = await seat.host.status(IDLE_TOLD)
+            status = await seat.host.status(MAX_IDLE_REPORTED)
         except HostGoneError:
-            self._bury(seat)
+            self._remove_dead(seat)
             return
         finally:
             seat.being_checked = False
-        if self._seating.note(seat, status) and not seat.coming:
-            await self._ask_who_is_there(seat)
-        limit = 0.0 if self._pressed(seat) else self._placement.idle
+        if self._placement_table.note(seat, status) and not seat.coming:
+            await self._reconcile_agents(seat)
+        limit = 0.0 if self._is_memory_pressed(seat) else self._placement.idle
         overdue = [agent for agent, seconds in seat.idle.items() if seconds >= limit]
         if overdue:
-            self._spawn_task(self._vacate(seat, overdue, seat.host.release))
+            self._spawn_task(self._release_from_host(seat, overdue, seat.host.release))
 
-    async def _ask_who_is_there(self, seat: Seat) -> None:
+    async def _reconcile_agents(self, seat: HostEntry) -> None:
         before = frozenset(seat.agents)
         staying = before.difference(seat.coming, seat.leaving)
         try:
             hosted = await seat.host.hosted()
         except HostGoneError:
-            self._bury(seat)
+            self._remove_dead(seat)
             return
         hosted = tuple(agent for agent in hosted if agent in seat.agents or agent not in before)
         isolation = self._isolation_of(hosted[0].definition) if hosted else None
-        self._seating.learn(seat, staying, hosted, isolation)
+        self._placement_table.learn(seat, staying, hosted, isolation)
 
-    async def _vacate(self, seat: Seat, agents: Sequence[AgentRef], leave: _Leaving) -> None:
+    async def _release_from_host(self, seat: HostEntry, agents: Sequence[AgentRef], leave: _Leaving) -> None:
         """Have agents leave their host; those that are woken meanwhile wait for it."""
         agents = [agent for agent in agents if agent not in seat.leaving and agent not in seat.coming]
         if not agents:
@@ -200,47 +200,47 @@ class Directory:
         try:
             gone = await leave(agents)
         except HostGoneError:
-            self._bury(seat)
+            self._remove_dead(seat)
         finally:
             seat.leaving.difference_update(agents)
-        self._seating.left(seat, gone)
+        self._placement_table.left(seat, gone)
         returning = self._returning.intersection(agents)
         self._returning -= returning
         await self.wake(tuple(returning))
 
-    async def _empty(self, seat: Seat) -> None:
+    async def _empty(self, seat: HostEntry) -> None:
         """Take a host from its agents, because others wait for it; those with work wait for their next turn themselves."""
         seat.closing, seat.checks = True, 0
         try:
-            await self._vacate(seat, tuple(seat.idle), seat.host.release)
+            await self._release_from_host(seat, tuple(seat.idle), seat.host.release)
             await asyncio.gather(*(self._pass_on(seat, agent) for agent in tuple(seat.agents)))
         finally:
             seat.closing = False
 
-    async def _pass_on(self, seat: Seat, agent: AgentRef) -> None:
-        await self._vacate(seat, [agent], seat.host.hand_over)
+    async def _pass_on(self, seat: HostEntry, agent: AgentRef) -> None:
+        await self._release_from_host(seat, [agent], seat.host.hand_over)
         await self.wake([agent])
 
-    def _admit(self) -> Iterator[tuple[AgentRef, Seat]]:
+    def _admit(self) -> Iterator[tuple[AgentRef, HostEntry]]:
         """Seat those who wait, as far as there are places.
 
         A spare host is for whoever has waited longest of all. Whoever waits behind may still find a place on a shared one.
         """
-        while seated := next(filter(None, map(self._seat_front, self._line.fronts())), None):
+        while seated := next(filter(None, map(self._place_front, self._line.queue_fronts())), None):
             self._line.leave(seated[0])
             yield seated
 
-    def _seat_front(self, front: tuple[AgentRef, Isolation]) -> tuple[AgentRef, Seat] | None:
+    def _place_front(self, front: tuple[AgentRef, Isolation]) -> tuple[AgentRef, HostEntry] | None:
         agent, isolation = front
-        seat = self._seating.seat_of(agent) or self._seating.place(agent, isolation)
+        seat = self._placement_table.host_entry_of(agent) or self._placement_table.place(agent, isolation)
         return None if seat is None else (agent, seat)
 
-    def _seat_for(self, agent: AgentRef, full: set[Isolation]) -> Seat | None:
+    def _host_entry_for(self, agent: AgentRef, full: set[Isolation]) -> HostEntry | None:
         """Return the agent's host, a new one if it has none; None if it has to wait for one, or for its release from another.
 
         `full` collects the kinds of hosts that have no place left.
         """
-        seat = self._seating.seat_of(agent)
+        seat = self._placement_table.host_entry_of(agent)
         if seat is not None and agent in seat.leaving:
             self._returning.add(agent)
             return None
@@ -248,7 +248,7 @@ class Directory:
             isolation = self._isolation_of(agent.definition)
             if isolation is None:
                 return None
-            seat = None if isolation in full else self._seating.place(agent, isolation)
+            seat = None if isolation in full else self._placement_table.place(agent, isolation)
             if seat is None:
                 full.add(isolation)
                 self._line.join(agent, isolation)
@@ -256,32 +256,34 @@ class Directory:
         self._line.leave(agent)
         return seat
 
-    async def _deliver(self, seat: Seat, new: Sequence[AgentRef], old: Sequence[AgentRef]) -> None:
+    async def _deliver(self, seat: HostEntry, new: Sequence[AgentRef], old: Sequence[AgentRef]) -> None:
         """Have the host adopt the new agents and wake the old ones; adopt also those of them that it does not hold."""
         try:
             if new:
                 await seat.host.adopt(new)
-            strangers = await seat.host.wake(old) if old else ()
+            unknown_agents = await seat.host.wake(old) if old else ()
             settled = [
-                agent for agent in strangers if self._seating.seat_of(agent) is seat and agent not in seat.leaving
+                agent
+                for agent in unknown_agents
+                if self._placement_table.host_entry_of(agent) is seat and agent not in seat.leaving
             ]
             if settled:
-                await self._adopt_strangers(seat, settled)
-            await self.wake([agent for agent in strangers if agent not in settled])
+                await self._adopt_unknown(seat, settled)
+            await self.wake([agent for agent in unknown_agents if agent not in settled])
         except HostGoneError:
-            self._bury(seat)
+            self._remove_dead(seat)
             await self.wake((*new, *old))
         finally:
             seat.arrived(new)
 
-    async def _adopt_strangers(self, seat: Seat, agents: Sequence[AgentRef]) -> None:
+    async def _adopt_unknown(self, seat: HostEntry, agents: Sequence[AgentRef]) -> None:
         seat.coming.update(agents)
         try:
             await seat.host.adopt(agents)
         finally:
             seat.arrived(agents)
 
-    async def _seat_waiting(self) -> None:
+    async def _place_waiting(self) -> None:
         await self.wake(())
 
     def _make_room(self) -> None:
@@ -292,38 +294,38 @@ class Directory:
             waiting = self._line.number(isolation)
             if not waiting:
                 continue
-            idle = self._seating.least_missed(isolation, waiting)
+            idle = self._placement_table.preemptible_idle(isolation, waiting)
             for seat, agents in idle:
-                self._spawn_task(self._vacate(seat, agents, seat.host.release))
+                self._spawn_task(self._release_from_host(seat, agents, seat.host.release))
             if not idle:
-                self._take_turns(isolation)
+                self._preempt(isolation)
 
-    def _take_turns(self, isolation: Isolation) -> None:
+    def _preempt(self, isolation: Isolation) -> None:
         """Have as many hosts emptied as would do for those who wait, beside those that soon will be."""
-        needed = self._hosts_for(isolation) - self._seating.closing(most_checks=_TURN)
+        needed = self._hosts_for(isolation) - self._placement_table.closing(most_checks=_TURN)
         if needed <= 0:
             return
-        seats = self._seating.turns_over(isolation, least_checks=_TURN)
-        if not seats and self._line.beats_waited(isolation) >= _TURN:
+        seats = self._placement_table.hosts_to_preempt(isolation, least_checks=_TURN)
+        if not seats and self._line.heartbeats_waited(isolation) >= _TURN:
             if isolation is Isolation.SHARED:
-                self._pass_on_places()
+                self._preempt_shared()
             else:
-                seats = self._seating.last_resort(least_checks=_TURN)
+                seats = self._placement_table.last_resort(least_checks=_TURN)
         for seat in seats[:needed]:
             self._spawn_task(self._empty(seat))
 
-    def _pass_on_places(self) -> None:
+    def _preempt_shared(self) -> None:
         """Where shared hosts are all that there is, and full: have agents that were there for longest make place for others."""
-        number = min(self._line.number(Isolation.SHARED), _PASSED_ON)
-        for seat, agent in self._seating.longest_served(number, least_checks=_TURN):
+        number = min(self._line.number(Isolation.SHARED), _MAX_PREEMPTED)
+        for seat, agent in self._placement_table.longest_placed(number, least_checks=_TURN):
             self._spawn_task(self._pass_on(seat, agent))
 
-    def _bury(self, seat: Seat) -> None:
+    def _remove_dead(self, seat: HostEntry) -> None:
         """Forget a dead host and look for its agents' work at once."""
-        if self._closed or not self._seating.remove(seat):
+        if self._closed or not self._placement_table.remove(seat):
             return
         logger.warning("host %s is gone; its %d agents are taken over", seat.host.host_id, len(seat.agents))
-        self._dismiss(seat.host)
+        self._retire_host(seat.host)
         self._refill()
         if seat.agents:
             self._spawn_task(self._attempt(self.take_over))
@@ -333,9 +335,9 @@ class Directory:
         if self._closed:
             return
         ahead = 0
-        if self._swept and not self._line and not any(self._pressed(seat) for seat in self._seating):
+        if self._swept and not self._line and not any(self._is_memory_pressed(seat) for seat in self._placement_table):
             ahead = self._placement.warm * self._pool.nodes
-        spare = len(self._seating.spare())
+        spare = len(self._placement_table.spare())
         wanted = sum(map(self._hosts_for, Isolation)) + ahead - spare - self._spawning
         for _ in range(min(wanted, self._room())):
             self._spawning += 1
@@ -345,11 +347,11 @@ class Directory:
         """End one of the spare hosts that are more than the warm pool, to give its memory back."""
         if self._line or not self._swept or self._closed:
             return
-        spare = self._seating.spare()
-        pressed = [seat for seat in spare if self._pressed(seat)]
+        spare = self._placement_table.spare()
+        pressed = [seat for seat in spare if self._is_memory_pressed(seat)]
         surplus = pressed or (spare if len(spare) > self._placement.warm * self._pool.nodes else [])
-        if surplus and self._seating.remove(surplus[-1]):
-            self._dismiss(surplus[-1].host)
+        if surplus and self._placement_table.remove(surplus[-1]):
+            self._retire_host(surplus[-1].host)
 
     def _hosts_for(self, isolation: Isolation) -> int:
         """Return how many hosts the agents would fill that wait for a place of that kind."""
@@ -357,9 +359,9 @@ class Directory:
         return -(-self._line.number(isolation) // each)
 
     def _room(self) -> int:
-        return self._placement.most * self._pool.nodes - len(self._seating) - self._spawning
+        return self._placement.most * self._pool.nodes - len(self._placement_table) - self._spawning
 
-    def _pressed(self, seat: Seat) -> bool:
+    def _is_memory_pressed(self, seat: HostEntry) -> bool:
         return seat.memory > self._placement.memory_limit
 
     async def _spawn(self) -> None:
@@ -374,30 +376,30 @@ class Directory:
         if host is None:
             self._refill()
         else:
-            self._welcome(host)
-            await self._seat_waiting()
+            self._add_host(host)
+            await self._place_waiting()
 
-    def _welcome(self, host: Host) -> Seat | None:
+    def _add_host(self, host: Host) -> HostEntry | None:
         """Return the host's new seat; None if it is known, or being ended."""
-        if host.host_id in self._seating or host.host_id in self._dismissed:
+        if host.host_id in self._placement_table or host.host_id in self._retired_hosts:
             return None
-        seat = self._seating.add(host)
-        self._spawn_task(self._mourn(seat))
+        seat = self._placement_table.add(host)
+        self._spawn_task(self._watch_exit(seat))
         return seat
 
-    def _dismiss(self, host: Host) -> None:
-        self._dismissed.add(host.host_id)
+    def _retire_host(self, host: Host) -> None:
+        self._retired_hosts.add(host.host_id)
         self._spawn_task(self._end(host))
 
     async def _end(self, host: Host) -> None:
         try:
             await self._pool.kill(host)
         finally:
-            self._dismissed.discard(host.host_id)
+            self._retired_hosts.discard(host.host_id)
 
-    async def _mourn(self, seat: Seat) -> None:
+    async def _watch_exit(self, seat: HostEntry) -> None:
         await seat.host.ended()
-        self._bury(seat)
+        self._remove_dead(seat)
 
     async def _drain(self, host: Host, grace: float) -> None:
         try:

@@ -15,7 +15,7 @@ from owlclaw_ray.definitions.api import Definitions
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.ids import ActivationId, IdSource, RunId
 from owlclaw_ray.kernel.deadline import deadline
-from owlclaw_ray.runs.activation import LAST_WORDS, Activation
+from owlclaw_ray.runs.activation import FINAL_FLUSH_SECONDS, Activation
 from owlclaw_ray.runs.run_loop import RunServices
 from owlclaw_ray.store.api import ActivateAgent, AgentActivated, CommandFailed, RunStore
 from owlclaw_ray.store.durable_store import DurableStore
@@ -107,17 +107,17 @@ class AgentHost:
 
     def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """Have these agents look for runs; return those that are not here."""
-        strangers = []
+        unknown_agents = []
         for agent in agents:
             if agent in self._adopting:
                 self._called.add(agent)
                 continue
             activation = self._activations.get(agent)
             if activation is None or activation.lost:
-                strangers.append(agent)
+                unknown_agents.append(agent)
             else:
                 activation.wake()
-        return tuple(strangers)
+        return tuple(unknown_agents)
 
     def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """End that run if it is the agent's present one here, or may become it; return whether it is or may be."""
@@ -169,7 +169,7 @@ class AgentHost:
     async def drain(self, grace: float) -> None:
         """Take no more runs, let present ones end within `grace` seconds, hand over the rest, save all state.
 
-        The host is of no use afterwards. A store that does not answer holds this up for LAST_WORDS seconds at most: what is not
+        The host is of no use afterwards. A store that does not answer holds this up for FINAL_FLUSH_SECONDS seconds at most: what is not
         saved then is taken over as after a crash.
         """
         self._draining = True
@@ -186,7 +186,7 @@ class AgentHost:
     async def _give_up(self, activation: Activation, grace: float) -> None:
         if await activation.drain(grace):
             with suppress(TimeoutError):
-                async with deadline(self._services.clock, LAST_WORDS):
+                async with deadline(self._services.clock, FINAL_FLUSH_SECONDS):
                     await activation.release()
 
     def _present(self) -> set[AgentRef]:

@@ -29,10 +29,10 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.policy.evaluators import VisibilityFacts
-from owlclaw_ray.policy.governing import Till
+from owlclaw_ray.policy.governance import BudgetAccount
 from owlclaw_ray.store.api import BudgetAlert, BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
 
-NEVER_BEGUN = frozenset(
+NOT_STARTED_ERRORS = frozenset(
     {
         "not_executed",
         "tool_not_available",
@@ -60,14 +60,14 @@ Windows: TypeAlias = Sequence[tuple[Budget, BudgetWindow]]
 """Budgets of agents and tenants, each with the window that a call falls into."""
 
 
-class Reserved(Struct, frozen=True):
+class BudgetReservation(Struct, frozen=True):
     """What a call under way reserved, and of which budgets."""
 
     reservation_id: ReservationId
     windows: Windows
 
 
-class Accounts(Struct, frozen=True):
+class BudgetAccounts(Struct, frozen=True):
     """How calls of an agent, in a run or in none, are told to the store's accounts."""
 
     agent: AgentRef
@@ -79,11 +79,11 @@ class Accounts(Struct, frozen=True):
         now = self.clock.now()
         return [(each, each.window(now)) for each in budgets if each.scope is not BudgetScope.RUN]
 
-    def reservation(self, call: str, windows: Windows) -> Reserved:
+    def reservation(self, call: str, windows: Windows) -> BudgetReservation:
         """Return the reservation of a call. Whoever takes it over means the same, unless another window has begun."""
         whose = (self.run_id,) if self.run_id else (self.agent.tenant, self.agent.agent_id)
         accounts = (_account(budget, self.agent, window) for budget, window in windows)
-        return Reserved(ReservationId(derived_id("resv", *whose, call, *accounts)), windows)
+        return BudgetReservation(ReservationId(derived_id("resv", *whose, call, *accounts)), windows)
 
     def claims(self, windows: Windows, amounts: Iterable[int]) -> tuple[BudgetClaim, ...]:
         """Return what a call asks for."""
@@ -132,7 +132,7 @@ class RunBudgets:
         budgets: Iterable[Budget],
         run: Run,
         outcomes: Sequence[CallOutcome],
-        till: Till,
+        budget_account: BudgetAccount,
         clock: Clock,
         *,
         prices: Prices | None = None,
@@ -143,10 +143,10 @@ class RunBudgets:
         self._of_models = tuple(each for each in kept if not each.tools)
         self._of_run = tuple(each for each in self._of_models if each.scope is BudgetScope.RUN)
         self._of_tools = tuple(each for each in kept if each.tools)
-        self._run, self._outcomes, self._till = run, outcomes, till
-        self._accounts = Accounts(run.agent, run.run_id, clock)
-        self._asked: Reserved | None = None
-        self._calls: dict[ToolCallId, Reserved] = {}
+        self._run, self._outcomes, self._budget_account = run, outcomes, budget_account
+        self._accounts = BudgetAccounts(run.agent, run.run_id, clock)
+        self._asked: BudgetReservation | None = None
+        self._calls: dict[ToolCallId, BudgetReservation] = {}
         self._embedding: dict[ToolCallId, int] = {}
         """Tokens that tool calls under way may have made into vectors."""
         self._counted: dict[Budget, set[str]] = {
@@ -270,12 +270,12 @@ class RunBudgets:
             counted.discard(call_id)
         reserved = self._calls.pop(call_id, None)
         if reserved is not None:
-            self._till.settle(reserved.reservation_id, ())
+            self._budget_account.settle(reserved.reservation_id, ())
 
     def _calls_of(self, budget: Budget) -> int:
         """Return how many calls that the budget counts were begun in this run, by earlier activations too."""
         for outcome in self._outcomes[self._seen :]:
-            if outcome.error not in NEVER_BEGUN:
+            if outcome.error not in NOT_STARTED_ERRORS:
                 for each, counted in self._counted.items():
                     if matches(outcome.tool, each.tools):
                         counted.add(outcome.call_id)
@@ -284,12 +284,14 @@ class RunBudgets:
 
     async def _reserve(
         self, call: str, windows: Windows, amounts: Sequence[int]
-    ) -> tuple[Reserved, BudgetReserved | BudgetSpent]:
+    ) -> tuple[BudgetReservation, BudgetReserved | BudgetSpent]:
         reserved = self._accounts.reservation(call, windows)
-        return reserved, await self._till.reserve(reserved.reservation_id, self._accounts.claims(windows, amounts))
+        return reserved, await self._budget_account.reserve(
+            reserved.reservation_id, self._accounts.claims(windows, amounts)
+        )
 
-    def _settle(self, reserved: Reserved, amounts: Sequence[int]) -> None:
-        self._till.settle(reserved.reservation_id, self._accounts.charges(reserved.windows, amounts))
+    def _settle(self, reserved: BudgetReservation, amounts: Sequence[int]) -> None:
+        self._budget_account.settle(reserved.reservation_id, self._accounts.charges(reserved.windows, amounts))
 
     def _tell(self, budget: Budget, before: int, after: int) -> None:
         """Tell the ledger of the shares of a run's own budget that were reached now."""
@@ -297,7 +299,7 @@ class RunBudgets:
             if before < _share(budget, percent) <= after:
                 data = _alert(budget, percent)
                 logger.warning("run %s of %s: %s", self._run.run_id, self._run.agent, data["why"])
-                self._till.audit(LedgerKind.WARNING, f"budget-{budget.name}-{percent}", data)
+                self._budget_account.audit(LedgerKind.WARNING, f"budget-{budget.name}-{percent}", data)
 
 
 def unpriced(

@@ -17,7 +17,7 @@ from owlclaw_ray.ids import IdSource, RecordId, RunId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, present_account
 from owlclaw_ray.models.tokens import estimate_tokens
-from owlclaw_ray.policy.budgets import VECTORS, Accounts, Reserved, amount_expected, amount_used
+from owlclaw_ray.policy.budgets import VECTORS, BudgetAccounts, BudgetReservation, amount_expected, amount_used
 from owlclaw_ray.store.api import (
     AppendLedger,
     BudgetReserved,
@@ -73,7 +73,7 @@ class BudgetedEmbeddings:
         self._close(account, reserved, call)
         return reply
 
-    def _reserve(self, account: EmbeddingAccount, request: EmbeddingRequest) -> Reserved | None:
+    def _reserve(self, account: EmbeddingAccount, request: EmbeddingRequest) -> BudgetReservation | None:
         accounts = _accounts(account, self._clock)
         windows = accounts.windows(each for each in self._budgets(account.agent) if not each.tools)
         if not windows:
@@ -93,7 +93,7 @@ class BudgetedEmbeddings:
             self._tell(account, answer.use.account, why)
         raise BudgetExhaustedError(why)
 
-    def _close(self, account: EmbeddingAccount, reserved: Reserved | None, call: EmbeddedCall | None) -> None:
+    def _close(self, account: EmbeddingAccount, reserved: BudgetReservation | None, call: EmbeddedCall | None) -> None:
         """Charge what was used, nothing if the call failed, and have the ledger know of what no run tells it."""
         accounts = _accounts(account, self._clock)
         commands: list[Command] = []
@@ -127,9 +127,9 @@ class BudgetedEmbeddings:
         self._told.add((account.agent, spent))
 
 
-def _accounts(account: EmbeddingAccount, clock: Clock) -> Accounts:
+def _accounts(account: EmbeddingAccount, clock: Clock) -> BudgetAccounts:
     """Return who holds the reservation: a run while a call of its waits, else nobody."""
-    return Accounts(account.agent, account.run_id if account.call else RunId(""), clock)
+    return BudgetAccounts(account.agent, account.run_id if account.call else RunId(""), clock)
 
 
 def _record(

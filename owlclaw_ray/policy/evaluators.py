@@ -48,7 +48,7 @@ class VisibilityEvaluator(Protocol):
 
 
 @runtime_checkable
-class FirmEvaluator(VisibilityEvaluator, Protocol):
+class EnforcedEvaluator(VisibilityEvaluator, Protocol):
     """A VisibilityEvaluator whose reasons hold for every call too: it is asked again whenever one is to be executed."""
 
     def refusal(self, tool: str, facts: VisibilityFacts) -> str:

@@ -16,15 +16,15 @@ from owlclaw_ray.ids import ReservationId, ToolCallId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.policy.breakers import BreakerEvaluator, Breakers
-from owlclaw_ray.policy.budgets import NEVER_BEGUN, BudgetEvaluator, RunBudgets
+from owlclaw_ray.policy.budgets import NOT_STARTED_ERRORS, BudgetEvaluator, RunBudgets
 from owlclaw_ray.policy.evaluators import VisibilityFacts
-from owlclaw_ray.policy.governing import Till
+from owlclaw_ray.policy.governance import BudgetAccount
 from owlclaw_ray.policy.hours import HoursEvaluator
-from owlclaw_ray.policy.paces import PaceEvaluator, Paces
-from owlclaw_ray.policy.standing import STANDING, StandingEvaluator
-from owlclaw_ray.policy.started import StartedEvaluator
+from owlclaw_ray.policy.rate_limits import RateLimiter, RateLimitEvaluator
+from owlclaw_ray.policy.static_visibility import STATIC_EVALUATORS, StaticEvaluator
+from owlclaw_ray.policy.sub_agent_visibility import SubAgentEvaluator
 from owlclaw_ray.policy.versions import VersionEvaluator
-from owlclaw_ray.policy.visibility import Panel
+from owlclaw_ray.policy.visibility import EvaluatorSet
 from owlclaw_ray.store.api import BudgetClaim, BudgetReserved
 
 _KNOWN_DEFINITIONS = 1_000
@@ -48,35 +48,42 @@ class DefinitionGovernor:
         """Judge these tools from now on."""
         self._tools = tuple(tools)
         self._breaking = frozenset(tool.name for tool in tools) - self._unbroken
-        self._panels: dict[tuple[str, str], Panel] = {}
+        self._evaluator_sets: dict[tuple[str, str], EvaluatorSet] = {}
 
     def rules(
-        self, run: Run, definition: AgentDefinition, state: AgentState, outcomes: Sequence[CallOutcome], till: Till
+        self,
+        run: Run,
+        definition: AgentDefinition,
+        state: AgentState,
+        outcomes: Sequence[CallOutcome],
+        budget_account: BudgetAccount,
     ) -> GovernedRun:
         """See Governor.rules."""
-        return GovernedRun(self, run, definition, state, outcomes=outcomes, till=till)
+        return GovernedRun(self, run, definition, state, outcomes=outcomes, budget_account=budget_account)
 
     def breaks(self, tool: str, governance: Governance) -> bool:
         """Return whether the tool has a breaker."""
         return governance.breaker.failures > 0 and tool in self._breaking
 
-    def panel(self, definition: AgentDefinition) -> Panel:
+    def panel(self, definition: AgentDefinition) -> EvaluatorSet:
         """Return the evaluators of this version of the definition."""
         key = definition.name, definition.version
-        found = self._panels.get(key)
+        found = self._evaluator_sets.get(key)
         if found is None:
-            if len(self._panels) >= _KNOWN_DEFINITIONS:
-                self._panels.clear()
-            found = self._panels[key] = self._convene(definition)
+            if len(self._evaluator_sets) >= _KNOWN_DEFINITIONS:
+                self._evaluator_sets.clear()
+            found = self._evaluator_sets[key] = self._build_evaluators(definition)
         return found
 
-    def _convene(self, definition: AgentDefinition) -> Panel:
+    def _build_evaluators(self, definition: AgentDefinition) -> EvaluatorSet:
         rules = definition.governance
-        standing = (StandingEvaluator(name, reason, definition, self._tools) for name, reason in STANDING.items())
+        standing = (
+            StaticEvaluator(name, reason, definition, self._tools) for name, reason in STATIC_EVALUATORS.items()
+        )
         breaker = (BreakerEvaluator(),) if rules.breaker.failures else ()
-        kinds = (VersionEvaluator, HoursEvaluator, PaceEvaluator, BudgetEvaluator)
-        return Panel(
-            [*standing, StartedEvaluator(self._tools), *(kind(rules, self._tools) for kind in kinds), *breaker],
+        kinds = (VersionEvaluator, HoursEvaluator, RateLimitEvaluator, BudgetEvaluator)
+        return EvaluatorSet(
+            [*standing, SubAgentEvaluator(self._tools), *(kind(rules, self._tools) for kind in kinds), *breaker],
             self.clock,
         )
 
@@ -92,13 +99,19 @@ class GovernedRun:
         state: AgentState,
         *,
         outcomes: Sequence[CallOutcome],
-        till: Till,
+        budget_account: BudgetAccount,
     ) -> None:
-        self._governor, self._run, self._definition, self._state, self._till = governor, run, definition, state, till
+        self._governor, self._run, self._definition, self._state, self._budget_account = (
+            governor,
+            run,
+            definition,
+            state,
+            budget_account,
+        )
         budgets = definition.governance.budgets
-        self._budgets = RunBudgets(budgets, run, outcomes, till, governor.clock, prices=governor.prices)
+        self._budgets = RunBudgets(budgets, run, outcomes, budget_account, governor.clock, prices=governor.prices)
         self._breakers = Breakers(definition.governance.breaker, state.breakers)
-        self._paces = Paces(definition.governance, state.paces)
+        self._paces = RateLimiter(definition.governance, state.paces)
         self._outcomes, self._seen = outcomes, 0
         self._admitted: set[ToolCallId] = set()
 
@@ -154,7 +167,7 @@ class GovernedRun:
         self._budgets.after_embedding(call_id, spent, made, used, calls)
 
     async def _budget_use(self, claims: Sequence[BudgetClaim]) -> Sequence[BudgetUse]:
-        answer = await self._till.reserve(ReservationId(derived_id("resv", self._run.run_id)), tuple(claims))
+        answer = await self._budget_account.reserve(ReservationId(derived_id("resv", self._run.run_id)), tuple(claims))
         return answer.uses if isinstance(answer, BudgetReserved) else (answer.use,)
 
     def _admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
@@ -186,6 +199,6 @@ class GovernedRun:
         for outcome in self._outcomes[self._seen :]:
             if self._governor.breaks(outcome.tool, self._definition.governance):
                 self._breakers.note(outcome)
-            if outcome.call_id not in self._admitted and outcome.error not in NEVER_BEGUN:
+            if outcome.call_id not in self._admitted and outcome.error not in NOT_STARTED_ERRORS:
                 self._paces.note(outcome.tool, outcome.at)
         self._seen = len(self._outcomes)

@@ -13,7 +13,7 @@ from owlclaw_ray.policy.evaluators import VisibilityFacts
 
 class HoursEvaluator:
     """Hides tools outside all of the hours that the definition names for them, and outside any of their skills'. Implements
-    FirmEvaluator.
+    EnforcedEvaluator.
     """
 
     name = "hours"
@@ -37,7 +37,7 @@ class HoursEvaluator:
         return {tool: why for tool, why in hidden.items() if why}
 
     def refusal(self, tool: str, facts: VisibilityFacts) -> str:
-        """See FirmEvaluator.refusal."""
+        """See EnforcedEvaluator.refusal."""
         return _outside(self._hours.get(tool, ()), facts.now)
 
 

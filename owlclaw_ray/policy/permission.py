@@ -51,12 +51,12 @@ CHANGED = "changed"
 Approve: TypeAlias = Callable[[ApprovalRequest], Awaitable[ApprovalDecision | Decision]]
 """Decides about a call. What it raises, and what comes too late, is a denial."""
 
-_Face: TypeAlias = tuple[str, str, str, tuple[str, ...], bytes]
+_ToolIdentity: TypeAlias = tuple[str, str, str, tuple[str, ...], bytes]
 
 logger = logging.getLogger(__name__)
 
 
-class Cleared(Struct, frozen=True):
+class CallAllowed(Struct, frozen=True):
     """The call may be executed, with these arguments."""
 
     arguments: str
@@ -67,13 +67,13 @@ class Cleared(Struct, frozen=True):
     """What was approved for the call to act on, unless a person changed its arguments."""
 
 
-class Unclear(Struct, frozen=True):
+class CallNeedsCheck(Struct, frozen=True):
     """Whether the call may be executed depends on what it would do exactly: it is to be checked first."""
 
     reason: str
 
 
-class Refused(Struct, frozen=True):
+class CallDenied(Struct, frozen=True):
     """The call must not be executed."""
 
     message: str
@@ -83,15 +83,15 @@ class Refused(Struct, frozen=True):
 class SessionGrants(Struct):
     """What people allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
 
-    _granted: dict[tuple[_Face, str], ApprovalId] = field(default_factory=dict)
+    _granted: dict[tuple[_ToolIdentity, str], ApprovalId] = field(default_factory=dict)
 
     def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId) -> None:
         """Allow calls of the tool on the target from now on, by that approval."""
-        self._granted.setdefault((_face(tool), target), approval_id)
+        self._granted.setdefault((_tool_identity(tool), target), approval_id)
 
     def covering(self, tool: ToolDefinition, target: str) -> ApprovalId | None:
         """Return the approval that allowed such calls, if one did."""
-        return self._granted.get((_face(tool), target))
+        return self._granted.get((_tool_identity(tool), target))
 
 
 def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]:
@@ -190,24 +190,24 @@ class PermissionGate(Struct, frozen=True):
     approve: Approve | None = None
     governance: Governance = field(default_factory=Governance)
 
-    def clear(self, call: ToolCall, tool: ToolDefinition) -> Cleared | Refused | Unclear:
+    def clear(self, call: ToolCall, tool: ToolDefinition) -> CallAllowed | CallDenied | CallNeedsCheck:
         """Return whether the call may be executed, as far as that can be said without looking closer at it."""
         verdict, reason = judge(self.policy, tool)
         decision = self.journal.conversation.decided.get(call.call_id)
         match verdict:
             case Verdict.DENY:
-                return Refused(f"{tool.name} must not be called: {reason}")
+                return CallDenied(f"{tool.name} must not be called: {reason}")
             case _ if decision is not None:
                 return self._decided(call, tool, decision)
             case Verdict.ALLOW:
                 risk = self.governance.unconfirmed(tool)
-                return Unclear(risk) if risk else Cleared(call.arguments)
+                return CallNeedsCheck(risk) if risk else CallAllowed(call.arguments)
             case Verdict.ASK:
-                return Unclear(reason)
+                return CallNeedsCheck(reason)
 
     async def ask(
         self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
-    ) -> Cleared | Refused | ApprovalRequest:
+    ) -> CallAllowed | CallDenied | ApprovalRequest:
         """Return what is known of a call that was looked at, or the request that has to be decided.
 
         An approver in this process is asked at once.
@@ -216,10 +216,10 @@ class PermissionGate(Struct, frozen=True):
         if granted_by is not None:
             record = granted_record(granted_by, call.call_id, tool.name, checked.target)
             self.journal.audit(LedgerKind.APPROVAL, f"{call.call_id} granted", record)
-            return Cleared(checked.arguments, Stage.APPROVED, hooks, checked.target)
+            return CallAllowed(checked.arguments, Stage.APPROVED, hooks, checked.target)
         if self.approve is None:
             if self.policy.approver is Approver.NOBODY:
-                return Refused(f"{tool.name} needs an approval ({reason}), and nobody is there to give it", hooks)
+                return CallDenied(f"{tool.name} needs an approval ({reason}), and nobody is there to give it", hooks)
             return self._request(call, tool, checked, reason, hooks)
         request = self._request(call, tool, checked, reason, hooks)
         decision = await self._asked(self.approve, request)
@@ -274,35 +274,37 @@ class PermissionGate(Struct, frozen=True):
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} decided", decided_record(settled))
 
-    def _decided(self, call: ToolCall, tool: ToolDefinition, decision: ApprovalDecision) -> Cleared | Refused:
+    def _decided(self, call: ToolCall, tool: ToolDefinition, decision: ApprovalDecision) -> CallAllowed | CallDenied:
         asked = self.journal.conversation.asked[call.call_id]
         hooks = tuple(asked["hooks"])
         if not decision.allows:
             by = f" by {decision.by}" if decision.by else ""
-            return Refused(f"{tool.name} was denied{by}: {decision.reason or 'no reason was given'}", hooks)
-        if _face_asked(asked) != _face(tool):
-            return Refused(f"{tool.name} is not what it was when it was approved; a new call of it asks again", hooks)
+            return CallDenied(f"{tool.name} was denied{by}: {decision.reason or 'no reason was given'}", hooks)
+        if _requested_identity(asked) != _tool_identity(tool):
+            return CallDenied(
+                f"{tool.name} is not what it was when it was approved; a new call of it asks again", hooks
+            )
         if decision.arguments is not None:
-            return Cleared(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
+            return CallAllowed(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
         if decision.decision is Decision.ALLOW_FOR_SESSION:
             self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]))
         if any(each["verdict"] == CHANGED for each in hooks):
-            return Cleared(orjson.dumps(asked["arguments"]).decode(), Stage.APPROVED, hooks, asked["target"])
-        return Cleared(call.arguments, Stage.APPROVED, hooks, asked["target"])
+            return CallAllowed(orjson.dumps(asked["arguments"]).decode(), Stage.APPROVED, hooks, asked["target"])
+        return CallAllowed(call.arguments, Stage.APPROVED, hooks, asked["target"])
 
 
-def _face(tool: ToolDefinition) -> _Face:
+def _tool_identity(tool: ToolDefinition) -> _ToolIdentity:
     """Return what people know of a tool when they allow it: another one, of the same name, they did not allow."""
     schema = orjson.dumps(tool.input_schema, option=orjson.OPT_SORT_KEYS)
     return tool.name, tool.description, tool.permission.value, tuple(sorted(tool.tags)), schema
 
 
-def _face_asked(asked: JsonObject) -> _Face:
+def _requested_identity(asked: JsonObject) -> _ToolIdentity:
     schema = orjson.dumps(asked["input_schema"], option=orjson.OPT_SORT_KEYS)
     return asked["tool"], asked["description"], asked["permission"], tuple(asked["tags"]), schema
 
 
-def refusal(call: ToolCall, refused: Refused) -> ToolOutcome:
+def refusal(call: ToolCall, refused: CallDenied) -> ToolOutcome:
     """Return the outcome of a call that is not permitted."""
     result = ToolResult(call.call_id, error=ToolError(DENIED, refused.message))
     return ToolOutcome(result, duration_ms=0, hooks=refused.hooks)

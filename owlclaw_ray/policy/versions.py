@@ -27,7 +27,7 @@ def version_for(agent: AgentRef, limit: ToolLimit) -> str:
 
 
 class VersionEvaluator:
-    """Hides the versions of a tool that the agent is not to see. Implements FirmEvaluator."""
+    """Hides the versions of a tool that the agent is not to see. Implements EnforcedEvaluator."""
 
     name = "version"
 
@@ -53,7 +53,7 @@ class VersionEvaluator:
         }
 
     def refusal(self, tool: str, facts: VisibilityFacts) -> str:
-        """See FirmEvaluator.refusal."""
+        """See EnforcedEvaluator.refusal."""
         if tool not in self._judged:
             return ""
         chosen = {limit: version_for(facts.agent, limit) for limit, family in self._families.items() if tool in family}

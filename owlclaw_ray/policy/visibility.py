@@ -10,7 +10,7 @@ from owlclaw_ray.domain.governance import Hidden, Visibility
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.containment import contained
 from owlclaw_ray.kernel.deadline import deadline
-from owlclaw_ray.policy.evaluators import FirmEvaluator, VisibilityEvaluator, VisibilityFacts
+from owlclaw_ray.policy.evaluators import EnforcedEvaluator, VisibilityEvaluator, VisibilityFacts
 
 LONGEST = 5.0
 """Seconds that an evaluator has."""
@@ -18,12 +18,12 @@ LONGEST = 5.0
 logger = logging.getLogger(__name__)
 
 
-class Panel:
+class EvaluatorSet:
     """The evaluators of one definition. Fail-closed: who gives no answer hides what he judges."""
 
     def __init__(self, evaluators: Sequence[VisibilityEvaluator], clock: Clock) -> None:
         self._evaluators, self._clock = tuple(evaluators), clock
-        self._firm = [each for each in self._evaluators if isinstance(each, FirmEvaluator)]
+        self._firm = [each for each in self._evaluators if isinstance(each, EnforcedEvaluator)]
 
     async def decide(self, tools: Sequence[str], facts: VisibilityFacts) -> Visibility:
         """Return which of these tools a run may use. Each hidden one has one reason: the first evaluator's that hides it."""

@@ -23,14 +23,14 @@ from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.policy.permission import SessionGrants
 from owlclaw_ray.runs.conversation import Conversation
 from owlclaw_ray.runs.heartbeat import (
-    Skipped,
-    Woken,
-    after_beat,
-    awake,
+    HeartbeatDue,
+    HeartbeatSkipped,
+    after_heartbeat,
     deliveries_of,
     is_idle_beat,
     look,
-    woken_before,
+    reactivate_heartbeats,
+    resumed_heartbeat,
 )
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.run_loop import RunLoop, RunServices, being_cancelled, deadline_passed, end_without_loop
@@ -38,10 +38,10 @@ from owlclaw_ray.store.api import ClaimRun, ReleaseAgent, Released, RunClaimed, 
 from owlclaw_ray.store.durable_store import CommandRefusedError, DurableStore
 from owlclaw_ray.store.large_payloads import LargePayloads
 
-MOST_RESUMES = 20
+MAX_RESUMES = 20
 """How often a run is taken up again before it counts as what kills its hosts."""
 
-LAST_WORDS = 2.0
+FINAL_FLUSH_SECONDS = 2.0
 """Seconds that a run which is handed over has for writing down what is known of it."""
 
 logger = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Activation:
     async def _save(self, journal: RunJournal) -> None:
         """Make durable what is known of a run that is handed over, so that its next activation does not do it again."""
         with suppress(TimeoutError, OwlClawError):
-            async with deadline(self._services.clock, LAST_WORDS):
+            async with deadline(self._services.clock, FINAL_FLUSH_SECONDS):
                 await journal.commit()
 
     def _journal(self, claimed: RunClaimed, conversation: Conversation) -> RunJournal:
@@ -241,7 +241,7 @@ class Activation:
         run = claimed.run
         if not is_idle_beat(run, result):
             state = state.after_run(outcome_line(result, run.trigger.kind.value))
-        state, resume = awake(run, state, self._services.clock.now())
+        state, resume = reactivate_heartbeats(run, state, self._services.clock.now())
         if resume is not None:
             await self._store.apply(resume)
         self._woken = False  # the end of the run looks for the next one, in the same transaction
@@ -278,7 +278,7 @@ class Activation:
                 error = RunError("orphaned", "the run that started it is over")
                 return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED, error), self.state
         resumed = sum(entry.kind is EntryKind.RUN_RESUMED for entry in claimed.journal)
-        if resumed > MOST_RESUMES:
+        if resumed > MAX_RESUMES:
             message = f"the run was interrupted {resumed} times; its host dies of it, or the machine does"
             error = RunError("interrupted_too_often", message)
             return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error), self.state
@@ -309,14 +309,14 @@ class Activation:
         self, run: Run, definition: AgentDefinition, journal: RunJournal
     ) -> tuple[RunResult, AgentState] | None:
         """Think only about what is new. A heartbeat that woke its agent goes on with what it saw then, whatever is pending by now."""
-        beat = woken_before(run, journal.conversation.woken) or await self._look(run, definition, journal)
+        beat = resumed_heartbeat(run, journal.conversation.woken) or await self._look(run, definition, journal)
         match beat:
-            case Woken():
+            case HeartbeatDue():
                 ended = await self._loop(beat.run, definition, journal)
                 if ended is None:
                     return None
-                return ended[0], after_beat(beat, *ended, self.state)
-            case Skipped() as skipped:
+                return ended[0], after_heartbeat(beat, *ended, self.state)
+            case HeartbeatSkipped() as skipped:
                 if skipped.command is not None:
                     await self._store.apply(skipped.command)
                 journal.callback_url, journal.idle = "", skipped.idle
@@ -324,7 +324,9 @@ class Activation:
             case RunResult() as cancelled:
                 return cancelled, self.state
 
-    async def _look(self, run: Run, definition: AgentDefinition, journal: RunJournal) -> Woken | Skipped | RunResult:
+    async def _look(
+        self, run: Run, definition: AgentDefinition, journal: RunJournal
+    ) -> HeartbeatDue | HeartbeatSkipped | RunResult:
         """Ask the sources of a heartbeat; a result, if the run is cancelled meanwhile."""
         looking = asyncio.create_task(look(run, definition, self.state, journal, self._services))
         self._stop = looking.cancel

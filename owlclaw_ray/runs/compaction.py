@@ -32,14 +32,14 @@ from owlclaw_ray.ids import ToolCallId
 from owlclaw_ray.models.api import TokenCounter
 from owlclaw_ray.models.sanitise import as_data, as_reply, text_of_reply
 from owlclaw_ray.runs.conversation import Conversation, Turn, turns_of
-from owlclaw_ray.runs.cutting import beginning_of, cut_text
-from owlclaw_ray.runs.fitting import CountTokens
+from owlclaw_ray.runs.token_limits import CountTokens
+from owlclaw_ray.runs.truncation import cut_text, head_length
 
 logger = logging.getLogger(__name__)
 
 _UNKNOWN = 32_768
 """Tokens of a model of which nobody says how much it takes."""
-_LONGEST_REPLY = 4_096
+_MAX_REPLY_TOKENS = 4_096
 _USABLE = 0.9
 """Of a window: tokenizers differ, and providers add to a prompt what belongs to its form."""
 _MESSAGE_TOKENS, _CALL_TOKENS = 8, 32
@@ -48,11 +48,11 @@ _TURNS_AHEAD = 22
 """One is there already: the newest."""
 _SHARE = 28
 """The results of a turn may take the 28th part: twenty such turns fit beside what a step leaves."""
-_LEAST_KEPT, _MOST_KEPT = 8, 4 / 3
+_MIN_KEPT, _MAX_KEPT = 8, 4 / 3
 """What a step leaves of older turns is between these parts: the less, the longer turns were lately."""
 _SHORT, _FOR_SHORT = 240, 1 / 3
 """Characters of a result that a step shortened, and how much of what is left of older turns is kept for such ones."""
-_FEWER = 0.75
+_SHRINK_FACTOR = 0.75
 """What is tried next, of a prompt that was too long for its model."""
 _RECORDS, _DETAILED = 20, 5
 """How many of the turns that were dropped last are shown, and how many of these with their arguments and results."""
@@ -61,7 +61,7 @@ _READS_ON = READ_RESULT.replace(".", "__")
 """As models call it."""
 
 
-class Room(Struct, frozen=True):
+class PromptBudget(Struct, frozen=True):
     """How many tokens the prompt of a model call may take."""
 
     tokens: int
@@ -77,7 +77,7 @@ class ContextWindows:
         self._known: dict[str, ContextWindow | None] = {}
         self._questions: dict[str, asyncio.Task[ContextWindow | None]] = {}
 
-    async def room(self, choice: ModelChoice) -> Room | None:
+    async def room(self, choice: ModelChoice) -> PromptBudget | None:
         """Return what prompts for the first model of the chain may take; None if they have no limit, as for a scripted model."""
         model = choice.chain[0] if choice.chain else ""
         if model not in self._known:
@@ -107,13 +107,13 @@ class ContextWindows:
         return await asyncio.shield(question)
 
 
-def _room(window: ContextWindow | None, choice: ModelChoice) -> Room:
+def _room(window: ContextWindow | None, choice: ModelChoice) -> PromptBudget:
     known = window or ContextWindow(_UNKNOWN)
-    usual = min(_LONGEST_REPLY, known.reply or _LONGEST_REPLY, known.tokens // 4)
+    usual = min(_MAX_REPLY_TOKENS, known.reply or _MAX_REPLY_TOKENS, known.tokens // 4)
     reply = choice.max_tokens or usual
     if window is None:
         reply = min(reply, known.tokens // 4)
-    return Room(max(0, int((known.tokens - reply) * _USABLE)), window is not None)
+    return PromptBudget(max(0, int((known.tokens - reply) * _USABLE)), window is not None)
 
 
 class Compaction:
@@ -123,7 +123,7 @@ class Compaction:
         self._count, self._record_tokens = count, record_tokens
         self._counted: dict[str, int] = {}
 
-    async def step(self, conversation: Conversation, room: Room) -> JsonObject | None:
+    async def step(self, conversation: Conversation, room: PromptBudget) -> JsonObject | None:
         """Return what is to be done before the model is asked, so that the prompt fits: data of a context_compacted entry.
 
         None if there is nothing to do. Raises ContextWindowExceededError if nothing that may be done is enough, and it is known
@@ -147,7 +147,7 @@ class Compaction:
             kept = _Kept(turns, conversation.earlier)
         else:
             kept = await self._compacted(conversation, turns, space, share, is_known=room.is_known)
-        self._forget_all_but(kept, fixed)
+        self._prune_token_counts(kept, fixed)
         return kept.changes(conversation)
 
     async def fewer(self, conversation: Conversation) -> int:
@@ -155,14 +155,14 @@ class Compaction:
         texts = [conversation.system, conversation.tools.decode(), conversation.opening, conversation.earlier]
         turns = turns_of(conversation.messages)
         await self._know(chain(texts, *map(_texts, turns)))
-        return int((sum(self._counted[text] for text in texts) + self._sum(turns)) * _FEWER)
+        return int((sum(self._counted[text] for text in texts) + self._sum(turns)) * _SHRINK_FACTOR)
 
     async def _compacted(
         self, conversation: Conversation, turns: Sequence[Turn], space: int, share: int, *, is_known: bool
     ) -> _Kept:
         older, newest = turns[:-1], list(turns[-1:])
         ahead = space - _TURNS_AHEAD * self._usual(turns, share)
-        limit = int(min(max(ahead, space / _LEAST_KEPT), space / _MOST_KEPT))
+        limit = int(min(max(ahead, space / _MIN_KEPT), space / _MAX_KEPT))
         kept = await self._fitting(older, limit)
         earlier, records, dropped = conversation.earlier, conversation.records, 0
         if earlier or len(kept) < len(older):
@@ -256,7 +256,7 @@ class Compaction:
         if unknown:
             self._counted.update(zip(unknown, await self._count(unknown), strict=True))
 
-    def _forget_all_but(self, kept: _Kept, fixed: Sequence[str]) -> None:
+    def _prune_token_counts(self, kept: _Kept, fixed: Sequence[str]) -> None:
         texts = {*fixed, kept.earlier, *chain(*map(_texts, kept.turns))}
         self._counted = {text: tokens for text, tokens in self._counted.items() if text in texts}
 
@@ -297,7 +297,7 @@ class _Kept(Struct, frozen=True):
 
 def shortened(reply: str, size: int, call_id: ToolCallId) -> str:
     """Return a result, as the model reads it, with so many characters of its beginning and end, and how to read the rest."""
-    how = f"{READ_RESULT}(call_id={call_id!r}, offset={beginning_of(size)}, limit={size})"
+    how = f"{READ_RESULT}(call_id={call_id!r}, offset={head_length(size)}, limit={size})"
     return as_reply(cut_text(text_of_reply(reply), size, lambda _: f" …[cut here; {how} reads on]… "))
 
 

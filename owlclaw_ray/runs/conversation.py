@@ -19,12 +19,12 @@ from owlclaw_ray.domain.entries import error_data, finished_result, replied_call
 from owlclaw_ray.domain.governance import CallOutcome
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import Message, Role, Route, route_of
+from owlclaw_ray.domain.model import Message, MessageRole, ModelRoute, route_of
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.ids import ToolCallId
 from owlclaw_ray.models.sanitise import as_reply
-from owlclaw_ray.runs.started_run import StartedRun, started_runs
+from owlclaw_ray.runs.child_run_started import ChildRunStarted, started_runs
 
 NOT_EXECUTED = "not_executed"
 """The error type of calls that were never begun."""
@@ -49,7 +49,7 @@ class Conversation(Struct):
     system: str = ""
     tools: bytes = b"[]"
     visible: tuple[str, ...] = ()
-    route: Route | None = None
+    route: ModelRoute | None = None
     """The models that the run asks, if not its definition's."""
     withheld_skills: tuple[tuple[str, str], ...] = ()
     """Skills that the run must not read, each with the reason."""
@@ -82,7 +82,7 @@ class Conversation(Struct):
     """`once` calls that were begun."""
     interrupted: frozenset[ToolCallId] = frozenset()
     """Calls that had no result when the run was taken over: they may have been begun."""
-    awaited: dict[ToolCallId, StartedRun] = field(default_factory=dict)
+    awaited: dict[ToolCallId, ChildRunStarted] = field(default_factory=dict)
     """The runs that calls of the last reply started, as far as the run has waited since."""
     asked: dict[ToolCallId, JsonObject] = field(default_factory=dict)
     """What approvals were requested for calls of the last reply: data of the entries."""
@@ -137,7 +137,7 @@ class Conversation(Struct):
                 self.environment = tuple(data.get("environment", {}).items())
                 self.opening = data["user"]
                 self.bytes = len(self.system.encode()) + len(self.tools)
-                self._join(Message(Role.USER, self.opening))
+                self._join(Message(MessageRole.USER, self.opening))
                 self._embedded(data)
             case EntryKind.CONTEXT_COMPACTED:
                 self._compact(data)
@@ -147,7 +147,7 @@ class Conversation(Struct):
                 self.model, self.scripted = data["model"], self.scripted or data["scripted"]
                 self.final_text = data["text"]
                 calls = replied_calls(data)
-                self._join(Message(Role.ASSISTANT, data["text"], calls))
+                self._join(Message(MessageRole.ASSISTANT, data["text"], calls))
                 self.calls, self.results = {call.call_id: call for call in calls}, {}
                 self.asked, self.decided, self.awaited = {}, {}, {}
                 self.calls_before = self.tool_calls
@@ -198,7 +198,7 @@ class Conversation(Struct):
             self.tool_calls += 1
         if len(self.results) == len(self.calls):
             for call_id in self.calls:
-                self._join(Message(Role.TOOL, content_for_model(self.results[call_id]), call_id=call_id))
+                self._join(Message(MessageRole.TOOL, content_for_model(self.results[call_id]), call_id=call_id))
 
     def _join(self, message: Message) -> None:
         self.messages.append(message)
@@ -230,7 +230,7 @@ def turns_of(messages: Sequence[Message]) -> list[Turn]:
     """Return the turns of a conversation, oldest first: everything after its first message."""
     turns: list[list[Message]] = []
     for message in messages[1:]:
-        if message.role is Role.ASSISTANT:
+        if message.role is MessageRole.ASSISTANT:
             turns.append([])
         turns[-1].append(message)
     return list(turns)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
-from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, BeatSkipped, EventSourceKind, Heartbeat, Pulse
+from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind, Heartbeat, HeartbeatSkipReason, HeartbeatState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -33,7 +33,7 @@ from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.runs.prompt import trigger_text
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.run_loop import RunServices
-from owlclaw_ray.store.api import CancelSchedule, IdleBeat, PauseSchedule, ResumeSchedule
+from owlclaw_ray.store.api import CancelSchedule, IdleHeartbeat, PauseSchedule, ResumeSchedule
 
 _INBOX = EventSourceKind.INBOX.value
 _FAILURES = "failures"
@@ -51,33 +51,33 @@ def _prefix(heartbeat: Heartbeat) -> str:
     return f"sch_heartbeat_{heartbeat.every_seconds}"
 
 
-class Woken(Struct, frozen=True):
+class HeartbeatDue(Struct, frozen=True):
     """Something new is pending: the run with it as its payload, and the pulse, if that is dealt with."""
 
     run: Run
-    pulse: Pulse
+    pulse: HeartbeatState
 
 
-class Skipped(Struct, frozen=True):
+class HeartbeatSkipped(Struct, frozen=True):
     """There is nothing to think about. `command` is what else should become of the schedule, if anything. `idle`: nothing is to be
     told of it that the look before did not tell.
     """
 
     result: RunResult
-    pulse: Pulse
-    idle: IdleBeat | None = None
+    pulse: HeartbeatState
+    idle: IdleHeartbeat | None = None
     command: PauseSchedule | CancelSchedule | None = None
 
 
-def woken_before(run: Run, woken: JsonObject | None) -> Woken | None:
+def resumed_heartbeat(run: Run, woken: JsonObject | None) -> HeartbeatDue | None:
     """Return for what the heartbeat woke its agent before it was interrupted, or waited; None if it did not."""
     return None if woken is None else _woken(run, woken)
 
 
-def _woken(run: Run, data: JsonObject) -> Woken:
+def _woken(run: Run, data: JsonObject) -> HeartbeatDue:
     """Return it from the data of its journal entry."""
     trigger = replace(run.trigger, content=_payload(run, data["events"]))
-    return Woken(replace(run, trigger=trigger), Pulse(**data["pulse"]))
+    return HeartbeatDue(replace(run, trigger=trigger), HeartbeatState(**data["pulse"]))
 
 
 def _payload(run: Run, events: Sequence[JsonObject]) -> JsonObject:
@@ -86,9 +86,9 @@ def _payload(run: Run, events: Sequence[JsonObject]) -> JsonObject:
 
 async def look(
     run: Run, definition: AgentDefinition, state: AgentState, journal: RunJournal, services: RunServices
-) -> Woken | Skipped:
+) -> HeartbeatDue | HeartbeatSkipped:
     """Ask the sources of a heartbeat what is pending, and decide."""
-    now, pulse = services.clock.now(), state.pulse or Pulse()
+    now, pulse = services.clock.now(), state.pulse or HeartbeatState()
     if not pulse.active_at or pulse.paused == run.trigger.source:  # somebody had the heartbeats go on
         pulse = replace(pulse, active_at=now.timestamp(), paused="")
     heartbeat = definition.heartbeat
@@ -96,7 +96,7 @@ async def look(
         return _disabled(run, pulse, now)
     found = await contained(services.tools.run(_question(run, definition, heartbeat)))
     if found.result.error is not None:
-        return _skipped(BeatSkipped.CHECK_FAILED, found.result.error.message, pulse)
+        return _skipped(HeartbeatSkipReason.CHECK_FAILED, found.result.error.message, pulse)
     events, problems = found.result.content["events"], found.result.content["problems"]
     for at, problem in enumerate(problems):
         journal.audit(LedgerKind.WARNING, f"source-{at}", {"what": "event source failed", **problem})
@@ -110,11 +110,11 @@ async def look(
     woken = pulse.woken if pulse.day == today else 0
     if not inbox and fingerprint == pulse.fingerprint:
         message = "what is pending is what the agent dealt with before"
-        skipped = _skipped(BeatSkipped.UNCHANGED, message, pulse)
+        skipped = _skipped(HeartbeatSkipReason.UNCHANGED, message, pulse)
         return _idle(run, heartbeat, skipped, now, None if problems else journal)
     if heartbeat.max_per_day is not None and woken >= heartbeat.max_per_day:
         message = f"{woken} heartbeats woke the agent today, and no more may (heartbeat.max_per_day)"
-        return _skipped(BeatSkipped.DAILY_LIMIT, message, pulse)
+        return _skipped(HeartbeatSkipReason.DAILY_LIMIT, message, pulse)
     seen = _beside(inbox, others, run, definition.limits.short_term_tokens) if inbox else others
     pulse = replace(
         pulse, fingerprint=fingerprint, active_at=now.timestamp(), day=today, woken=woken + 1, paused="", idle=""
@@ -191,15 +191,17 @@ def _question(run: Run, definition: AgentDefinition, heartbeat: Heartbeat) -> To
     )
 
 
-def _nothing(heartbeat: Heartbeat, pulse: Pulse, problems: Sequence[JsonObject]) -> Skipped:
+def _nothing(heartbeat: Heartbeat, pulse: HeartbeatState, problems: Sequence[JsonObject]) -> HeartbeatSkipped:
     if problems:
         message = f"these sources could not be asked: {', '.join(each['source'] for each in problems)}"
-        return _skipped(BeatSkipped.CHECK_FAILED, message, pulse)
+        return _skipped(HeartbeatSkipReason.CHECK_FAILED, message, pulse)
     names = ", ".join(each.value for each in heartbeat.sources)
-    return _skipped(BeatSkipped.NO_EVENTS, f"nothing is pending ({names})", pulse)
+    return _skipped(HeartbeatSkipReason.NO_EVENTS, f"nothing is pending ({names})", pulse)
 
 
-def _idle(run: Run, heartbeat: Heartbeat, skipped: Skipped, now: datetime, journal: RunJournal | None) -> Skipped:
+def _idle(
+    run: Run, heartbeat: Heartbeat, skipped: HeartbeatSkipped, now: datetime, journal: RunJournal | None
+) -> HeartbeatSkipped:
     """Have heartbeats stop if nothing happened for long. Else no more than the last idle one is kept, and of several after another
     the ledger is told of the first; without a `journal` it is kept as any run.
     """
@@ -212,7 +214,7 @@ def _idle(run: Run, heartbeat: Heartbeat, skipped: Skipped, now: datetime, journ
         return skipped
     if pulse.idle != error.type:
         journal.audit(LedgerKind.TRIGGER, "idle", {"what": "idle", "why": error.type, "message": error.message})
-    beat = IdleBeat(RunId(pulse.idle_run) if pulse.idle_run else None, heartbeat.every_seconds)
+    beat = IdleHeartbeat(RunId(pulse.idle_run) if pulse.idle_run else None, heartbeat.every_seconds)
     return replace(skipped, idle=beat, pulse=replace(pulse, idle=error.type, idle_run=run.run_id))
 
 
@@ -221,18 +223,18 @@ def _disables(run: Run, heartbeat: Heartbeat) -> bool:
     return run.trigger.lineage is not None or not run.trigger.source.startswith(f"{_prefix(heartbeat)}_")
 
 
-def _disabled(run: Run, pulse: Pulse, now: datetime) -> Skipped:
+def _disabled(run: Run, pulse: HeartbeatState, now: datetime) -> HeartbeatSkipped:
     source, lineage = ScheduleId(run.trigger.source), run.trigger.lineage
     why = "the agent's definition has no such heartbeats any more"
     if lineage is not None:
         why = f"{run.agent} was started by {lineage.parent}, and has no heartbeats"
-    skipped = _skipped(BeatSkipped.DISABLED, why, pulse)
+    skipped = _skipped(HeartbeatSkipReason.DISABLED, why, pulse)
     over = CancelSchedule(run.agent, source, now, run.run_id, ScheduleStatus.DONE)
     return replace(skipped, command=over)
 
 
-def _skipped(why: BeatSkipped, message: str, pulse: Pulse) -> Skipped:
-    return Skipped(RunResult(RunStatus.SKIPPED, error=RunError(why.value, message)), pulse)
+def _skipped(why: HeartbeatSkipReason, message: str, pulse: HeartbeatState) -> HeartbeatSkipped:
+    return HeartbeatSkipped(RunResult(RunStatus.SKIPPED, error=RunError(why.value, message)), pulse)
 
 
 def deliveries_of(woken: JsonObject | None, result: RunResult) -> tuple[DeliveryId, ...]:
@@ -248,7 +250,7 @@ def deliveries_of(woken: JsonObject | None, result: RunResult) -> tuple[Delivery
     return tuple(each["delivery_id"] for each in _inbox(woken["events"]))
 
 
-def after_beat(beat: Woken, result: RunResult, state: AgentState, before: AgentState) -> AgentState:
+def after_heartbeat(beat: HeartbeatDue, result: RunResult, state: AgentState, before: AgentState) -> AgentState:
     """Return the state after a heartbeat with a model: what the agent did not deal with may wake it again."""
     fingerprint = beat.pulse.fingerprint
     if result.status is not RunStatus.COMPLETED:
@@ -261,7 +263,7 @@ def is_idle_beat(run: Run, result: RunResult) -> bool:
     return run.trigger.kind is TriggerKind.HEARTBEAT and result.status is RunStatus.SKIPPED
 
 
-def awake(run: Run, state: AgentState, now: datetime) -> tuple[AgentState, ResumeSchedule | None]:
+def reactivate_heartbeats(run: Run, state: AgentState, now: datetime) -> tuple[AgentState, ResumeSchedule | None]:
     """Return the state of an agent that had another run than a heartbeat, and what sets its heartbeats going again."""
     pulse = state.pulse
     if pulse is None or run.trigger.kind is TriggerKind.HEARTBEAT:

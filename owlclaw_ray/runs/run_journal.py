@@ -20,9 +20,9 @@ from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.ids import DeliveryId, RecordId, ReservationId, RunId, derived_id
 from owlclaw_ray.kernel.clock import Clock, Timer
+from owlclaw_ray.runs.child_run_started import ChildRunStarted, started_data
 from owlclaw_ray.runs.conversation import Conversation
-from owlclaw_ray.runs.started_run import StartedRun, started_data
-from owlclaw_ray.runs.storable import storable
+from owlclaw_ray.runs.storable_json import storable
 from owlclaw_ray.store.api import (
     Appended,
     AppendJournal,
@@ -34,7 +34,7 @@ from owlclaw_ray.store.api import (
     BudgetSettled,
     BudgetSpent,
     FinishRun,
-    IdleBeat,
+    IdleHeartbeat,
     Outcome,
     ReserveBudget,
     RunClaimed,
@@ -77,7 +77,7 @@ class RunJournal:
         self.interrupt: Callable[[], None] = _nobody
         self.callback_url = ""
         self.deliveries: tuple[DeliveryId, ...] = ()
-        self.idle: IdleBeat | None = None
+        self.idle: IdleHeartbeat | None = None
         self._run, self._epoch, self._store, self._clock = run, epoch, store, clock
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
@@ -145,7 +145,7 @@ class RunJournal:
         self._stop_flusher()
         await asyncio.shield(asyncio.ensure_future(self._append()))
 
-    async def wait_for(self, requests: Sequence[ApprovalRequest], runs: Sequence[StartedRun] = ()) -> bool:
+    async def wait_for(self, requests: Sequence[ApprovalRequest], runs: Sequence[ChildRunStarted] = ()) -> bool:
         """Commit everything, ask for these approvals and give the run up; raises StaleEpochError.
 
         `runs` were started by calls of the same group: they go on meanwhile, and the run waits for them when it goes on itself.
@@ -162,7 +162,7 @@ class RunJournal:
         asked = tuple(requests)
         return await asyncio.shield(asyncio.ensure_future(self._hand_over(lambda *facts: self._ask(asked, *facts))))
 
-    async def wait_for_runs(self, runs: Sequence[StartedRun]) -> bool:
+    async def wait_for_runs(self, runs: Sequence[ChildRunStarted]) -> bool:
         """Commit everything, and give the run up until these are over; as `wait_for`."""
         self.record(EntryKind.RUN_WAITING, {"approvals": [], **started_data(runs)})
         self._stop_flusher()
@@ -223,7 +223,7 @@ class RunJournal:
         self.interrupt = _nobody
 
     def _take(self) -> _Facts:
-        taken = tuple(self._entries), tuple(self._ledger), self._store.unknown_blobs(self._blobs)
+        taken = tuple(self._entries), tuple(self._ledger), self._store.unstored_blobs(self._blobs)
         self._entries, self._ledger, self._blobs = [], [], {}
         return taken
 
@@ -251,7 +251,7 @@ class RunJournal:
                 self.failure = error
                 self.interrupt()
                 raise
-            self._store.learn_blobs(blobs)
+            self._store.note_stored_blobs(blobs)
             self._interrupted_by = appended.interrupted_by
             if appended.cancel_requested and not self.cancel_requested:
                 self.cancel_requested = True

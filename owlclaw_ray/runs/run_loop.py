@@ -28,7 +28,7 @@ from owlclaw_ray.domain.entries import (
 )
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.model import ModelReply, ModelRequest, NextAttempt, Route
+from owlclaw_ray.domain.model import ModelReply, ModelRequest, ModelRoute, NextAttempt
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
@@ -50,27 +50,27 @@ from owlclaw_ray.kernel.deadline import ActiveTime, deadline
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.models.api import Models, News, TokenCounter
 from owlclaw_ray.models.tokens import BoundedTokens, EstimatedTokens, fewest_tokens
-from owlclaw_ray.policy.governing import Governor, RunRules
-from owlclaw_ray.policy.permission import Approve, Cleared, PermissionGate, SessionGrants
+from owlclaw_ray.policy.governance import Governor, RunRules
+from owlclaw_ray.policy.permission import Approve, CallAllowed, PermissionGate, SessionGrants
 from owlclaw_ray.runs.catalog import ToolCatalog, VisibleTools
-from owlclaw_ray.runs.compaction import Compaction, ContextWindows, Room
+from owlclaw_ray.runs.child_run_started import ChildRunStarted
+from owlclaw_ray.runs.compaction import Compaction, ContextWindows, PromptBudget
+from owlclaw_ray.runs.deny_all_rules import DenyAllRules
 from owlclaw_ray.runs.family import Family
-from owlclaw_ray.runs.fitting import fit
-from owlclaw_ray.runs.preloading import memory_query, shown_memories
+from owlclaw_ray.runs.memory_preload import memory_query, shown_memories
+from owlclaw_ray.runs.model_routes import route
 from owlclaw_ray.runs.prompt import first_message, system_prompt, trigger_text
-from owlclaw_ray.runs.routing import route
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.running_calls import ProgressOf, RunningCalls, unknown
 from owlclaw_ray.runs.skill_selection import select_skills, withheld_skills
-from owlclaw_ray.runs.started_run import StartedRun
+from owlclaw_ray.runs.token_limits import fit
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
-from owlclaw_ray.runs.unexecuted import NothingAllowed
 
 logger = logging.getLogger(__name__)
 
 _COUNTING_SECONDS = 20.0
 """What counting tokens may add to a run, all in all."""
-_LEAST_SILENT, _SILENT_SHARE, _MOST_SILENT = 0.25, 0.1, 30.0
+_MIN_SILENT, _SILENT_SHARE, _MAX_SILENT = 0.25, 0.1, 30.0
 """How long a run is active without writing so: a tenth of its limit, within these seconds. A take-over costs it that at most."""
 _SHORTENINGS = 3
 """How often a prompt that its provider finds too long is made shorter, in one turn."""
@@ -106,18 +106,18 @@ class RunServices(Struct, frozen=True):
     """Without it, what runs that started others learn of these comes from elsewhere."""
 
 
-class Approvals(Struct, frozen=True):
+class PendingApprovals(Struct, frozen=True):
     """What a run needs before it can go on."""
 
     requests: tuple[ApprovalRequest, ...]
-    runs: tuple[StartedRun, ...]
+    runs: tuple[ChildRunStarted, ...]
     """Runs that it started in the same group of calls, and that are not over."""
 
 
-class Started(Struct, frozen=True):
+class ChildRuns(Struct, frozen=True):
     """The runs that have to be over before the one that started them can go on, by the calls that did."""
 
-    runs: tuple[StartedRun, ...]
+    runs: tuple[ChildRunStarted, ...]
 
 
 class RunLoop:
@@ -153,13 +153,13 @@ class RunLoop:
         self._past_deadline = False
         self._time = self._active_time()
         self._waited = 0.0
-        self._task: asyncio.Task[RunResult | Approvals | Started] | None = None
+        self._task: asyncio.Task[RunResult | PendingApprovals | ChildRuns] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking: str | None = None
         """The model that is being asked."""
         self._compaction = Compaction(self._count_tokens, self._limits.short_term_tokens)
 
-    def _routed(self, route: Route | None) -> ModelChoice:
+    def _routed(self, route: ModelRoute | None) -> ModelChoice:
         own = self._definition.model
         return own if route is None else replace(own, chain=route.models)
 
@@ -178,20 +178,20 @@ class RunLoop:
         await _end_started(self._run, self._journal, self._services, self._account(result))
         return await _ended(self._run, self._journal, self._services.clock, result)
 
-    async def _wait_for(self, what: Approvals | Started) -> bool:
+    async def _wait_for(self, what: PendingApprovals | ChildRuns) -> bool:
         match what:
-            case Approvals(requests, runs):
+            case PendingApprovals(requests, runs):
                 return await self._journal.wait_for(requests, runs)
-            case Started(runs):
+            case ChildRuns(runs):
                 waits = await self._journal.wait_for_runs(runs)
                 if waits and self._services.family is not None:
                     self._services.family.waits(self._run, tuple(each.run_id for each in runs))
                 return waits
 
-    async def _execute(self) -> RunResult | Approvals | Started:
+    async def _execute(self) -> RunResult | PendingApprovals | ChildRuns:
         self._journal.interrupt = self._stop
         self._task = asyncio.create_task(self._decide_before_deadline())
-        result: RunResult | Approvals | Started
+        result: RunResult | PendingApprovals | ChildRuns
         try:
             result = await self._task
         except asyncio.CancelledError:
@@ -258,22 +258,22 @@ class RunLoop:
             renew=partial(_renew, self.rules, self._present),
         )
 
-    async def _decide_before_deadline(self) -> RunResult | Approvals | Started:
+    async def _decide_before_deadline(self) -> RunResult | PendingApprovals | ChildRuns:
         until = self._run.deadline
         if until is None:
-            return await self._decide_in_time()
+            return await self._decide_within_time_limit()
         left = (until - self._services.clock.now()).total_seconds()
         self._past_deadline = True
         if left <= 0:
             raise TimeoutError
         async with deadline(self._services.clock, left):
             try:
-                return await self._decide_in_time()
+                return await self._decide_within_time_limit()
             except TimeoutError:
                 self._past_deadline = False
                 raise
 
-    async def _decide_in_time(self) -> RunResult | Approvals | Started:
+    async def _decide_within_time_limit(self) -> RunResult | PendingApprovals | ChildRuns:
         async with self._time.limited(self._record_activity):
             return await self._decide()
 
@@ -283,7 +283,7 @@ class RunLoop:
         What they did after their last entry is unknown, but there was no more of it than lies between two beats.
         """
         limit = self._limits.run_timeout
-        every = min(_MOST_SILENT, max(_LEAST_SILENT, limit * _SILENT_SHARE))
+        every = min(_MAX_SILENT, max(_MIN_SILENT, limit * _SILENT_SHARE))
         used = self._conversation.active + sum(min(silence, every) for silence in self._conversation.silences)
         return ActiveTime(self._services.clock, limit, used=used, every=every)
 
@@ -291,10 +291,10 @@ class RunLoop:
         asking = {} if self._asking is None else {"asking": self._asking}
         calls = [] if self._dispatch is None else self._dispatch.running.told()
         running = {"running": calls} if calls else {}
-        data = {"seconds": round(self._time.used, 3), **asking, **running, **slot_wait(self._take_wait())}
+        data = {"seconds": round(self._time.used, 3), **asking, **running, **slot_wait(self._drain_wait_seconds())}
         self._journal.record(EntryKind.RUN_ACTIVE, data)
 
-    def _take_wait(self) -> float:
+    def _drain_wait_seconds(self) -> float:
         """Return the seconds of waiting for slots that no entry tells of yet."""
         waited, self._waited = self._time.paused - self._waited, self._time.paused
         return waited
@@ -306,7 +306,7 @@ class RunLoop:
         message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
         return RunError("run_timeout", message, retryable=True)
 
-    async def _decide(self) -> RunResult | Approvals | Started:
+    async def _decide(self) -> RunResult | PendingApprovals | ChildRuns:
         await self._services.settled(self._conversation.visible)
         if not self._conversation.prompt_built:
             await self._build_prompt()
@@ -325,7 +325,7 @@ class RunLoop:
         last = self._conversation.messages[-1]
         return self._conversation.turns > 0 and last.call_id is None and not last.tool_calls
 
-    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | Approvals | Started | None:
+    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | PendingApprovals | ChildRuns | None:
         """Execute what the last reply asked for and is not done yet; return why the run cannot go on, if it cannot."""
         conversation = self._conversation
         calls = tuple(conversation.calls.values())
@@ -333,13 +333,13 @@ class RunLoop:
         if conversation.unanswered():
             with dispatch.running.watched(self._record_activity):
                 needed = await dispatch.execute(calls[:allowed])
-            await _end_started(self._run, self._journal, self._services, dispatch.take_abandoned())
+            await _end_started(self._run, self._journal, self._services, dispatch.drain_abandoned())
             asked = tuple(each for each in needed if isinstance(each, ApprovalRequest))
-            runs = tuple(each for each in needed if isinstance(each, StartedRun))
+            runs = tuple(each for each in needed if isinstance(each, ChildRunStarted))
             if asked:
-                return Approvals(asked, runs)
+                return PendingApprovals(asked, runs)
             if runs:
-                return Started(runs)
+                return ChildRuns(runs)
         if len(calls) <= allowed:
             return None
         message = f"the run reached its limit of {counted(self._limits.tool_calls, 'tool call')}"
@@ -371,14 +371,14 @@ class RunLoop:
             except ContextWindowExceededError as error:
                 if too_long == _SHORTENINGS:
                     raise
-                await self._expect_less(error)
+                await self._shrink_context_window(error)
             else:
                 break
         self._asking = None
         record = model_call_record(reply, self._time.paused - before, conversation.route)
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
-        note = _unheard_tools(request, reply, len(visible.names)) if not conversation.turns else ""
-        self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._take_wait(), note))
+        note = _dropped_tools_warning(request, reply, len(visible.names)) if not conversation.turns else ""
+        self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._drain_wait_seconds(), note))
         self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:
             await self._journal.commit()
@@ -386,19 +386,19 @@ class RunLoop:
     def _heard(self, news: News) -> None:
         if isinstance(news, NextAttempt):
             self._asking = news.model
-            self._journal.record(EntryKind.MODEL_ATTEMPT_FAILED, model_attempt_failed(news, self._take_wait()))
+            self._journal.record(EntryKind.MODEL_ATTEMPT_FAILED, model_attempt_failed(news, self._drain_wait_seconds()))
         else:
             self._time.pause(news)
 
     async def _compact(self) -> None:
         """Have the next prompt fit into the model's context window."""
         found = self._conversation.window
-        room = await self._services.windows.room(self._model) if found is None else Room(found)
+        room = await self._services.windows.room(self._model) if found is None else PromptBudget(found)
         changes = None if room is None else await self._compaction.step(self._conversation, room)
         if changes is not None:
             self._journal.record(EntryKind.CONTEXT_COMPACTED, changes)
 
-    async def _expect_less(self, error: ContextWindowExceededError) -> None:
+    async def _shrink_context_window(self, error: ContextWindowExceededError) -> None:
         """Take the model's context window for a smaller one from now on: its provider refused the prompt for its length."""
         window = await self._compaction.fewer(self._conversation)
         logger.warning(
@@ -516,7 +516,7 @@ class RunLoop:
         call_id, conversation = ToolCallId(derived_id("call", run.run_id, "preload")), self._conversation
         if tool is None or not limit or not tokens or not query or not await self._services.has_memories(run.agent):
             return [], ()
-        if not isinstance(self._new_dispatch().gate.clear(ToolCall(call_id, tool.wire_name, "{}"), tool), Cleared):
+        if not isinstance(self._new_dispatch().gate.clear(ToolCall(call_id, tool.wire_name, "{}"), tool), CallAllowed):
             return [], ()
         invocation = ToolInvocation(
             call_id=call_id,
@@ -560,7 +560,7 @@ async def end_without_loop(
     """Return the end of a run that cannot be executed; what earlier activations began of it is accounted for."""
     result = RunResult(status, error=error)
     gate = PermissionGate(run, journal, PermissionPolicy(), SessionGrants(), services.clock)
-    dispatch = _dispatch(run, journal, services, limits=Limits(), rules=NothingAllowed(), gate=gate)
+    dispatch = _dispatch(run, journal, services, limits=Limits(), rules=DenyAllRules(), gate=gate)
     await _end_started(run, journal, services, dispatch.close(_reason(result)))
     return await _ended(run, journal, services.clock, result)
 
@@ -623,7 +623,7 @@ def _moment(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
-def _unheard_tools(request: ModelRequest, reply: ModelReply, offered: int) -> str:
+def _dropped_tools_warning(request: ModelRequest, reply: ModelReply, offered: int) -> str:
     """Return what is to be said if the prompt was too short to have had the tools in it, as far as its provider counts right."""
     text, tokens = request.system + "".join(each.content for each in request.messages), reply.usage.prompt_tokens
     if reply.scripted or reply.tool_calls or not offered or not tokens or tokens >= fewest_tokens(text, request.tools):

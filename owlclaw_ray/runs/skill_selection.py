@@ -38,11 +38,13 @@ def withheld_skills(definition: AgentDefinition, visible: Iterable[str], now: da
     nobody = definition.permissions.approver is Approver.NOBODY
     guarded = [each for each in definition.skills if nobody or each.unmet or each.hours or each.tools]
     tools = frozenset(visible) if guarded else frozenset[str]()
-    found = {each.name: _objection(each, definition, tools, now) for each in guarded}
+    found = {each.name: _withheld_reason(each, definition, tools, now) for each in guarded}
     return {name: why for name, why in found.items() if why is not None}
 
 
-def _objection(skill: Skill, definition: AgentDefinition, tools: frozenset[str], now: datetime) -> Withheld | None:
+def _withheld_reason(
+    skill: Skill, definition: AgentDefinition, tools: frozenset[str], now: datetime
+) -> Withheld | None:
     absent = ", ".join(tool for tool in skill.tools if tool not in tools)
     if skill.unmet or absent:
         return Withheld("prerequisites", skill.unmet or f"the run does not have {absent}")
@@ -132,11 +134,11 @@ def _index_of(skills: tuple[Skill, ...]) -> _Index:
     if found is None or found.skills is not skills:
         if len(_INDEXES) >= _KNOWN_INDEXES:
             _INDEXES.clear()
-        found = _INDEXES[id(skills)] = _made_index(skills)
+        found = _INDEXES[id(skills)] = _new_index(skills)
     return found
 
 
-def _made_index(skills: tuple[Skill, ...]) -> _Index:
+def _new_index(skills: tuple[Skill, ...]) -> _Index:
     about = [_words(" ".join((each.name, each.description, each.task_type, *each.focus))) for each in skills]
     by_trigger: dict[str, list[int]] = {}
     by_word: dict[str, list[int]] = {}

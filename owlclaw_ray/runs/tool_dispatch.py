@@ -43,20 +43,20 @@ from owlclaw_ray.ids import RunId, ToolCallId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.containment import contained
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.policy.governing import RunRules
-from owlclaw_ray.policy.permission import Cleared, PermissionGate, Refused, Unclear, refusal
+from owlclaw_ray.policy.governance import RunRules
+from owlclaw_ray.policy.permission import CallAllowed, CallDenied, CallNeedsCheck, PermissionGate, refusal
 from owlclaw_ray.runs.catalog import VisibleTools, shortened
+from owlclaw_ray.runs.child_run_started import ChildRunStarted
 from owlclaw_ray.runs.conversation import NOT_EXECUTED
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.running_calls import RunningCalls
-from owlclaw_ray.runs.started_run import StartedRun
-from owlclaw_ray.runs.turn_order import Lane, groups, lane_of
+from owlclaw_ray.runs.turn_order import CallLane, groups, lane_of
 
 _AGENT_TOOL_ATTEMPTS = 5
 """Of agent tools that nothing is configured for: what fails there is the way to the store, and they may be repeated."""
 _SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
 
-Answer: TypeAlias = ToolResult | ApprovalRequest | StartedRun
+Answer: TypeAlias = ToolResult | ApprovalRequest | ChildRunStarted
 
 
 class ToolDispatch(Struct, frozen=True):
@@ -84,7 +84,7 @@ class ToolDispatch(Struct, frozen=True):
     renew: Callable[[], Awaitable[None]] | None = None
     """Has the rules be those of the present definition, after somebody in this process was asked."""
 
-    async def execute(self, calls: Sequence[ToolCall]) -> tuple[ApprovalRequest | StartedRun, ...]:
+    async def execute(self, calls: Sequence[ToolCall]) -> tuple[ApprovalRequest | ChildRunStarted, ...]:
         """Execute those of a turn's calls that have no result yet, and record every result.
 
         Return what has to be approved, or to be over, before the turn can go on: then the calls of that group that need
@@ -131,7 +131,7 @@ class ToolDispatch(Struct, frozen=True):
                 self._abort(call, "cancelled", f"it was stopped: {why}", why)
             else:
                 self._abort(call, "uncertain", f"it may or may not have acted: it was stopped, because {why}", why)
-        return self.take_abandoned()
+        return self.drain_abandoned()
 
     def _may_have_begun(self, call: ToolCall) -> bool:
         conversation, call_id = self.journal.conversation, call.call_id
@@ -200,7 +200,7 @@ class ToolDispatch(Struct, frozen=True):
         if limit:
             return self._refuse(call, "limit_reached", limit)
         match self.gate.clear(call, tool):
-            case Unclear(reason):
+            case CallNeedsCheck(reason):
                 forbidden = self._forbidden(call, tool)
                 if forbidden is not None:
                     return self._end(call, ToolResult(call.call_id, error=forbidden))
@@ -208,15 +208,15 @@ class ToolDispatch(Struct, frozen=True):
             case clearance:
                 return await self._pass(call, tool, clearance)
 
-    async def _fetch(self, call: ToolCall, tool: ToolDefinition, awaited: StartedRun) -> Answer:
+    async def _fetch(self, call: ToolCall, tool: ToolDefinition, awaited: ChildRunStarted) -> Answer:
         """Make a call again that started a run: it was permitted, and admitted, and passed its hooks."""
         self.admitted.add(call.call_id)
         arguments = call.arguments if awaited.executed is None else awaited.executed
-        return await self._run(call, tool, Cleared(arguments, Stage.APPROVED, awaited.hooks))
+        return await self._run(call, tool, CallAllowed(arguments, Stage.APPROVED, awaited.hooks))
 
     async def _check(self, call: ToolCall, tool: ToolDefinition, reason: str) -> Answer:
         """Look at what a call would do, its hooks included, before anybody is asked about it."""
-        invocation = self._invocation(call, tool, Cleared(call.arguments, Stage.CHECK))
+        invocation = self._invocation(call, tool, CallAllowed(call.arguments, Stage.CHECK))
         outcome = await contained(self.tools.run(replace(invocation, effect=Effect.PURE)))
         if outcome.checked is None:
             return self._finish(call, tool.name, outcome)
@@ -231,12 +231,12 @@ class ToolDispatch(Struct, frozen=True):
         return await self._pass(call, tool, clearance)
 
     async def _pass(
-        self, call: ToolCall, tool: ToolDefinition, clearance: Cleared | Refused | ApprovalRequest
+        self, call: ToolCall, tool: ToolDefinition, clearance: CallAllowed | CallDenied | ApprovalRequest
     ) -> Answer:
         match clearance:
-            case Cleared():
+            case CallAllowed():
                 return await self._run(call, tool, clearance)
-            case Refused():
+            case CallDenied():
                 self._withdraw(call)
                 return self._finish(call, tool.name, refusal(call, clearance))
             case ApprovalRequest():
@@ -249,7 +249,7 @@ class ToolDispatch(Struct, frozen=True):
             self.admitted.discard(call.call_id)
             self.rules.withdrawn(call.call_id)
 
-    async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> Answer:
+    async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: CallAllowed) -> Answer:
         refused = await self._refused(call, tool)
         if refused is not None:
             return self._end(call, ToolResult(call.call_id, error=refused))
@@ -271,7 +271,7 @@ class ToolDispatch(Struct, frozen=True):
             executed = None if cleared.arguments == call.arguments else cleared.arguments
             outcome = replace(outcome, hooks=(*cleared.hooks, *outcome.hooks), arguments=executed)
         if outcome.started is not None:
-            return StartedRun(call.call_id, outcome.started, outcome.arguments, outcome.hooks)
+            return ChildRunStarted(call.call_id, outcome.started, outcome.arguments, outcome.hooks)
         self._finish(call, tool.name, outcome)
         if tool.name == RECALL:
             self.rules.after_embedding(call.call_id, outcome.usage, len(outcome.embeddings), *self._used())
@@ -324,13 +324,13 @@ class ToolDispatch(Struct, frozen=True):
             return limit.attempts
         return _AGENT_TOOL_ATTEMPTS if invocation.tool in AGENT_TOOLS else 1
 
-    def take_abandoned(self) -> Sequence[RunId]:
+    def drain_abandoned(self) -> Sequence[RunId]:
         """Return the runs that calls started, or may have, though they failed: nobody will hear of what comes of these."""
         taken = tuple(self.abandoned)
         self.abandoned.clear()
         return taken
 
-    def _invocation(self, call: ToolCall, tool: ToolDefinition, cleared: Cleared) -> ToolInvocation:
+    def _invocation(self, call: ToolCall, tool: ToolDefinition, cleared: CallAllowed) -> ToolInvocation:
         limit = self.rules.limit_of(tool.name)
         own = limit.timeout if limit is not None else None
         conversation = self.journal.conversation
@@ -381,13 +381,13 @@ class ToolDispatch(Struct, frozen=True):
     def _limit_reached(self, call: ToolCall, tool: ToolDefinition) -> str:
         """Return which limit of its run keeps the call from being made; empty if none does."""
         limits = self.limits
-        if tool.name in _SCHEDULING and not self._among_first(call, _SCHEDULING, limits.schedules_per_run):
+        if tool.name in _SCHEDULING and not self._is_within_limit(call, _SCHEDULING, limits.schedules_per_run):
             return f"a run may make {counted(limits.schedules_per_run, 'schedule')}, and this one has"
-        if tool.name in STARTING and not self._among_first(call, STARTING, limits.children_per_run):
+        if tool.name in STARTING and not self._is_within_limit(call, STARTING, limits.children_per_run):
             return f"a run may start {counted(limits.children_per_run, 'other')}, and this one has"
         return ""
 
-    def _among_first(self, call: ToolCall, tools: frozenset[str], limit: int) -> bool:
+    def _is_within_limit(self, call: ToolCall, tools: frozenset[str], limit: int) -> bool:
         """Return whether the call is among the first of its run to these tools, in the model's order: whatever runs beside it."""
         conversation = self.journal.conversation
         before = sum(
@@ -402,7 +402,7 @@ class ToolDispatch(Struct, frozen=True):
         tool = self.visible.by_wire_name.get(call.name)
         return tool.name if tool else shortened(call.name)
 
-    def _lane(self, call: ToolCall) -> Lane:
+    def _lane(self, call: ToolCall) -> CallLane:
         return lane_of(self._known(call))
 
     def _known(self, call: ToolCall) -> ToolDefinition | None:

@@ -12,7 +12,7 @@ from owlclaw_ray.domain.tool import AGENT, Permission, ToolDefinition
 _Call = TypeVar("_Call")
 
 
-class Lane(Enum):
+class CallLane(Enum):
     """What a call may run beside."""
 
     READING = "reading"
@@ -23,19 +23,19 @@ class Lane(Enum):
     """Other calls of agent tools, whatever they do: each has an agent of its own. All are waited for."""
 
 
-def lane_of(tool: ToolDefinition | None) -> Lane:
+def lane_of(tool: ToolDefinition | None) -> CallLane:
     """Return the lane of a tool's calls, which may be refused; None stands for a tool that there is not."""
     if tool is None:
-        return Lane.READING
+        return CallLane.READING
     if AGENT in tool.tags:
-        return Lane.AGENTS
-    return Lane.WRITING if tool.permission is Permission.WRITE else Lane.READING
+        return CallLane.AGENTS
+    return CallLane.WRITING if tool.permission is Permission.WRITE else CallLane.READING
 
 
-def groups(calls: Iterable[_Call], lane: Callable[[_Call], Lane]) -> Iterator[list[_Call]]:
+def groups(calls: Iterable[_Call], lane: Callable[[_Call], CallLane]) -> Iterator[list[_Call]]:
     """Yield consecutive calls that may run beside each other, all in the model's order."""
     for kind, together in groupby(calls, key=lane):
-        if kind is Lane.WRITING:
+        if kind is CallLane.WRITING:
             yield from ([call] for call in together)
         else:
             yield list(together)

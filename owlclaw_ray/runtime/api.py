@@ -27,7 +27,7 @@ from owlclaw_ray.store.api import (
     LedgerFilter,
     RunAccepted,
     RunFilter,
-    Watched,
+    RunProgress,
 )
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from owlclaw_ray.tools.mcp.api import McpServerView
@@ -37,7 +37,7 @@ from owlclaw_ray.webhooks.api import Inbox, Outbox
 class Follower(Protocol):
     """Somebody who reads a run's journal as it grows."""
 
-    async def next(self, seconds: float | None = None) -> Watched:
+    async def next(self, seconds: float | None = None) -> RunProgress:
         """Return the committed entries that were not returned yet: at once if there are any or if the run is over, else when the
         next one is committed. Without news it returns none: after `seconds`, and when it is nudged.
 
@@ -162,7 +162,7 @@ class Runtime(Protocol):
         """
         ...
 
-    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> RunProgress:
         """Return the run's committed entries with a seq over `after`: at once if there are any, else when the next one is
         committed, or none after `seconds` or when the run is final. Raises NotFoundError.
         """

@@ -52,10 +52,10 @@ from owlclaw_ray.store.api import (
     NoSuchApproval,
     RunAccepted,
     RunFilter,
+    RunProgress,
     Store,
-    Watched,
 )
-from owlclaw_ray.store.following import Following
+from owlclaw_ray.store.followers import FollowerRegistry
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
 from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.mcp.api import McpNode, McpServerView
@@ -63,7 +63,7 @@ from owlclaw_ray.webhooks.inbox import WebhookInbox
 from owlclaw_ray.webhooks.outbox import WebhookOutbox
 
 
-async def nobody_keeps(score: Score) -> None:
+async def refuse_score(score: Score) -> None:
     """Refuse a score where traces go to nobody who keeps any."""
     raise ScoreRefusedError(
         f"the score {score.judgement.name!r} is kept by nobody: only Langfuse keeps scores, and traces do not go there; set "
@@ -91,7 +91,7 @@ class RuntimeFacade:
         self,
         *,
         store: Store,
-        following: Following,
+        following: FollowerRegistry,
         dispatcher: Dispatcher,
         definitions: NamedDefinitions,
         memory_files: MemoryFiles,
@@ -108,7 +108,7 @@ class RuntimeFacade:
         sources: Sequence[WebhookSource] = (),
         callbacks: CallbackRules | None = None,
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
-        keep_score: Callable[[Score], Awaitable[None]] = nobody_keeps,
+        keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
     ) -> None:
         self._noted_heads = noted_heads
         self.timetable, self._ring = timetable, ring
@@ -189,7 +189,7 @@ class RuntimeFacade:
         """See Runtime.follow."""
         return self._following.follow(tenant, run_id, after)
 
-    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> RunProgress:
         """See Runtime.watch."""
         return await self._following.watch(tenant, run_id, after, seconds)
 

@@ -30,7 +30,7 @@ from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.schedules.alarms import AlarmEngine, EngineAlarm
-from owlclaw_ray.schedules.api import Alarm, Bell
+from owlclaw_ray.schedules.api import Alarm, ScheduleFirer
 from owlclaw_ray.schedules.scheduler import RETRY
 from owlclaw_ray.store.api import ScheduleStore
 
@@ -39,9 +39,9 @@ _SEEN = 5_000
 """Schedules that one look sees; of more the next one is made when these are due."""
 _AT_ONCE = 8
 """Calls of the engine that are under way together."""
-_GLANCE = 5.0
+_CLOCK_CHECK_SECONDS = 5.0
 """Seconds after which it is looked whether the time of day was set, without asking anybody."""
-_AWAY = 5.0
+_ENGINE_RETRY_SECONDS = 5.0
 """Seconds after which an engine that did not answer is asked again."""
 _SOONEST = timedelta(seconds=5)
 """What falls due sooner gets no alarm: an engine needs some time to take notice."""
@@ -118,13 +118,13 @@ class EngineAlarmClock:
     def __init__(
         self,
         *,
-        bell: Bell,
+        schedule_firer: ScheduleFirer,
         store: ScheduleStore,
         engine: AlarmEngine,
         clock: Clock,
         pace: SyncPace | None = None,
     ) -> None:
-        self._bell, self._store, self._engine, self._clock = bell, store, engine, clock
+        self._schedule_firer, self._store, self._engine, self._clock = schedule_firer, store, engine, clock
         self._pace, self._counts = pace or SyncPace(), AlarmCounts()
         self._armed: dict[ScheduleId, EngineAlarm] = {}
         """The alarms that the engine keeps, as far as is known. Empty while it cannot be reached."""
@@ -140,7 +140,9 @@ class EngineAlarmClock:
         """Alarms to set, or with None to remove."""
         self._compare_at = -math.inf
         self._rings = False
-        self._firing = Periodic("firing schedules", self._fire, clock, _GLANCE, due_in=self._due_in, retry=RETRY)
+        self._firing = Periodic(
+            "firing schedules", self._fire, clock, _CLOCK_CHECK_SECONDS, due_in=self._due_in, retry=RETRY
+        )
         self._setting = Periodic("setting alarms", self._set_alarms, clock, self._pace.reconcile, due_in=self._set_in)
 
     def start(self) -> None:
@@ -172,7 +174,7 @@ class EngineAlarmClock:
         self._firing.soon()
 
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
-        """See Bell.ring. What the engine rang too early for is rung for here at its time.
+        """See ScheduleFirer.ring. What the engine rang too early for is rung for here at its time.
 
         Raises RuntimeUnavailableError while it is stopped.
         """
@@ -190,7 +192,7 @@ class EngineAlarmClock:
         return alarms
 
     async def _ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
-        alarms = await self._bell.ring(schedule_ids)
+        alarms = await self._schedule_firer.ring(schedule_ids)
         for alarm in alarms:
             self._expect(alarm.schedule_id, alarm.at)
         return alarms
@@ -215,7 +217,7 @@ class EngineAlarmClock:
         for start in range(0, len(due), _BATCH):
             batch = due[start : start + _BATCH]
             for each in batch:
-                self._done_without(each)
+                self._fired_locally(each)
             await self._ring(batch)
 
     def _time_of_day(self) -> timedelta:
@@ -225,7 +227,7 @@ class EngineAlarmClock:
     async def _look(self) -> None:
         """See what falls due. What is overdue and has no alarm fires at once, however much it is."""
         if not self._armed:
-            await self._bell.ring_all()
+            await self._schedule_firer.fire_all_due()
         until = self._clock.now() + timedelta(seconds=self._pace.look)
         found = await self._store.due_schedules(until, _SEEN)
         self._agenda = {each.schedule_id: each.next_fire_at for each in found if each.next_fire_at is not None}
@@ -247,7 +249,7 @@ class EngineAlarmClock:
         waits = self._trusted and armed is not None and armed.at == due
         return due + timedelta(seconds=self._pace.grace) if waits else due
 
-    def _done_without(self, schedule_id: ScheduleId) -> None:
+    def _fired_locally(self, schedule_id: ScheduleId) -> None:
         """Take note that a schedule fires from here."""
         due, armed = self._agenda[schedule_id], self._armed.get(schedule_id)
         if armed is None or armed.at != due:
@@ -280,7 +282,10 @@ class EngineAlarmClock:
             log("no alarms are set until the engine answers, schedules fire without it: %s", error)
             self._armed.clear()
             self._unset.clear()
-            self._trusted, self._compare_at = False, self._clock.monotonic() + min(_AWAY, self._pace.reconcile)
+            self._trusted, self._compare_at = (
+                False,
+                self._clock.monotonic() + min(_ENGINE_RETRY_SECONDS, self._pace.reconcile),
+            )
             self._counts = replace(self._counts, reachable=False, refused=self._counts.refused + 1)
 
     async def reconcile(self) -> None:

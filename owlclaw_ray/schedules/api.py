@@ -84,7 +84,7 @@ class Alarm(Struct, frozen=True):
     at: datetime | None
 
 
-class Bell(Protocol):
+class ScheduleFirer(Protocol):
     """What an alarm clock rings."""
 
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
@@ -95,7 +95,7 @@ class Bell(Protocol):
         """
         ...
 
-    async def ring_all(self) -> int:
+    async def fire_all_due(self) -> int:
         """As `ring`, for all schedules that there are; return how many runs that queued."""
         ...
 

@@ -25,7 +25,7 @@ from owlclaw_ray.store.api import (
     ScheduleCreated,
 )
 
-_MOST_AGENTS = 100_000
+_MAX_AGENTS = 100_000
 _NO_LIMIT = 1_000_000
 _BATCH = 500
 
@@ -36,7 +36,7 @@ class HeartbeatStore(CommandStore, RunStore, DeliveryStore, Protocol):
     """What Heartbeats needs of the store."""
 
 
-class Heartbeats:
+class HeartbeatScheduler:
     """Sees to it that each agent whose definition has heartbeats has a schedule for them. Those of others end with their next beat.
 
     An agent that another one ever asked for a run has none: it is there for its assignments, not for events.
@@ -101,7 +101,7 @@ class Heartbeats:
 
     async def _agents(self, name: str) -> list[AgentRef]:
         """Return the agents of the definition that nobody started, of all tenants, and the one that is there without any trigger."""
-        return [AgentRef.parse(name), *await self._store.agents_of(name, _MOST_AGENTS)]
+        return [AgentRef.parse(name), *await self._store.agents_of(name, _MAX_AGENTS)]
 
 
 def _schedule(agent: AgentRef, heartbeat: Heartbeat, number: int, now: datetime) -> Schedule:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.periodic import Periodic
-from owlclaw_ray.schedules.api import Bell
+from owlclaw_ray.schedules.api import ScheduleFirer
 from owlclaw_ray.store.api import ScheduleStore
 
 RETRY = 1.0
@@ -22,9 +22,11 @@ class Scheduler:
     what was committed by those of whom there is no news.
     """
 
-    def __init__(self, *, bell: Bell, store: ScheduleStore, clock: Clock, poll: float = 5.0) -> None:
+    def __init__(self, *, schedule_firer: ScheduleFirer, store: ScheduleStore, clock: Clock, poll: float = 5.0) -> None:
         self._store, self._clock = store, clock
-        self._firing = Periodic("firing schedules", bell.ring_all, clock, poll, due_in=self._due_in, retry=RETRY)
+        self._firing = Periodic(
+            "firing schedules", schedule_firer.fire_all_due, clock, poll, due_in=self._due_in, retry=RETRY
+        )
 
     def start(self) -> None:
         """See AlarmClock.start."""

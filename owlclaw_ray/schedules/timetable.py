@@ -38,7 +38,7 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import FiringId, IdSource, RunId, ScheduleId, TenantId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Dispatcher
-from owlclaw_ray.schedules.firing import NextFire, RunTerms, due_times_between, run_id_of, run_of, terms_of
+from owlclaw_ray.schedules.firings import NextFire, RunTerms, due_times_between, run_id_of, run_of, terms_of
 from owlclaw_ray.store.api import (
     AlreadyFired,
     BackfillTick,
@@ -291,7 +291,7 @@ def _backfill_tick(schedule: Schedule, due: datetime, now: datetime, terms: RunT
     firing_id = FiringId(derived_id("fir", schedule.schedule_id, due.isoformat(), "backfill"))
     run_id, outcome = run_id_of(schedule, due), TickOutcome.CAUGHT_UP
     tick = Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id, reason="backfill")
-    return BackfillTick(schedule.agent, tick, terms.put_on(run_of(schedule, due, now)))
+    return BackfillTick(schedule.agent, tick, terms.with_terms(run_of(schedule, due, now)))
 
 
 def _changed(outcome: Outcome, schedule_id: ScheduleId) -> Schedule:

@@ -118,7 +118,7 @@ class AppendJournal(Struct, frozen=True):
     """Texts by the hash of their content; known ones are ignored."""
 
 
-class IdleBeat(Struct, frozen=True):
+class IdleHeartbeat(Struct, frozen=True):
     """What is left of a heartbeat that found nothing to do: its run, in the place of the one before, and a time more in the tick of
     that one, if no other time lies between them. Its journal is given up.
     """
@@ -149,9 +149,9 @@ class FinishRun(Struct, frozen=True):
     """Whom the definition wants told of the end, besides those whom triggers named."""
     deliveries: tuple[DeliveryId, ...] = ()
     """Deliveries that waited for a heartbeat of the agent, and that the run saw. Those that still wait are handled if it completed;
-    else the failure counts, and after MOST_FAILURES they are refused.
+    else the failure counts, and after MAX_FAILURES they are refused.
     """
-    idle: IdleBeat | None = None
+    idle: IdleHeartbeat | None = None
 
 
 class AwaitApprovals(Struct, frozen=True):
@@ -814,7 +814,7 @@ class LedgerChain(Struct, frozen=True):
     hash: str
 
 
-class Position(Struct, frozen=True):
+class JournalPosition(Struct, frozen=True):
     """How far somebody has read the journal of a run."""
 
     tenant: TenantId
@@ -823,7 +823,7 @@ class Position(Struct, frozen=True):
     """The seq of the last entry that was read."""
 
 
-class Watched(Struct, frozen=True):
+class RunProgress(Struct, frozen=True):
     """What has become of a run since a position."""
 
     entries: tuple[JournalEntry, ...]
@@ -863,14 +863,14 @@ class RunStore(Protocol):
         """Return the run's entries with a seq over `after`, in order."""
         ...
 
-    async def watched(self, positions: Sequence[Position]) -> Sequence[Watched | None]:
+    async def watched(self, positions: Sequence[JournalPosition]) -> Sequence[RunProgress | None]:
         """Return what each position has not read, None where the tenant has no such run: all of one moment of the store.
 
         Of what does not fit into an answer of a few MB the earliest entries come, with `more`.
         """
         ...
 
-    async def moved(self, positions: Sequence[Position]) -> Sequence[RunId]:
+    async def moved(self, positions: Sequence[JournalPosition]) -> Sequence[RunId]:
         """Return those runs that are final or have an entry behind the position. It costs little where there are none."""
         ...
 

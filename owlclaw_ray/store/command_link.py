@@ -21,9 +21,9 @@ from msgspec import msgpack
 
 from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.errors import EncodingError, StoreOverloadedError
-from owlclaw_ray.kernel.batching import WAITING, Batcher, Bound, Room
+from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Batcher, Bound
 from owlclaw_ray.store.api import Command, CommandFailed, Outcome
-from owlclaw_ray.store.group_commit import GroupCommit, begins_work
+from owlclaw_ray.store.group_commit import GroupCommit, is_new_work
 
 Send = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]
 """Has `answered` called with a message at the far end."""
@@ -86,11 +86,11 @@ class CommandLink:
         """`rest` is waited for between messages of several commands, of which `at_once` are under way, see Batcher."""
         self._send = send
         self._single: Batcher[bytes, bytes] = Batcher(send, size=len, rest=rest, at_once=at_once)
-        self._room = Room(waiting)
+        self._room = BatchCapacity(waiting)
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """See CommandStore.apply; also StoreOverloadedError. What cannot be encoded is CommandFailed."""
-        refusable = begins_work(commands)
+        refusable = is_new_work(commands)
         if not refusable:
             await self._room.wait()
         encoded = [_encoded(command) for command in commands]
@@ -123,7 +123,7 @@ async def answered(commits: GroupCommit, parcels: Sequence[bytes]) -> list[bytes
     commands = [_decoded(parcel) for parcel in parcels]
     size = sum(map(len, parcels))
     full = not commits.has_room(len(parcels), size)
-    fit = [each for each in commands if not isinstance(each, CommandFailed) and not (full and begins_work([each]))]
+    fit = [each for each in commands if not isinstance(each, CommandFailed) and not (full and is_new_work([each]))]
     outcomes = iter(await commits.apply(fit, size))
     return [_answer(each, outcomes, full=full) for each in commands]
 
@@ -131,7 +131,7 @@ async def answered(commits: GroupCommit, parcels: Sequence[bytes]) -> list[bytes
 def _answer(command: Command | CommandFailed, outcomes: Iterator[Outcome], *, full: bool) -> bytes:
     if isinstance(command, CommandFailed):
         return encode(command)
-    if full and begins_work([command]):
+    if full and is_new_work([command]):
         return _REFUSED
     outcome = next(outcomes)
     try:

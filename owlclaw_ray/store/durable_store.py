@@ -13,7 +13,7 @@ from owlclaw_ray.errors import StoreUnavailableError, TerminalError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import ActivateAgent, ClaimRun, Command, CommandFailed, CommandStore, Outcome
 
-_FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
+_FIRST_DELAY, _MAX_DELAY = 0.05, 2.0
 _KNOWN_BLOBS = 4_096
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ async def until_available(clock: Clock, ask: Callable[[], Awaitable[Answer]]) ->
         except StoreUnavailableError as error:
             logger.warning("store unavailable, trying again in %.2f s: %s", delay, error)
             await clock.sleep(delay)
-            delay = min(delay * 2, _LONGEST_DELAY)
+            delay = min(delay * 2, _MAX_DELAY)
 
 
 class DurableStore:
@@ -69,11 +69,11 @@ class DurableStore:
         """Return a claim with the time of its next try: a run begins when it is given, not when it was first asked for."""
         return replace(command, at=self._clock.now()) if isinstance(command, ActivateAgent | ClaimRun) else command
 
-    def unknown_blobs(self, blobs: Mapping[str, str]) -> dict[str, str]:
+    def unstored_blobs(self, blobs: Mapping[str, str]) -> dict[str, str]:
         """Return those texts that this store was not yet seen to have."""
         return {digest: text for digest, text in blobs.items() if digest not in self._known}
 
-    def learn_blobs(self, blobs: Mapping[str, str]) -> None:
+    def note_stored_blobs(self, blobs: Mapping[str, str]) -> None:
         """Note texts that a commit has stored."""
         for digest in blobs:
             if len(self._known) >= _KNOWN_BLOBS:

@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
-from owlclaw_ray.kernel.batching import WAITING, Bound, Room
+from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound
 from owlclaw_ray.store.api import Command, CommandStore, Outcome, ReceiveDelivery, SubmitRun
 
 TRANSACTION_BYTES = 8 * 1024 * 1024
@@ -27,12 +27,12 @@ class CommitObserver(Protocol):
         ...
 
 
-def begins_work(commands: Sequence[Command]) -> bool:
+def is_new_work(commands: Sequence[Command]) -> bool:
     """Return whether all of it is new work, whose sender can be told to try again later: triggers and webhooks."""
     return all(isinstance(each, SubmitRun | ReceiveDelivery) for each in commands)
 
 
-class _Request(Struct, frozen=True):
+class _PendingCommit(Struct, frozen=True):
     commands: Sequence[Command]
     size: int
     answer: asyncio.Future[Sequence[Outcome]]
@@ -60,9 +60,9 @@ class GroupCommit:
         observer: CommitObserver | None = None,
     ) -> None:
         self._store, self._most, self._linger = store, Bound(max_batch, max_bytes), linger
-        self._waiting: deque[_Request] = deque()
+        self._waiting: deque[_PendingCommit] = deque()
         self._waiting_commands = self._waiting_bytes = 0
-        self._room = Room(waiting)
+        self._room = BatchCapacity(waiting)
         self._full = asyncio.Event()
         self._shared = False
         self._observer = observer
@@ -82,13 +82,13 @@ class GroupCommit:
             raise StoreUnavailableError("the store is closing")
         if not commands:
             return ()
-        if begins_work(commands) and not self.has_room(len(commands), size):
+        if is_new_work(commands) and not self.has_room(len(commands), size):
             raise StoreOverloadedError("too much waits to be committed")
         answer: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(commands, size, answer))
+        self._waiting.append(_PendingCommit(commands, size, answer))
         self._waiting_commands += len(commands)
         self._waiting_bytes += size
-        if self._fills_a_batch():
+        if self._is_batch_full():
             self._full.set()
         if self._committer is None:
             self._committer = asyncio.create_task(self._commit_all())
@@ -105,12 +105,12 @@ class GroupCommit:
     async def _commit_all(self) -> None:
         try:
             while self._waiting:
-                await self._gather_company()
+                await self._wait_for_more()
                 await self._commit(self._next_batch())
         finally:
             self._committer = None
 
-    async def _gather_company(self) -> None:
+    async def _wait_for_more(self) -> None:
         if not self._shared or self._full.is_set() or self._linger <= 0:
             return
         try:
@@ -119,7 +119,7 @@ class GroupCommit:
         except TimeoutError:
             return
 
-    def _next_batch(self) -> list[_Request]:
+    def _next_batch(self) -> list[_PendingCommit]:
         batch = [self._waiting.popleft()]
         commands, size = len(batch[0].commands), batch[0].size
         while self._waiting:
@@ -132,14 +132,14 @@ class GroupCommit:
         self._shared = len(batch) > 1
         self._waiting_commands -= commands
         self._waiting_bytes -= size
-        if not self._fills_a_batch() and not self._closed:
+        if not self._is_batch_full() and not self._closed:
             self._full.clear()
         return batch
 
-    def _fills_a_batch(self) -> bool:
+    def _is_batch_full(self) -> bool:
         return self._waiting_commands >= self._most.items or self._waiting_bytes >= self._most.size
 
-    async def _commit(self, batch: Sequence[_Request]) -> None:
+    async def _commit(self, batch: Sequence[_PendingCommit]) -> None:
         commands = [command for request in batch for command in request.commands]
         began = asyncio.get_running_loop().time()
         try:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.errors import TerminalError
-from owlclaw_ray.kernel.batching import Bound, Room
+from owlclaw_ray.kernel.batcher import BatchCapacity, Bound
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import RunClaimed, RunStore
 from owlclaw_ray.store.durable_store import until_available
@@ -28,7 +28,7 @@ class LargePayloads:
 
     def __init__(self, store: RunStore, clock: Clock, most: Bound = EXECUTED) -> None:
         self._store, self._clock = store, clock
-        self._room = Room(most)
+        self._room = BatchCapacity(most)
 
     def whole(self, claimed: RunClaimed) -> AbstractAsyncContextManager[Run]:
         """Give the run as it is to be executed. One with a large payload waits until there is room for it, and takes it up to the end

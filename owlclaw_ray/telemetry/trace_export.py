@@ -86,7 +86,7 @@ class TraceExport:
         more = False
         try:
             heads = await self._ends.chains()
-            await self._keep_to_the_buffer(heads)
+            await self._drop_beyond_buffer(heads)
             self.fullness = min(1.0, self._behind(heads) / self._records_per_run / self._buffer_runs)
             for chain, head in heads.items():
                 if head > self._reached(chain):
@@ -142,7 +142,7 @@ class TraceExport:
             logger.info("the receiver of traces takes them again")
         self._failed = 0
 
-    async def _keep_to_the_buffer(self, heads: Mapping[Chain, int]) -> None:
+    async def _drop_beyond_buffer(self, heads: Mapping[Chain, int]) -> None:
         """Give up what the export has fallen too far behind with. Runs are counted only when there may be too many of them."""
         if self._behind(heads) > self._looks_at:
             await self._make_room()

@@ -22,7 +22,7 @@ class ManualTimer:
         """As Timer.cancel."""
         self._alarm.cancel()
 
-    def ring_now(self) -> None:
+    def fire_now(self) -> None:
         """Call back in the next turn of the event loop."""
         self._alarm.set_result(None)
 
@@ -65,7 +65,7 @@ class ManualClock:
         """Call back once the clock was advanced that far."""
         timer = ManualTimer(self._alarm(max(0.0, seconds)), callback)
         if seconds <= 0:
-            timer.ring_now()
+            timer.fire_now()
         return timer
 
     def _alarm(self, seconds: float) -> asyncio.Future[None]:

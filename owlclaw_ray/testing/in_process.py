@@ -19,7 +19,7 @@ from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.definitions.api import Definitions, NamedDefinitions
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.definitions.folder import DefinitionFolder
-from owlclaw_ray.definitions.skills.machine import Machine
+from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.callback import CallbackRules
@@ -41,7 +41,7 @@ from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.api import MemoryFiles, MemoryStore
-from owlclaw_ray.memory.embedders import ConfiguredEmbedders, OneEmbedder
+from owlclaw_ray.memory.embedders import ConfiguredEmbedders, FixedEmbedder
 from owlclaw_ray.memory.embedding import Embedders
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.models.api import EmbeddingClient, ModelClient, TokenCounter
@@ -64,10 +64,10 @@ from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.run_loop import RunServices, at_once
 from owlclaw_ray.runs.running_calls import unknown
 from owlclaw_ray.runtime.api import Health
-from owlclaw_ray.runtime.facade import RuntimeFacade, nobody_keeps
+from owlclaw_ray.runtime.facade import RuntimeFacade, refuse_score
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firing import Firings
-from owlclaw_ray.schedules.heartbeat_schedules import Heartbeats
+from owlclaw_ray.schedules.firings import StoreScheduleFirer
+from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.schedules.timetable import StoreTimetable
 from owlclaw_ray.store.api import (
     CancelSchedule,
@@ -84,16 +84,16 @@ from owlclaw_ray.store.api import (
     TooManySchedules,
 )
 from owlclaw_ray.store.durable_store import DurableStore
-from owlclaw_ray.store.following import Following
+from owlclaw_ray.store.followers import FollowerRegistry
 from owlclaw_ray.store.group_commit import GroupCommit
-from owlclaw_ray.store.run_news import NewsFarEnd, RunNews
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.run_updates import RunUpdates, RunUpdateSource
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.telemetry.metrics import gauges
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
-from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
+from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
-from owlclaw_ray.testing.store_file import put_new_store
+from owlclaw_ray.testing.store_file import create_store
 from owlclaw_ray.tools.agents.api import DefinitionView, views_of
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
@@ -108,9 +108,9 @@ from owlclaw_ray.tools.internal.events import EventTools
 from owlclaw_ray.tools.internal.results import ResultTools
 from owlclaw_ray.tools.mcp.adapter import McpTools
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpNode, McpProblem
-from owlclaw_ray.tools.mcp.live_tools import LiveTools
+from owlclaw_ray.tools.mcp.live_tools import McpCatalogWatcher
 from owlclaw_ray.tools.mcp.options import McpOptions
-from owlclaw_ray.tools.naming import BUILT_IN_NAMES
+from owlclaw_ray.tools.names import BUILT_IN_NAMES
 from owlclaw_ray.tools.sql_rows import read_rows
 from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
 from owlclaw_ray.webhooks.outbox import CallbackDelivery, CallbackOptions
@@ -474,7 +474,7 @@ class LocalDispatcher:
         await self._directory.cancel(agent, run_id)
 
 
-async def _only_here(news: RunNews) -> Mapping[str, NewsFarEnd]:
+async def _only_here(news: RunUpdates) -> Mapping[str, RunUpdateSource]:
     return {"here": news}
 
 
@@ -484,14 +484,14 @@ class InProcessRuntime(RuntimeFacade):
     store: Store
     directory: Directory
     pool: LocalPool
-    bell: Firings
-    """Fires schedules when its `ring_all` is called."""
-    heartbeats: Heartbeats
+    schedule_firer: StoreScheduleFirer
+    """Fires schedules when its `fire_all_due` is called."""
+    heartbeats: HeartbeatScheduler
     family: Family
     expiry: ApprovalExpiry
     callbacks: CallbackDelivery
     indexed_memory: MemoryStore
-    following: Following
+    following: FollowerRegistry
 
     async def trigger(self, agent: str, payload: JsonValue = None, *, focus: str = "") -> Run:
         """Submit an `api` trigger and return its run when it is over."""
@@ -568,7 +568,7 @@ def assemble(
         clock=clock,
     )
     dispatcher = LocalDispatcher(directory)
-    bell = Firings(
+    schedule_firer = StoreScheduleFirer(
         store=grouped,
         wake=dispatcher.wake,
         cancel=dispatcher.cancel,
@@ -576,9 +576,9 @@ def assemble(
         definitions=definitions,
         clock=clock,
     )
-    news = RunNews(clock)
+    news = RunUpdates(clock)
     store.tell(news.changed)
-    following = Following(grouped, partial(_only_here, news), ids=ids, clock=clock)
+    following = FollowerRegistry(grouped, partial(_only_here, news), ids=ids, clock=clock)
     runtime = InProcessRuntime(
         store=grouped,
         following=following,
@@ -593,19 +593,19 @@ def assemble(
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory, slots),
         sources=webhook_sources,
         callbacks=callbacks,
-        keep_score=nobody_keeps if scores is None else scores.keep,
+        keep_score=refuse_score if scores is None else scores.keep,
         clock=clock,
         ids=ids,
         timetable=StoreTimetable(
             store=grouped, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
         ),
-        ring=bell.ring,
+        ring=schedule_firer.ring,
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.indexed_memory, runtime.following = memory, following
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
-    runtime.heartbeats = Heartbeats(grouped, definitions, clock)
-    runtime.bell = bell
+    runtime.heartbeats = HeartbeatScheduler(grouped, definitions, clock)
+    runtime.schedule_firer = schedule_firer
     return runtime
 
 
@@ -622,7 +622,7 @@ class LocalMcp:
 
     def __init__(self, pool: McpPool, catalog: ToolCatalog, governor: DefinitionGovernor, clock: Clock) -> None:
         self.pool = pool
-        self.live = LiveTools(pool, clock, lambda offered: governor.know(catalog.offer(offered)))
+        self.live = McpCatalogWatcher(pool, clock, lambda offered: governor.know(catalog.offer(offered)))
         self._following = asyncio.create_task(self.live.follow())
 
     async def stop(self) -> None:
@@ -673,7 +673,7 @@ async def in_process_runtime(
     `ids` the system's. `host_tools` and `mcp`, the servers, are off unless given; `environ` is what their programs
     and servers may get variables from. `model_limits`, `context_windows` and `prices` are those of the settings
     `models.limits`, `models.context_windows` and `models.prices`; without `tokens` tokens are estimated, and no other prices are known.
-    Schedules fire when `runtime.bell.ring_all()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
+    Schedules fire when `runtime.schedule_firer.fire_all_due()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
     approvals expire at `runtime.expiry.tick()`, and runs that
     wait for others and were told nothing go on at `runtime.family.sweep()`.
     Memories are found by their words only, unless there are `embedders`, or an `embedder` as in the setting `memory.embedder`, whose
@@ -689,7 +689,7 @@ async def in_process_runtime(
     await asyncio.to_thread(data_dir.mkdir, mode=0o700, parents=True, exist_ok=True)
     file = data_dir / "owlclaw.db"
     if store_url is None and not file.exists():
-        await asyncio.to_thread(put_new_store, file)
+        await asyncio.to_thread(create_store, file)
     store = await open_store(store_url or f"sqlite:///{file}", writer="in-process")
     counted = CommitMetrics()
     commits = GroupCommit(store, observer=counted)
@@ -699,7 +699,7 @@ async def in_process_runtime(
         embedders = ConfiguredEmbedders(
             embedder, reach.embeddings(embedding, clock, ids), EmbeddingCalls(endpoints=defaults.endpoints)
         )
-    memory, artifacts = LanceMemory(data_dir, embedders or OneEmbedder(None), clock), ArtifactFolder(data_dir)
+    memory, artifacts = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     agents, options = reach.agents(clock), host_tools.agents
     others = () if options is None else (AgentTools(agents, agents, options, clock),)

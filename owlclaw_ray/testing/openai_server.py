@@ -25,7 +25,7 @@ class FunctionCall(Struct, frozen=True):
     id: str = "call_1"
 
 
-class Answer(Struct, frozen=True):
+class CannedReply(Struct, frozen=True):
     """A completion: JSON, or server-sent events with deltas and a usage chunk when the request says `stream`."""
 
     text: str = ""
@@ -42,7 +42,7 @@ class Vectors(Struct, frozen=True):
     tokens_each: int = 4
 
 
-class Failure(Struct, frozen=True):
+class CannedFailure(Struct, frozen=True):
     """An error status with a body in OpenAI's form."""
 
     status: int
@@ -66,7 +66,7 @@ class Drop(Struct, frozen=True):
     after_text: str = ""
 
 
-Behaviour: TypeAlias = Answer | Vectors | Failure | Raw | Hang | Drop
+Behaviour: TypeAlias = CannedReply | Vectors | CannedFailure | Raw | Hang | Drop
 
 
 class RecordedRequest(Struct, frozen=True):
@@ -84,7 +84,7 @@ class OpenAIServer:
     Answer by default).
     """
 
-    def __init__(self, respond: Callable[[RecordedRequest], Behaviour] = lambda _: Answer()) -> None:
+    def __init__(self, respond: Callable[[RecordedRequest], Behaviour] = lambda _: CannedReply()) -> None:
         self._respond = respond
         self._queue: deque[Behaviour] = deque()
         self._ready = threading.Event()
@@ -147,14 +147,14 @@ class OpenAIServer:
                 self.requests.append(request)
                 behaviour = self._queue.popleft() if self._queue else self._respond(request)
                 self._arrivals.release()
-                if not await self._behave(behaviour, request, reader, writer):
+                if not await self._reply_with(behaviour, request, reader, writer):
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
             self._departures.release()
         finally:
             writer.close()
 
-    async def _behave(
+    async def _reply_with(
         self,
         behaviour: Behaviour,
         request: RecordedRequest,
@@ -162,17 +162,17 @@ class OpenAIServer:
         writer: asyncio.StreamWriter,
     ) -> bool:
         match behaviour:
-            case Answer() if request.body.get("stream"):
+            case CannedReply() if request.body.get("stream"):
                 writer.write(_stream_head())
                 for chunk in _chunks(behaviour, str(request.body.get("model", ""))):
                     writer.write(_event(json.dumps(chunk, ensure_ascii=False)))
                     await writer.drain()
                 writer.write(_event("[DONE]") + b"0\r\n\r\n")
-            case Answer():
+            case CannedReply():
                 writer.write(_response(200, _json(_completion(behaviour, str(request.body.get("model", ""))))))
             case Vectors():
                 writer.write(_response(200, _json(_embeddings(behaviour, request.body))))
-            case Failure(status, message, headers):
+            case CannedFailure(status, message, headers):
                 error = {"error": {"message": message, "type": "error", "param": None, "code": None}}
                 writer.write(_response(status, _json(error), headers))
             case Raw(body):
@@ -184,7 +184,7 @@ class OpenAIServer:
                 if after_text:
                     writer.write(_stream_head() + _event(json.dumps(_chunk("", {"content": after_text}))))
         await writer.drain()
-        return isinstance(behaviour, Answer | Vectors | Failure | Raw)
+        return isinstance(behaviour, CannedReply | Vectors | CannedFailure | Raw)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> RecordedRequest | None:
@@ -223,7 +223,7 @@ def _call(call: FunctionCall) -> JsonObject:
     return {**identity, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _usage(answer: Answer) -> JsonObject:
+def _usage(answer: CannedReply) -> JsonObject:
     return {
         "prompt_tokens": answer.prompt_tokens,
         "completion_tokens": answer.completion_tokens,
@@ -232,7 +232,7 @@ def _usage(answer: Answer) -> JsonObject:
     }
 
 
-def _completion(answer: Answer, model: str) -> JsonObject:
+def _completion(answer: CannedReply, model: str) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": answer.text or None}
     if answer.tool_calls:
         message["tool_calls"] = [_call(call) for call in answer.tool_calls]
@@ -261,7 +261,7 @@ def _chunk(model: str, delta: JsonObject, finish_reason: str | None = None) -> J
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": model, "choices": [choice]}
 
 
-def _chunks(answer: Answer, model: str) -> Iterator[JsonObject]:
+def _chunks(answer: CannedReply, model: str) -> Iterator[JsonObject]:
     yield _chunk(model, {"role": "assistant", "content": ""})
     for character in answer.text:
         yield _chunk(model, {"content": character})

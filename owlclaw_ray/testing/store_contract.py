@@ -37,7 +37,7 @@ from owlclaw_ray.testing.store_approval_contract import ApprovalContract
 from owlclaw_ray.testing.store_budget_contract import BudgetContract
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 from owlclaw_ray.testing.store_family_contract import FamilyContract, TaskContract
-from owlclaw_ray.testing.store_following_contract import AgentPagesContract, FollowingContract
+from owlclaw_ray.testing.store_follower_contract import AgentPagesContract, FollowingContract
 from owlclaw_ray.testing.store_ledger_contract import LedgerContract
 from owlclaw_ray.testing.store_schedule_contract import ScheduleContract
 from owlclaw_ray.testing.store_webhook_contract import (

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.lineage import Lineage, Role
+from owlclaw_ray.domain.lineage import ChildRole, Lineage
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.task import Claim, Step, StepStatus, Task, TaskStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -39,7 +39,7 @@ from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, cl
 
 CHILDREN = (RunId("run_a"), RunId("run_b"))
 FAMILY = Lineage(
-    RunId("run_1"), RunId("run_1"), AGENT.agent_id, 1, Role.WORKER, (("*",), ("code.*", "mcp.*")), named_tools=True
+    RunId("run_1"), RunId("run_1"), AGENT.agent_id, 1, ChildRole.WORKER, (("*",), ("code.*", "mcp.*")), named_tools=True
 )
 TASK = Task(
     TaskId("task_1"),

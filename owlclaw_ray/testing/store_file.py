@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 
 
-def put_new_store(path: Path) -> None:
+def create_store(path: Path) -> None:
     """Make the path the file of an empty SQLite store of this version. Not for a thread that runs an event loop."""
     path.touch(0o600)
     path.write_bytes(_migrated())

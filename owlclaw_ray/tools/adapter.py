@@ -56,7 +56,7 @@ class TargetsCalls(Protocol):
 
 
 @runtime_checkable
-class SaysWhatBecame(Protocol):
+class ReportsOutcome(Protocol):
     """What an adapter of the runtime's own implements besides, if it knows itself that a call was not begun, or may have acted."""
 
     @property
@@ -65,7 +65,7 @@ class SaysWhatBecame(Protocol):
         ...
 
 
-class LiveTools(ToolAdapter, Protocol):
+class DynamicTools(ToolAdapter, Protocol):
     """Knows tools that come and go while the runtime is up, and runs them."""
 
     def owns(self, tool: str) -> bool:

@@ -19,12 +19,12 @@ from owlclaw_ray.kernel.json_limits import KEPT, JsonLimitError, check_limits
 from owlclaw_ray.tools.schema_words import allowed, given
 from owlclaw_ray.tools.validator import validator_of
 
-_DEEPEST = 100
+_MAX_DEPTH = 100
 """Levels of arguments, as of everything that is stored."""
 _TOO_DEEP = "nested too deeply"
 
 
-class Given(Struct, frozen=True):
+class HandlerArguments(Struct, frozen=True):
     """What a handler is called with."""
 
     positional: tuple[object, ...] = ()
@@ -36,18 +36,18 @@ class Arguments:
     """The schema of a tool's arguments and the way from JSON text to a handler's parameters."""
 
     schema: JsonObject
-    convert: Callable[[JsonObject], Given]
+    convert: Callable[[JsonObject], HandlerArguments]
     """Turns checked JSON into parameters; may raise pydantic's ValidationError for what a schema cannot say."""
     _validator: Validator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_validator", validator_of(self.schema))
 
-    def read(self, tool: str, text: str) -> Given:
+    def read(self, tool: str, text: str) -> HandlerArguments:
         """Return the parameters, or raise ToolArgumentsError with a line a problem: path, what was given, what is allowed."""
         return self.read_object(tool, decode_arguments(tool, text))
 
-    def read_object(self, tool: str, decoded: JsonObject) -> Given:
+    def read_object(self, tool: str, decoded: JsonObject) -> HandlerArguments:
         """As `read`, for arguments that are decoded already."""
         cleaned = _without_optional_nulls(decoded, self.schema)
         problems = sorted(set(_problems(self._validator, cleaned)))
@@ -83,14 +83,14 @@ def argument_problems(schema: JsonObject, arguments: JsonObject) -> list[str]:
     return sorted(set(_problems(validator_of(schema), arguments)))
 
 
-def as_model(model: type[BaseModel]) -> Callable[[JsonObject], Given]:
+def as_model(model: type[BaseModel]) -> Callable[[JsonObject], HandlerArguments]:
     """Return a conversion to one parameter, an instance of the model."""
-    return lambda arguments: Given(positional=(model.model_validate(arguments),))
+    return lambda arguments: HandlerArguments(positional=(model.model_validate(arguments),))
 
 
-def as_object(arguments: JsonObject) -> Given:
+def as_object(arguments: JsonObject) -> HandlerArguments:
     """Convert to one parameter, the JSON object itself."""
-    return Given(positional=(arguments,))
+    return HandlerArguments(positional=(arguments,))
 
 
 def _refuse_constant(constant: str) -> JsonValue:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from owlclaw_ray.domain.tool import ToolDefinition
-from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter, ToolSource
+from owlclaw_ray.tools.adapter import DynamicTools, ToolAdapter, ToolSource
 from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.hooks import Hooks
-from owlclaw_ray.tools.host import Broken, HostTools, host_sources
+from owlclaw_ray.tools.host import BrokenFilePolicy, HostTools, host_sources
 from owlclaw_ray.tools.internal.artifacts import ArtifactTools
 from owlclaw_ray.tools.internal.results import ResultTools
 from owlclaw_ray.tools.internal.skills import SkillTools
@@ -29,7 +29,7 @@ def tools_of(
     artifacts: ArtifactStore,
     *,
     agents_dir: Path,
-    live: LiveTools | None = None,
+    live: DynamicTools | None = None,
 ) -> ToolSources:
     """Return all tools that can be used now, ready to run; raises ConfigurationError as `definitions_of`.
 
@@ -40,7 +40,7 @@ def tools_of(
         ArtifactTools(artifacts),
         SkillTools(agents_dir),
         *application,
-        *host_sources(host, environ, Broken.LEAVE_OUT),
+        *host_sources(host, environ, BrokenFilePolicy.LEAVE_OUT),
     )
     return ToolSources(fixed, live)
 
@@ -61,6 +61,6 @@ def declared_tools(
         SkillTools,
         *others,
         *application,
-        *host_sources(host, {}, Broken.REFUSE),
+        *host_sources(host, {}, BrokenFilePolicy.REFUSE),
     )
     return hooks.apart(definitions_of(sources))

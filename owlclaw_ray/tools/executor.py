@@ -18,15 +18,15 @@ from owlclaw_ray.errors import ApprovalNeededError, RetryableError, ToolArgument
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.policy.permission import DENIED
-from owlclaw_ray.tools.adapter import SaysWhatBecame, TargetsCalls, ToolAdapter
+from owlclaw_ray.tools.adapter import ReportsOutcome, TargetsCalls, ToolAdapter
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
 from owlclaw_ray.tools.failure import ToolFailureError
-from owlclaw_ray.tools.given_error import plain_error, short_message
-from owlclaw_ray.tools.hooks import Facts, HookDeniedError, Hooks, Moment, use_of
+from owlclaw_ray.tools.hooks import HookDeniedError, HookFacts, HookPoint, Hooks, use_of
 from owlclaw_ray.tools.json_result import NotJsonError, to_json
 from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT, LargeOutput
+from owlclaw_ray.tools.returned_error import plain_error, short_message
 from owlclaw_ray.tools.sources import ToolSources
 from owlclaw_ray.tools.target import CallTarget, target_of
 
@@ -78,7 +78,7 @@ class LocalExecutor:
         return self._hooked(invocation, definition, started)
 
     def _hooked(self, invocation: ToolInvocation, definition: ToolDefinition, started: float) -> ToolOutcome:
-        facts = Facts({"edited": True} if invocation.stage is Stage.EDITED else {})
+        facts = HookFacts({"edited": True} if invocation.stage is Stage.EDITED else {})
         left = invocation
 
         def prepare() -> ToolOutcome:
@@ -92,7 +92,7 @@ class LocalExecutor:
         if (
             outcome.checked is None
             and outcome.started is None
-            and self._hooks.of(definition, Moment.AFTER)
+            and self._hooks.of(definition, HookPoint.AFTER)
             and _ran(outcome)
         ):
             use = use_of(definition, decode_arguments(definition.name, left.arguments), invocation)
@@ -105,7 +105,7 @@ class LocalExecutor:
         return replace(outcome, hooks=tuple(facts.told))
 
     def _before(
-        self, definition: ToolDefinition, invocation: ToolInvocation, started: float, facts: Facts
+        self, definition: ToolDefinition, invocation: ToolInvocation, started: float, facts: HookFacts
     ) -> ToolInvocation:
         """Return the call as the hooks before it left it, with what is left of its time; raises HookDeniedError."""
         if invocation.stage is Stage.APPROVED:
@@ -201,7 +201,7 @@ def _run(adapter: ToolAdapter, invocation: ToolInvocation) -> Any:
 
 
 def _own_errors(adapter: ToolAdapter | None) -> frozenset[str]:
-    return adapter.own_errors if isinstance(adapter, SaysWhatBecame) else frozenset()
+    return adapter.own_errors if isinstance(adapter, ReportsOutcome) else frozenset()
 
 
 def _result(invocation: ToolInvocation, returned: Any, own: frozenset[str]) -> ToolResult:

@@ -56,7 +56,7 @@ def expression(pattern: str) -> Expression:
     return _linear(pattern) or _Backtracking(pattern)
 
 
-def explodes(pattern: str) -> bool:
+def is_exponential(pattern: str) -> bool:
     """Return whether the pattern may take exponential time."""
     return _linear(pattern) is None and _repeats_choices(pattern)
 

@@ -20,19 +20,19 @@ from owlclaw_ray.domain.tool_call import Stage, ToolInvocation
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
-from owlclaw_ray.tools.given_error import short_message
 from owlclaw_ray.tools.json_result import NotJsonError, to_json
 from owlclaw_ray.tools.large_output import bounded
+from owlclaw_ray.tools.returned_error import short_message
 from owlclaw_ray.tools.tags import tags_problems
 
 HOOK_SECONDS = 5.0
 """How long a hook may take; less if the call's own time is over sooner."""
-_LEAST_SECONDS = 0.5
+_MIN_SECONDS = 0.5
 
 _logger = logging.getLogger(__name__)
 
 
-class Moment(Enum):
+class HookPoint(Enum):
     """When a hook runs."""
 
     BEFORE = "before"
@@ -76,7 +76,7 @@ class Hook(Struct, frozen=True):
 
     name: str
     function: Callable[..., Any]
-    moment: Moment
+    moment: HookPoint
     names: tuple[str, ...]
     tags: frozenset[str]
 
@@ -107,7 +107,7 @@ class Hook(Struct, frozen=True):
         raise HookDeniedError(f"the hook {self.name} returned {type(answer).__name__}, not Deny, Change or None")
 
 
-class Facts(Struct):
+class HookFacts(Struct):
     """What hooks did to one call: for its journal entry and ledger record."""
 
     about: JsonObject = field(default_factory=dict)
@@ -125,15 +125,15 @@ class Hooks:
 
     def __init__(self) -> None:
         self._hooks: list[Hook] = []
-        self._seen: dict[tuple[str, Moment], tuple[Hook, ...]] = {}
+        self._seen: dict[tuple[str, HookPoint], tuple[Hook, ...]] = {}
 
-    def add(self, function: Callable[..., Any], moment: Moment, names: tuple[str, ...], tags: Iterable[str]) -> None:
+    def add(self, function: Callable[..., Any], moment: HookPoint, names: tuple[str, ...], tags: Iterable[str]) -> None:
         """Register a hook; raises ConfigurationError if the function cannot be one, or the tags are none."""
         name = f"{function.__module__}.{function.__qualname__}"
         problems = tags_problems(f"hook {name}", tags)
         if problems:
             raise ConfigurationError(problems)
-        wanted = 1 if moment is Moment.BEFORE else 2
+        wanted = 1 if moment is HookPoint.BEFORE else 2
         try:
             inspect.signature(function).bind(*range(wanted))
         except TypeError as error:
@@ -144,9 +144,9 @@ class Hooks:
 
     def see(self, tool: ToolDefinition) -> bool:
         """Return whether any hook sees the tool's calls."""
-        return bool(self.of(tool, Moment.BEFORE) or self.of(tool, Moment.AFTER))
+        return bool(self.of(tool, HookPoint.BEFORE) or self.of(tool, HookPoint.AFTER))
 
-    def of(self, tool: ToolDefinition, moment: Moment) -> tuple[Hook, ...]:
+    def of(self, tool: ToolDefinition, moment: HookPoint) -> tuple[Hook, ...]:
         """Return the hooks that see the tool's calls at that moment."""
         key = (tool.name, moment)
         found = self._seen.get(key)
@@ -168,14 +168,14 @@ class Hooks:
         arguments: JsonObject,
         invocation: ToolInvocation,
         left: Callable[[], float],
-        facts: Facts,
+        facts: HookFacts,
     ) -> JsonObject:
         """Return the arguments that are left when all hooks before the call were asked; raises HookDeniedError.
 
         `left` says how many seconds the call still has. Arguments that a person edited are not changed: a hook that would
         change them denies.
         """
-        for hook in self.of(tool, Moment.BEFORE):
+        for hook in self.of(tool, HookPoint.BEFORE):
             answer = self._asked(hook, min(HOOK_SECONDS, left()), facts, use_of(tool, arguments, invocation))
             if isinstance(answer, Change):
                 changed = _changed_arguments(hook, answer, facts)
@@ -187,11 +187,11 @@ class Hooks:
         return arguments
 
     def after(
-        self, use: ToolUse, tool: ToolDefinition, result: ToolResult, left: Callable[[], float], facts: Facts
+        self, use: ToolUse, tool: ToolDefinition, result: ToolResult, left: Callable[[], float], facts: HookFacts
     ) -> ToolResult:
         """Return the result that is left when all hooks after the call were asked. They have a moment, however late it is."""
-        for hook in self.of(tool, Moment.AFTER):
-            seconds = min(HOOK_SECONDS, max(_LEAST_SECONDS, left()))
+        for hook in self.of(tool, HookPoint.AFTER):
+            seconds = min(HOOK_SECONDS, max(_MIN_SECONDS, left()))
             try:
                 answer = self._asked(hook, seconds, facts, deepcopy(use), deepcopy(result))
                 changed = _changed_result(hook, answer, result, facts)
@@ -204,7 +204,7 @@ class Hooks:
                 result = changed
         return result
 
-    def _asked(self, hook: Hook, seconds: float, facts: Facts, *given: object) -> Answer:
+    def _asked(self, hook: Hook, seconds: float, facts: HookFacts, *given: object) -> Answer:
         try:
             answer = hook.ask(seconds, *given)
         except HookDeniedError as error:
@@ -224,7 +224,7 @@ def use_of(tool: ToolDefinition, arguments: JsonObject, invocation: ToolInvocati
     return ToolUse(tool.name, tool.permission, tool.tags, deepcopy(arguments), ToolContext.of(invocation))
 
 
-def _changed_arguments(hook: Hook, answer: Change, facts: Facts) -> JsonObject:
+def _changed_arguments(hook: Hook, answer: Change, facts: HookFacts) -> JsonObject:
     with suppress(NotJsonError):
         arguments = to_json(answer.arguments)
         if isinstance(arguments, dict):
@@ -234,7 +234,7 @@ def _changed_arguments(hook: Hook, answer: Change, facts: Facts) -> JsonObject:
     raise HookDeniedError(reason)
 
 
-def _require_unchanged(hook: Hook, written: JsonObject, changed: JsonObject, facts: Facts) -> None:
+def _require_unchanged(hook: Hook, written: JsonObject, changed: JsonObject, facts: HookFacts) -> None:
     if changed == written:
         facts.note(hook, "allowed")
         return
@@ -243,7 +243,7 @@ def _require_unchanged(hook: Hook, written: JsonObject, changed: JsonObject, fac
     raise HookDeniedError(reason)
 
 
-def _changed_result(hook: Hook, answer: Answer, result: ToolResult, facts: Facts) -> ToolResult:
+def _changed_result(hook: Hook, answer: Answer, result: ToolResult, facts: HookFacts) -> ToolResult:
     if not isinstance(answer, Change):
         return result
     try:

@@ -24,7 +24,7 @@ class HostTools(Struct, frozen=True):
     """None: the agent tools are off."""
 
 
-class Broken(Enum):
+class BrokenFilePolicy(Enum):
     """What to do about a file of a declarative tool that cannot be used."""
 
     REFUSE = "refuse"
@@ -33,7 +33,7 @@ class Broken(Enum):
     """Log it and go on with the others: in a worker that starts later, when an edit must not stop every other tool."""
 
 
-def host_sources(tools: HostTools, environ: Mapping[str, str], broken: Broken) -> tuple[ToolAdapter, ...]:
+def host_sources(tools: HostTools, environ: Mapping[str, str], broken: BrokenFilePolicy) -> tuple[ToolAdapter, ...]:
     """Return the adapters of what is turned on. `environ` is where programs get the variables from that they may see."""
     sources: list[ToolAdapter] = []
     if tools.code is not None:
@@ -41,8 +41,8 @@ def host_sources(tools: HostTools, environ: Mapping[str, str], broken: Broken) -
 
         sources.append(CodeTools(tools.code, environ))
     if tools.declarative is not None:
-        from owlclaw_ray.tools.declarative.loading import load_tools, load_usable_tools
+        from owlclaw_ray.tools.declarative.loader import load_tools, load_usable_tools
 
-        load = load_tools if broken is Broken.REFUSE else load_usable_tools
+        load = load_tools if broken is BrokenFilePolicy.REFUSE else load_usable_tools
         sources += load(tools.declarative, environ)
     return tuple(sources)

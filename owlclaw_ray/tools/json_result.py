@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.kernel.json_limits import DEEPEST, JsonLimitError, check_limits, read_json
+from owlclaw_ray.kernel.json_limits import MAX_DEPTH, JsonLimitError, check_limits, read_json
 
 _COMPOSITES = (Struct, tuple, set, frozenset, Mapping)
 MAX_RESULT_BYTES = 64 * 1024
@@ -57,7 +57,7 @@ def _cause(value: Any, error: Exception) -> Exception:
 
 def _check(value: Any) -> None:
     """Raise JsonLimitError, with the place, for what JSON has no way to say."""
-    check_limits(_opened(value, DEEPEST))
+    check_limits(_opened(value, MAX_DEPTH))
 
 
 def _opened(value: Any, levels: int) -> Any:
@@ -67,7 +67,7 @@ def _opened(value: Any, levels: int) -> Any:
     if levels < 0:
         return value
     if isinstance(value, BaseModel):
-        return _unspoilt(_default(value), value.model_dump())
+        return _with_numbers(_default(value), value.model_dump())
     if isinstance(value, _COMPOSITES):
         value = _default(value)
     elif is_dataclass(value) and not isinstance(value, type):
@@ -79,17 +79,17 @@ def _opened(value: Any, levels: int) -> Any:
     return [_opened(each, levels - 1) for each in value] if isinstance(value, list) else value
 
 
-def _unspoilt(written: Any, held: Any) -> Any:
+def _with_numbers(written: Any, held: Any) -> Any:
     """Return what pydantic writes of a value, with the numbers for which it writes null."""
     if isinstance(written, list) and isinstance(held, set | frozenset):
-        return _opened(held, DEEPEST) if b"null" in orjson.dumps(written) else written
+        return _opened(held, MAX_DEPTH) if b"null" in orjson.dumps(written) else written
     if isinstance(held, _COMPOSITES):
         held = _default(held)
     if isinstance(written, dict) and isinstance(held, dict):
         named = {str(name): each for name, each in held.items()}
-        return {name: _unspoilt(each, named.get(name)) for name, each in written.items()} | _infinite_names(held)
+        return {name: _with_numbers(each, named.get(name)) for name, each in written.items()} | _infinite_names(held)
     if isinstance(written, list) and isinstance(held, list):
-        return [_unspoilt(*pair) for pair in zip(written, held, strict=False)]
+        return [_with_numbers(*pair) for pair in zip(written, held, strict=False)]
     return held if written is None and isinstance(held, float) else written
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.tools.expression import explodes
+from owlclaw_ray.tools.expression import is_exponential
 
 _TYPES = ("object", "string", "number", "integer", "boolean", "array")
 _KEYWORDS = frozenset(
@@ -103,7 +103,7 @@ def _subset_problems(node: JsonObject, path: str, where: str) -> Iterator[Proble
     pattern = node.get("pattern")
     if isinstance(pattern, str) and not _compiles(pattern):
         yield Problem(f"{where}: {_join(path, 'pattern')}", f"{pattern!r} is no regular expression")
-    elif isinstance(pattern, str) and explodes(pattern):
+    elif isinstance(pattern, str) and is_exponential(pattern):
         fix = "repeat no group that holds a repetition or alternatives, or do without look-around and back-references"
         yield Problem(f"{where}: {_join(path, 'pattern')}", f"{pattern!r} may take exponential time", fix)
 

@@ -16,7 +16,7 @@ from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.tools.arguments import Arguments, Given, as_model
+from owlclaw_ray.tools.arguments import Arguments, HandlerArguments, as_model
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.docstring import parse_docstring
 from owlclaw_ray.tools.schema import plain_schema
@@ -131,10 +131,10 @@ def _field(name: str, parameter: inspect.Parameter, hint: Any, description: str 
     return Annotated[hint, info], default
 
 
-def _by_name(model: type[BaseModel], arguments: JsonObject) -> Given:
+def _by_name(model: type[BaseModel], arguments: JsonObject) -> HandlerArguments:
     instance = model.model_validate(arguments)
     names = type(instance).model_fields
-    return Given(by_name=tuple((name.removeprefix(_PREFIX), getattr(instance, name)) for name in names))
+    return HandlerArguments(by_name=tuple((name.removeprefix(_PREFIX), getattr(instance, name)) for name in names))
 
 
 def _allows_none(hint: Any) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from owlclaw_ray.domain.agent import INTERNAL
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.tools.adapter import LiveTools, ToolAdapter, ToolSource
+from owlclaw_ray.tools.adapter import DynamicTools, ToolAdapter, ToolSource
 from owlclaw_ray.tools.failure import ToolFailureError
-from owlclaw_ray.tools.naming import BUILT_IN_NAMES, HIDDEN_NAMES, INTERNAL_NAMES, tool_name_problems, wire_name
+from owlclaw_ray.tools.names import BUILT_IN_NAMES, HIDDEN_NAMES, INTERNAL_NAMES, tool_name_problems, wire_name
 from owlclaw_ray.tools.schema import plain_schema
 
 
@@ -40,7 +40,7 @@ class ToolSources:
     What is none of the adapters' tools is looked for in `live`.
     """
 
-    def __init__(self, adapters: Iterable[ToolAdapter], live: LiveTools | None = None) -> None:
+    def __init__(self, adapters: Iterable[ToolAdapter], live: DynamicTools | None = None) -> None:
         adapters = tuple(adapters)
         self._live = live
         self._definitions = {each.name: each for each in definitions_of(adapters)}

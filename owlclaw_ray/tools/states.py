@@ -13,7 +13,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.errors import ConfigurationError, NotFoundError, Problem
 from owlclaw_ray.tools.json_result import to_json
-from owlclaw_ray.tools.naming import state_name_problems
+from owlclaw_ray.tools.names import state_name_problems
 
 _CACHE_SIZE = 1_024
 

@@ -58,7 +58,7 @@ class Outbox(Protocol):
         ...
 
 
-class Answered(Struct, frozen=True):
+class CallbackAnswered(Struct, frozen=True):
     """The receiver answered, with this status."""
 
     status: int
@@ -66,7 +66,7 @@ class Answered(Struct, frozen=True):
     """When it wants to be asked again, in seconds, if it said so."""
 
 
-class Unanswered(Struct, frozen=True):
+class CallbackUnanswered(Struct, frozen=True):
     """Nothing useful came back, or nothing was sent: `why`."""
 
     why: str
@@ -75,7 +75,7 @@ class Unanswered(Struct, frozen=True):
 class CallbackSender(Protocol):
     """Sends one webhook."""
 
-    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Answered | Unanswered:
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered | CallbackUnanswered:
         """Post the body within a bounded time, follow no redirect, and read no more of the answer than its status.
 
         Nothing is sent to an address that may not be reached. Never raises but when it is cancelled.

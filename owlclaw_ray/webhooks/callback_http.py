@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import httpx
 
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.webhooks.api import Answered, Unanswered
+from owlclaw_ray.webhooks.api import CallbackAnswered, CallbackUnanswered
 
 _USER_AGENT = "owlclaw-ray"
-_LONGEST_PAUSE = 86_400.0
+_MAX_PAUSE = 86_400.0
 
 
 class RefusedAddressError(Exception):
@@ -41,23 +41,23 @@ class HttpCallbackSender:
             headers={"user-agent": _USER_AGENT},
         )
 
-    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Answered | Unanswered:
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered | CallbackUnanswered:
         """See CallbackSender.send."""
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._send(url, headers, body)
         except TimeoutError:
-            return Unanswered(f"no answer within {self._seconds:g} s")
+            return CallbackUnanswered(f"no answer within {self._seconds:g} s")
         except RefusedAddressError as error:
-            return Unanswered(str(error))
+            return CallbackUnanswered(str(error))
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ssl.SSLError, UnicodeError) as error:
-            return Unanswered(f"{type(error).__name__}: {error}".rstrip(": "))
+            return CallbackUnanswered(f"{type(error).__name__}: {error}".rstrip(": "))
 
     async def close(self) -> None:
         """See CallbackSender.close."""
         await self._http.aclose()
 
-    async def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
+    async def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered:
         problem = self._rules.problem(url)
         if problem:
             raise RefusedAddressError(f"the address {problem}")
@@ -73,7 +73,7 @@ class HttpCallbackSender:
         )
         response = await self._http.send(request, stream=True)
         await response.aclose()
-        return Answered(response.status_code, _pause(response.headers.get("retry-after", "")))
+        return CallbackAnswered(response.status_code, _pause(response.headers.get("retry-after", "")))
 
     async def _address(self, name: str, port: int) -> str:
         """Return an address of the host; raises RefusedAddressError if any of them may not be reached, OSError if it has none."""
@@ -87,4 +87,4 @@ class HttpCallbackSender:
 
 
 def _pause(text: str) -> float | None:
-    return min(float(text), _LONGEST_PAUSE) if text.isascii() and text.isdecimal() else None
+    return min(float(text), _MAX_PAUSE) if text.isascii() and text.isdecimal() else None

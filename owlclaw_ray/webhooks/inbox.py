@@ -32,10 +32,10 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Submission, Submissions
 from owlclaw_ray.store.api import CommandStore, DeliveryFilter, DeliveryStore, DeliveryStored, ReceiveDelivery
 from owlclaw_ray.webhooks.mapping import (
-    Content,
-    Ignored,
-    Mapped,
+    IgnoredWebhook,
+    MappedWebhook,
     UnmappableError,
+    WebhookContent,
     header_names,
     map_delivery,
     read_body,
@@ -139,7 +139,9 @@ class WebhookInbox:
         """Return the id that repetitions of a delivery have too; if nothing tells them, one that none has."""
         dedupe = source.mapping.dedupe
         try:
-            what = ("dedupe", text_of(dedupe, Content(read_body(source.body, body), headers))) if dedupe else None
+            what = (
+                ("dedupe", text_of(dedupe, WebhookContent(read_body(source.body, body), headers))) if dedupe else None
+            )
         except UnmappableError:
             what = None
         if what is None and source.signature.timed:
@@ -178,9 +180,9 @@ class WebhookInbox:
         self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None
     ) -> tuple[Delivery, Submission | None]:
         headers = {name: str(value) for name, value in delivery.headers.items()}
-        content = Content(read_body(source.body, body), headers)
+        content = WebhookContent(read_body(source.body, body), headers)
         mapped = map_delivery(source, delivery.tenant, content, delivery.delivery_id)
-        if isinstance(mapped, Ignored):
+        if isinstance(mapped, IgnoredWebhook):
             return replace(delivery, status=DeliveryStatus.IGNORED, reason=mapped.why), None
         if source.mapping.deliver is DeliverTo.HEARTBEAT:
             return await self._waiting(replace(delivery, agent=mapped.agent), mapped), None
@@ -188,7 +190,7 @@ class WebhookInbox:
         submission = await self._submissions.prepare(mapped.agent, trigger, source.mapping.admission)
         return replace(delivery, agent=mapped.agent), submission
 
-    async def _waiting(self, delivery: Delivery, mapped: Mapped) -> Delivery:
+    async def _waiting(self, delivery: Delivery, mapped: MappedWebhook) -> Delivery:
         """Return the delivery as it waits for a heartbeat; raises UnmappableError if none would see it."""
         heartbeat = await self._submissions.heartbeat_of(mapped.agent)
         if heartbeat is None or EventSourceKind.INBOX not in heartbeat.sources:

@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject, JsonValue, texts_in
-from owlclaw_ray.domain.trigger import LONGEST_LABEL, MAX_TASK_TYPE, Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import MAX_LABEL_CHARACTERS, MAX_TASK_TYPE, Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import PLACE, BodyForm, WebhookSource
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.json_limits import JsonLimitError, read_json
 
-LONGEST_FOCUS = 500
+MAX_FOCUS_CHARACTERS = 500
 _UNLABELLED = re.compile(r"[^ -~]")
 
 
@@ -29,7 +29,7 @@ class UnmappableError(ValueError):
     """The content has not what the mapping asks for. The message says what."""
 
 
-class Content(Struct, frozen=True):
+class WebhookContent(Struct, frozen=True):
     """What a webhook brought."""
 
     body: JsonValue
@@ -37,14 +37,14 @@ class Content(Struct, frozen=True):
     """By their names in small letters."""
 
 
-class Mapped(Struct, frozen=True):
+class MappedWebhook(Struct, frozen=True):
     """What a webhook becomes."""
 
     agent: AgentRef
     trigger: Trigger
 
 
-class Ignored(Struct, frozen=True):
+class IgnoredWebhook(Struct, frozen=True):
     """The webhook does not matter: `why`."""
 
     why: str
@@ -73,34 +73,36 @@ def read_body(form: BodyForm, body: bytes) -> JsonValue:
             return parsed
 
 
-def map_delivery(source: WebhookSource, tenant: TenantId, content: Content, fired: str) -> Mapped | Ignored:
+def map_delivery(
+    source: WebhookSource, tenant: TenantId, content: WebhookContent, fired: str
+) -> MappedWebhook | IgnoredWebhook:
     """Return what the content becomes, fired by that delivery; raises UnmappableError."""
     mapping = source.mapping
     for template, values in mapping.when:
         try:
             found = text_of(template, content)
         except UnmappableError as error:
-            return Ignored(str(error))
+            return IgnoredWebhook(str(error))
         if found not in values:
-            return Ignored(f"{template} is {found[:80]!r}, which is none of {', '.join(values)}")
+            return IgnoredWebhook(f"{template} is {found[:80]!r}, which is none of {', '.join(values)}")
     try:
         agent = AgentRef.parse(text_of(mapping.agent, content), tenant)
     except InvalidAgentNameError as error:
         raise UnmappableError(str(error)) from None
-    focus = text_of(mapping.focus, content).replace("\0", " ")[:LONGEST_FOCUS]
+    focus = text_of(mapping.focus, content).replace("\0", " ")[:MAX_FOCUS_CHARACTERS]
     task_type = text_of(mapping.task_type, content).replace("\0", " ")[:MAX_TASK_TYPE]
     session, user = (_label(text_of(each, content)) for each in (mapping.session, mapping.user))
     payload = rendered(mapping.payload, content)
     trigger = Trigger(TriggerKind.WEBHOOK, payload, focus, fired, task_type=task_type, session=session, user=user)
-    return Mapped(agent, trigger)
+    return MappedWebhook(agent, trigger)
 
 
 def _label(text: str) -> str:
     """Return what of a text may name a session or a user."""
-    return _UNLABELLED.sub("?", text)[:LONGEST_LABEL]
+    return _UNLABELLED.sub("?", text)[:MAX_LABEL_CHARACTERS]
 
 
-def rendered(template: JsonValue, content: Content) -> JsonValue:
+def rendered(template: JsonValue, content: WebhookContent) -> JsonValue:
     """Return the JSON value with every text filled in; raises UnmappableError."""
     match template:
         case str():
@@ -114,7 +116,7 @@ def rendered(template: JsonValue, content: Content) -> JsonValue:
             return template
 
 
-def text_of(template: str, content: Content) -> str:
+def text_of(template: str, content: WebhookContent) -> str:
     """Return a text with its places filled in; raises UnmappableError."""
     return PLACE.sub(lambda place: _as_text(_value(place, content)), template)
 
@@ -136,7 +138,7 @@ def header_names(source: WebhookSource) -> frozenset[str]:
     return frozenset(place[2].removeprefix(".").lower() for place in places if place[1] == "header")
 
 
-def _value(place: re.Match[str], content: Content) -> JsonValue:
+def _value(place: re.Match[str], content: WebhookContent) -> JsonValue:
     path = place[2].removeprefix(".")
     if place[1] == "header":
         if path.lower() not in content.headers:

@@ -41,13 +41,13 @@ from owlclaw_ray.store.api import (
     CommandStore,
 )
 from owlclaw_ray.store.durable_store import DurableStore
-from owlclaw_ray.webhooks.api import Answered, CallbackSender, Unanswered
+from owlclaw_ray.webhooks.api import CallbackAnswered, CallbackSender, CallbackUnanswered
 
 LOST_AFTER = 60.0
 """How long after its beginning an attempt counts as lost, in seconds; senders take less."""
-LONGEST_TEXT = 100_000
+MAX_TEXT_CHARACTERS = 100_000
 """Characters of a run's last words that are sent; the rest is at /v1/runs."""
-_LOOK_EVERY = 1.0
+_CHECK_INTERVAL = 1.0
 _AT_ONCE, _AT_ONCE_A_HOST = 32, 4
 _GONE = 410
 
@@ -151,7 +151,7 @@ class CallbackDelivery:
         """When each host that something is due for had its last turn, counted in callbacks."""
         self._turns = 0
         self._turn = asyncio.Lock()
-        self._looking = Periodic("sending callbacks", self.tick, clock, _LOOK_EVERY, due_in=self._place_in)
+        self._looking = Periodic("sending callbacks", self.tick, clock, _CHECK_INTERVAL, due_in=self._place_in)
 
     def start(self) -> None:
         """Begin to look for what is due."""
@@ -222,14 +222,14 @@ class CallbackDelivery:
         if busy.total() < _AT_ONCE and max(busy.values(), default=0) < _AT_ONCE_A_HOST:
             return math.inf
         with suppress(TimeoutError):
-            async with deadline(self._clock, _LOOK_EVERY):
+            async with deadline(self._clock, _CHECK_INTERVAL):
                 await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
         return 0.0
 
     async def _attempt(self, callback: Callback) -> None:
         try:
             run = await self._store.run(callback.agent.tenant, callback.run_id)
-            answer: Answered | Unanswered = Unanswered("the run is not in the store any more")
+            answer: CallbackAnswered | CallbackUnanswered = CallbackUnanswered("the run is not in the store any more")
             if run is not None:
                 body = callback_body(run)
                 headers = signed_headers(callback, body, int(self._clock.now().timestamp()), self._options.secrets)
@@ -250,11 +250,11 @@ class CallbackDelivery:
             case _:
                 self.counts = replace(counts, failed=counts.failed + 1)
 
-    def _after(self, callback: Callback, answer: Answered | Unanswered) -> Callback:
+    def _after(self, callback: Callback, answer: CallbackAnswered | CallbackUnanswered) -> Callback:
         """Return the callback after an attempt that ended so."""
         now, version = self._clock.now(), callback.version + 1
         match answer:
-            case Answered(status) if 200 <= status < 300:
+            case CallbackAnswered(status) if 200 <= status < 300:
                 return replace(
                     callback,
                     status=CallbackStatus.DELIVERED,
@@ -263,9 +263,9 @@ class CallbackDelivery:
                     delivered_at=now,
                     version=version,
                 )
-            case Answered(status, retry_after):
+            case CallbackAnswered(status, retry_after):
                 problem = f"the receiver answered {status}"
-            case Unanswered(problem):
+            case CallbackUnanswered(problem):
                 status, retry_after = 0, None
         if status == _GONE or callback.attempts >= self._options.retry.attempts:
             logger.warning("callback %s of run %s is dead: %s", callback.callback_id, callback.run_id, problem)
@@ -289,7 +289,7 @@ def callback_body(run: Run) -> bytes:
         "created_at": _moment(run.created_at),
         "started_at": None if run.started_at is None else _moment(run.started_at),
         "finished_at": _moment(run.finished_at),
-        "final_text": result.final_text[:LONGEST_TEXT],
+        "final_text": result.final_text[:MAX_TEXT_CHARACTERS],
         "turns": result.turns,
         "tool_calls": result.tool_calls,
         "duration_ms": result.duration_ms,
@@ -303,7 +303,7 @@ def callback_body(run: Run) -> bytes:
         "scripted": result.scripted,
         "error": None
         if error is None
-        else {"type": error.type, "message": error.message[:LONGEST_TEXT], "retryable": error.retryable},
+        else {"type": error.type, "message": error.message[:MAX_TEXT_CHARACTERS], "retryable": error.retryable},
     }
     return orjson.dumps({"type": "run.finished", "timestamp": _moment(run.finished_at), "data": data})
 

@@ -10,9 +10,9 @@ import typer
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
-from serve.cli.listing import LimitOption, StatusOption, status_of
+from serve.cli.listings import LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
-from serve.cli.person import person
+from serve.cli.user_name import person
 
 ApprovalArgument = Annotated[str, typer.Argument(help="The approval.", metavar="APPROVAL_ID")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; the model is told if it is denied.")]

@@ -30,13 +30,13 @@ def bench(context: typer.Context) -> None:
         fix = "in a checkout of the source: pip install -e '.[bench]' && owlclaw bench"
         raise ConfigurationError([Problem("owlclaw bench", what, fix)])
     command = [sys.executable, "-P", "-m", "benchmarks", *context.args]
-    with subprocess.Popen(command) as process, _left_to(process):  # noqa: S603 - the user's own arguments
+    with subprocess.Popen(command) as process, _signals_left_to(process):  # noqa: S603 - the user's own arguments
         code = process.wait()
     raise typer.Exit(code)
 
 
 @contextmanager
-def _left_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _signals_left_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Let the benchmarks, which clean up, be the ones that a signal ends: Ctrl-C reaches them anyway."""
 
     def pass_on(_number: int, _frame: FrameType | None) -> None:

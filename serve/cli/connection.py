@@ -48,7 +48,7 @@ def connect(url: str | None, folder: Path) -> SyncClient:
 
 def _server_of(folder: Path) -> tuple[str, bool]:
     """Return where the folder's server runs, or would run, and whether it is there."""
-    from owlclaw_ray.configuration.whereabouts import find_runtime
+    from owlclaw_ray.configuration.server_location import find_runtime
     from serve import pid_file
 
     found = find_runtime(folder, environment())

@@ -13,7 +13,7 @@ from serve.cli.connection import HERE, FolderOption, JsonOption, environment
 from serve.cli.output import console, plain, print_json
 
 if TYPE_CHECKING:
-    from serve.cli.findings import Finding
+    from serve.cli.findings import CheckFinding
 
 _STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
 
@@ -45,14 +45,14 @@ def doctor(folder: FolderOption = HERE, *, probe: ProbeOption = False, as_json: 
     raise typer.Exit(1 if any(each.level.value == "FAIL" for each in findings) else 0)
 
 
-def _findings(folder: Path, *, probe: bool) -> Iterator[Finding]:
+def _findings(folder: Path, *, probe: bool) -> Iterator[CheckFinding]:
     from serve.cli.machine_checks import check_machine
     from serve.cli.project_checks import check_project
 
     return chain(check_machine(), check_project(folder, environment(), probed=probe))
 
 
-def _print(finding: Finding) -> None:
+def _print(finding: CheckFinding) -> None:
     from rich.text import Text
 
     level = finding.level.value

@@ -19,7 +19,7 @@ class Level(Enum):
     """`owlclaw up` or a run will fail."""
 
 
-class Finding(Struct, frozen=True):
+class CheckFinding(Struct, frozen=True):
     """One line of the report."""
 
     level: Level
@@ -28,22 +28,22 @@ class Finding(Struct, frozen=True):
     fix: str = ""
 
 
-def ok(subject: str, message: str) -> Finding:
+def ok(subject: str, message: str) -> CheckFinding:
     """Return a good finding."""
-    return Finding(Level.OK, subject, message)
+    return CheckFinding(Level.OK, subject, message)
 
 
-def warn(subject: str, message: str, fix: str) -> Finding:
+def warn(subject: str, message: str, fix: str) -> CheckFinding:
     """Return a doubtful finding."""
-    return Finding(Level.WARN, subject, message, fix)
+    return CheckFinding(Level.WARN, subject, message, fix)
 
 
-def fail(subject: str, message: str, fix: str) -> Finding:
+def fail(subject: str, message: str, fix: str) -> CheckFinding:
     """Return a bad finding."""
-    return Finding(Level.FAIL, subject, message, fix)
+    return CheckFinding(Level.FAIL, subject, message, fix)
 
 
-def failures(subject: str, error: OwlClawError) -> list[Finding]:
+def failures(subject: str, error: OwlClawError) -> list[CheckFinding]:
     """Return one bad finding for each problem of an error."""
     if isinstance(error, ConfigurationError):
         return [fail(subject, f"{problem.where}: {problem.what}", problem.fix) for problem in error.problems]

@@ -18,7 +18,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption
 from serve.cli.ledger_files import LedgerFormat, check, whole_file, write
 from serve.cli.ledger_lines import line
-from serve.cli.ledger_source import LedgerQuery, ledger_source, pages
+from serve.cli.ledger_source import LedgerSelection, ledger_source, pages
 from serve.cli.output import complain, console, print_json, table, when
 
 _EXPORT_PAGE = 2_000
@@ -156,8 +156,8 @@ def export(
 
 def _query(
     *, agent: str | None, run: str | None, kind: str | None, tool: str | None, since: str | None, until: str | None
-) -> LedgerQuery:
-    return LedgerQuery(agent, run, _kind(kind), tool, _time(since, "--since"), _time(until, "--until"))
+) -> LedgerSelection:
+    return LedgerSelection(agent, run, _kind(kind), tool, _time(since, "--since"), _time(until, "--until"))
 
 
 def _kind(text: str | None) -> wire.LedgerKind | None:
@@ -179,7 +179,7 @@ def _place(after: str | None) -> str | None:
 
 def _noted(path: Path) -> list[wire.LedgerHead]:
     """Return the last head of each chain in the file."""
-    from owlclaw_ray.ledger.noted_heads import read_heads, written
+    from owlclaw_ray.ledger.chain_heads import read_heads, written
 
     try:
         noted = read_heads(path)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from owlclaw_ray.store.api import Store
 
 
-class LedgerQuery(Struct, frozen=True):
+class LedgerSelection(Struct, frozen=True):
     """Which records."""
 
     agent: str | None = None
@@ -35,7 +35,7 @@ class LedgerQuery(Struct, frozen=True):
 class LedgerSource(Protocol):
     """A ledger that can be read."""
 
-    def page(self, query: LedgerQuery, after: str | None, limit: int) -> wire.Ledger:
+    def page(self, query: LedgerSelection, after: str | None, limit: int) -> wire.Ledger:
         """Return records, oldest first, and where to go on; `after` is where the page before it ended."""
         ...
 
@@ -48,7 +48,7 @@ class LedgerSource(Protocol):
         ...
 
 
-def pages(source: LedgerSource, query: LedgerQuery, size: int) -> Iterator[list[wire.LedgerRecord]]:
+def pages(source: LedgerSource, query: LedgerSelection, size: int) -> Iterator[list[wire.LedgerRecord]]:
     """Yield all records that match, oldest first, `size` at a time."""
     after: str | None = None
     while True:
@@ -63,7 +63,7 @@ def pages(source: LedgerSource, query: LedgerQuery, size: int) -> Iterator[list[
 @contextmanager
 def ledger_source(url: str | None, folder: Path) -> Iterator[LedgerSource]:
     """Open the ledger of the server at the URL; without one, that of the folder's server if it runs, else its store."""
-    from owlclaw_ray.configuration.whereabouts import find_runtime
+    from owlclaw_ray.configuration.server_location import find_runtime
     from serve import pid_file
 
     if url is None:
@@ -84,7 +84,7 @@ class ServerLedger:
     def __init__(self, client: SyncClient) -> None:
         self._client = client
 
-    def page(self, query: LedgerQuery, after: str | None, limit: int) -> wire.Ledger:
+    def page(self, query: LedgerSelection, after: str | None, limit: int) -> wire.Ledger:
         """See LedgerSource.page."""
         return self._client.ledger_page(
             query.agent,
@@ -112,7 +112,7 @@ class StoreLedger:
     def __init__(self, store: Store, runner: asyncio.Runner, data_dir: Path) -> None:
         self._store, self._runner, self._data_dir = store, runner, data_dir
 
-    def page(self, query: LedgerQuery, after: str | None, limit: int) -> wire.Ledger:
+    def page(self, query: LedgerSelection, after: str | None, limit: int) -> wire.Ledger:
         """See LedgerSource.page."""
         from owlclaw_ray.domain.agent import AgentRef
         from owlclaw_ray.domain.ledger import LedgerKind
@@ -147,18 +147,18 @@ class StoreLedger:
 
         from owlclaw_ray.domain.ledger import NotedHead, NotedHeads
         from owlclaw_ray.ids import DEFAULT_TENANT
-        from owlclaw_ray.ledger.noted_heads import HeadsFolder
+        from owlclaw_ray.ledger.chain_heads import ChainHeadFolder
         from owlclaw_ray.runtime.facade import verified_ledger
         from serve.representations import verification_body
 
-        noted = HeadsFolder(self._data_dir).load()
+        noted = ChainHeadFolder(self._data_dir).load()
         heads = NotedHeads((*noted.heads, *msgspec.convert(since, list[NotedHead])), noted.problems)
         return verification_body(self._runner.run(verified_ledger(self._store, DEFAULT_TENANT, heads)))
 
 
 @contextmanager
 def _store_of(settings: Settings) -> Iterator[LedgerSource]:
-    from owlclaw_ray.store.sql.opening import open_existing
+    from owlclaw_ray.store.sql.factory import open_existing
 
     with asyncio.Runner() as runner:
         store = runner.run(open_existing(settings.store_url))

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from serve.cli.findings import Finding, fail, ok, warn
+from serve.cli.findings import CheckFinding, fail, ok, warn
 
 MINIMUM_RAY = (2, 60)
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - Ray's object store lives there, nothing is written by us
@@ -18,7 +18,7 @@ _ENOUGH_SHARED = 1 * _GIB
 _ENOUGH_MEMORY = 3 * _GIB
 
 
-def check_machine() -> Iterator[Finding]:
+def check_machine() -> Iterator[CheckFinding]:
     """Yield what is found."""
     yield ok("python", ".".join(map(str, sys.version_info[:3])))
     yield _ray()
@@ -26,7 +26,7 @@ def check_machine() -> Iterator[Finding]:
     yield _memory()
 
 
-def _ray() -> Finding:
+def _ray() -> CheckFinding:
     fix = "install it with: pip install 'ray[serve]>=2.60'"
     try:
         present = version("ray")
@@ -40,7 +40,7 @@ def _ray() -> Finding:
     return ok("ray", present)
 
 
-def _shared_memory() -> Iterator[Finding]:
+def _shared_memory() -> Iterator[CheckFinding]:
     if not SHARED_MEMORY.is_dir():
         return
     status = os.statvfs(SHARED_MEMORY)
@@ -53,7 +53,7 @@ def _shared_memory() -> Iterator[Finding]:
         yield ok("shared memory", message)
 
 
-def _memory() -> Finding:
+def _memory() -> CheckFinding:
     import psutil
 
     available = psutil.virtual_memory().available

@@ -15,9 +15,9 @@ from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ConfigurationError, MemoryChangedError, Problem
 from serve.cli.agents import AgentArgument
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
-from serve.cli.listing import LimitOption
+from serve.cli.listings import LimitOption
 from serve.cli.output import complain, console, plain, print_json, shortened, table, when
-from serve.cli.person import person
+from serve.cli.user_name import person
 
 MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; give it several times for several.")]
@@ -226,9 +226,9 @@ def _changes(memory: wire.Memory, shown: str, tags: str, content: str) -> wire.M
 
 def _edit_file(agent: str, folder: Path) -> None:
     """Open MEMORY.md itself; it has to be on this machine."""
-    from owlclaw_ray.configuration.whereabouts import find_runtime
+    from owlclaw_ray.configuration.server_location import find_runtime
     from owlclaw_ray.domain.agent import AgentRef
-    from owlclaw_ray.memory.editing import put_back
+    from owlclaw_ray.memory.restore import put_back
 
     files = find_runtime(folder, environment()).data_dir / "agents" / AgentRef.parse(agent).folder
     path = files / "MEMORY.md"

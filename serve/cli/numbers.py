@@ -30,7 +30,7 @@ class Numbers(Struct, frozen=True):
         return sums
 
 
-class Change(Struct, frozen=True):
+class MetricsDelta(Struct, frozen=True):
     """The counts between two moments; without an earlier one, since the processes began."""
 
     now: Numbers

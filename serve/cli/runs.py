@@ -9,8 +9,8 @@ import typer
 
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
-from serve.cli.following import follow
-from serve.cli.listing import ALL, StatusOption, status_of
+from serve.cli.follow import follow
+from serve.cli.listings import ALL, StatusOption, status_of
 from serve.cli.output import console, print_json, shortened, table, when
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 from owlclaw_ray import wire
 from owlclaw_ray.counting import counted
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
-from serve.cli.listing import ALL, LimitOption, StatusOption, status_of
+from serve.cli.listings import ALL, LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
 from serve.cli.trigger import TaskTypeOption
 

@@ -53,7 +53,7 @@ def down(
     ] = 120.0,
 ) -> None:
     """Stop the runtime of a folder: it finishes or hands over what it has accepted, then ends."""
-    from owlclaw_ray.configuration.whereabouts import find_runtime
+    from owlclaw_ray.configuration.server_location import find_runtime
     from serve import pid_file
 
     target = console()

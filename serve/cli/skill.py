@@ -122,7 +122,7 @@ def _agents_dir(folder: Path) -> Path:
 def _definitions(folder: Path, only: str | None) -> Iterator[AgentDefinition]:
     """Yield the definitions that can be used, or the one that is asked for; complain about the others."""
     from owlclaw_ray.definitions.folder import DefinitionFolder
-    from owlclaw_ray.definitions.skills.machine import Machine
+    from owlclaw_ray.definitions.skills.host_facts import Machine
     from owlclaw_ray.settings import load_settings
 
     settings = load_settings(folder, environment())
@@ -154,10 +154,10 @@ def _hidden(path: Path) -> bool:
 
 def _check(path: Path) -> _Checked:
     from owlclaw_ray.configuration.governance import GovernanceFile
-    from owlclaw_ray.definitions.skills.loading import Surroundings, load_skill
-    from owlclaw_ray.definitions.skills.machine import Machine
+    from owlclaw_ray.definitions.skills.host_facts import Machine
+    from owlclaw_ray.definitions.skills.loader import SkillConditions, load_skill
 
-    around = Surroundings(Machine(environment()), GovernanceFile().trading_hours.of(()))
+    around = SkillConditions(Machine(environment()), GovernanceFile().trading_hours.of(()))
     try:
         loaded = load_skill(path.absolute(), str(path), around)
     except ConfigurationError as error:

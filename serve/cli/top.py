@@ -16,10 +16,10 @@ from rich.text import Text
 from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import RuntimeUnavailableError
 from serve.cli.connection import HERE, FolderOption, UrlOption, connect
-from serve.cli.numbers import Change, Numbers
+from serve.cli.numbers import MetricsDelta, Numbers
 from serve.cli.output import console, plain
 
-_MOST_ROWS = 12
+_MAX_ROWS = 12
 _OK = "ok"
 _ATTEMPTS = ("delivered", "failed", "dead")
 
@@ -65,7 +65,7 @@ def looks(metrics: Callable[[], str], interval: float, times: int | None) -> Ite
                 raise
             yield Group(shown, Text(plain(f"no answer, these are the numbers of before: {error}")))
         else:
-            shown = board(Change(now, before, moment - looked))
+            shown = render_dashboard(MetricsDelta(now, before, moment - looked))
             before, looked = now, moment
             yield shown
         if number == times:
@@ -73,13 +73,13 @@ def looks(metrics: Callable[[], str], interval: float, times: int | None) -> Ite
         time.sleep(interval)
 
 
-def board(change: Change) -> Group:
+def render_dashboard(change: MetricsDelta) -> Group:
     """Return everything that is shown of a change."""
     tables = [table for table in (_models(change), _tools(change)) if table.row_count]
     return Group(*(Text(plain(line)) for line in _lines(change)), *tables)
 
 
-def _lines(change: Change) -> Iterator[str]:
+def _lines(change: MetricsDelta) -> Iterator[str]:
     now = change.now
     active = {key[0]: value for key, value in now.by("owlclaw_runs", ("status",)).items()}
     yield "runs    " + ", ".join(f"{active.get(each, 0):,.0f} {each}" for each in ("queued", "running", "waiting"))
@@ -108,7 +108,7 @@ def _lines(change: Change) -> Iterator[str]:
         yield f"down    {', '.join(down)}"
 
 
-def _models(change: Change) -> Table:
+def _models(change: MetricsDelta) -> Table:
     calls = change.by("owlclaw_model_calls_total", "model", "error")
     tokens, cost = change.by("owlclaw_tokens_total", "model", "kind"), change.by("owlclaw_cost_dollars_total", "model")
     means = change.mean("owlclaw_model_call_seconds", "model")
@@ -119,7 +119,7 @@ def _models(change: Change) -> Table:
     return grid
 
 
-def _tools(change: Change) -> Table:
+def _tools(change: MetricsDelta) -> Table:
     calls, means = (
         change.by("owlclaw_tool_calls_total", "tool", "error"),
         change.mean("owlclaw_tool_call_seconds", "tool"),
@@ -131,7 +131,7 @@ def _tools(change: Change) -> Table:
 
 
 def _cells(
-    change: Change, name: str, calls: Mapping[tuple[str, ...], float], means: Mapping[tuple[str, ...], float]
+    change: MetricsDelta, name: str, calls: Mapping[tuple[str, ...], float], means: Mapping[tuple[str, ...], float]
 ) -> tuple[str | Text, ...]:
     made = sum(value for key, value in calls.items() if key[0] == name)
     failed = sum(value for key, value in calls.items() if key[0] == name and key[1] != _OK)
@@ -142,7 +142,7 @@ def _busiest(calls: Mapping[tuple[str, ...], float]) -> list[str]:
     sums: dict[str, float] = {}
     for (name, *_), value in calls.items():
         sums[name] = sums.get(name, 0.0) + value
-    return sorted((name for name, value in sums.items() if value), key=lambda name: -sums[name])[:_MOST_ROWS]
+    return sorted((name for name, value in sums.items() if value), key=lambda name: -sums[name])[:_MAX_ROWS]
 
 
 def _grid(*titles: str) -> Table:
@@ -152,7 +152,7 @@ def _grid(*titles: str) -> Table:
     return grid
 
 
-def _mean(change: Change, histogram: str) -> str:
+def _mean(change: MetricsDelta, histogram: str) -> str:
     return _seconds(change.mean(histogram).get(()))
 
 

@@ -12,7 +12,7 @@ import typer
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonValue
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
-from serve.cli.following import follow, leave
+from serve.cli.follow import follow, leave
 from serve.cli.output import console, plain, print_json
 
 POLICIES: dict[str, wire.BusyPolicy] = {each: each for each in get_args(wire.BusyPolicy)}

@@ -8,7 +8,7 @@ import typer
 
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
-from serve.cli.listing import ALL, LimitOption, StatusOption, status_of
+from serve.cli.listings import ALL, LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
 
 IdArgument = Annotated[

@@ -16,7 +16,7 @@ from actors.gateway_link import GatewayTokens
 from actors.keeper import KeeperActor
 from actors.model_gateway import ModelGatewayActor
 from actors.plan import WorkerPlan
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, Named, full_name, kill, make
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, NamedActor, full_name, kill, make
 from actors.tool_task import run_tools
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
@@ -32,7 +32,7 @@ from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.store.api import ActivateAgent, LedgerFilter, SubmitRun
 from owlclaw_ray.store.command_link import apply_now
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.testing.openai_server import Failure, OpenAIServer, Vectors
+from owlclaw_ray.testing.openai_server import CannedFailure, OpenAIServer, Vectors
 
 pytestmark = pytest.mark.ray
 
@@ -110,18 +110,18 @@ def begin_the_run():
         SubmitRun(RunId("run_1"), agent, trigger, at),
         ActivateAgent(agent, ActivationId("act_1"), at, claim=True),
     ]
-    apply_now(commands, partial(Named(KEEPER, NAMESPACE).ask_packed_now, "apply"))
+    apply_now(commands, partial(NamedActor(KEEPER, NAMESPACE).ask_packed_now, "apply"))
 
 
 def spent_on(purpose):
-    page = Named(KEEPER, NAMESPACE).ask_now("query", "ledger", (LedgerFilter(DEFAULT_TENANT, limit=50),))
+    page = NamedActor(KEEPER, NAMESPACE).ask_now("query", "ledger", (LedgerFilter(DEFAULT_TENANT, limit=50),))
     records = [each.record for each in page if each.record.kind is LedgerKind.MODEL_CALL]
     return [each for each in records if each.data["purpose"] == purpose]
 
 
 def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_recorded(worker, server):
     begin_the_run()
-    server.enqueue(Failure(503, "warming up"))
+    server.enqueue(CannedFailure(503, "warming up"))
     call(worker, "remember", 1, content="likes green tea")
 
     found = call(worker, "recall", 2, query="green tea", explain=True)
@@ -139,7 +139,7 @@ def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_record
     assert {(each.agent_id, each.data["model"]) for each in indexed} == {("trader", "openai/own-embeddings")}
     assert list(Path(worker.data_dir).rglob("memories-*own-embeddings-2.lance"))
     asked = len(server.requests)
-    Named(DIRECTORY, NAMESPACE).ask_now("allow", 2)
+    NamedActor(DIRECTORY, NAMESPACE).ask_now("allow", 2)
 
     spent = call(worker, "recall", 3, query="tea")
 

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.api import CancelRun
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from tests.actors.plans import plan_in
@@ -33,7 +33,7 @@ class Keeper:
 def exporter(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.exporter.configure", lambda _: None)
     monkeypatch.setattr("actors.exporter.Named", Keeper)
-    monkeypatch.setattr("actors.exporter._step_back", lambda: None)
+    monkeypatch.setattr("actors.exporter._lower_priority", lambda: None)
 
     def make(options, environ):
         monkeypatch.setattr("actors.exporter.os.environ", environ)

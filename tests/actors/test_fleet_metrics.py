@@ -18,7 +18,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
-from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
+from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackOptions
@@ -57,7 +57,7 @@ class Cluster:
 def cluster(monkeypatch):
     made = Cluster()
 
-    class Named:
+    class NamedActor:
         def __init__(self, name, namespace, node_id=""):
             self._name, self._node_id = name, node_id
 
@@ -65,7 +65,7 @@ def cluster(monkeypatch):
             asked = arguments[0] if method == "query" else method
             return await made.ask(self._name, self._node_id, asked)
 
-    monkeypatch.setattr(fleet_metrics, "Named", Named)
+    monkeypatch.setattr(fleet_metrics, "Named", NamedActor)
     monkeypatch.setattr(fleet_metrics, "living_nodes", lambda: NODES)
     return made
 

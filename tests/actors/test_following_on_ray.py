@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from actors.keeper_client import KeeperClient
-from actors.keeper_news import Keepers
+from actors.keeper_run_updates import Keepers
 from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds, RunId
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.store.following import Following
+from owlclaw_ray.store.followers import FollowerRegistry
 from tests.actors.conftest import calls
 
 pytestmark = pytest.mark.ray
@@ -48,7 +48,7 @@ async def test_followers_are_woken_by_commits_alone_and_go_on_at_the_next_keeper
         calls(("trial.wait", {"gate": "followed-2"})),
         {"text": "done"},
     )
-    follows = Following(
+    follows = FollowerRegistry(
         KeeperClient(trial.plan.namespace),
         Keepers(trial.plan.namespace),
         ids=RandomIds(),

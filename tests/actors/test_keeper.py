@@ -15,7 +15,7 @@ from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.kernel.packing import pack
 from owlclaw_ray.store.api import AppendLedger, LedgerFilter
 from owlclaw_ray.store.command_link import encode
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 from tests.actors.plans import plan_in
 
@@ -25,7 +25,7 @@ async def keeper(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.keeper.configure", lambda _: None)
     monkeypatch.setattr("actors.keeper.writer_name", lambda: "keeper")
     monkeypatch.setattr("actors.keeper.restarted", lambda: False)
-    monkeypatch.setattr(KeeperActor, "_watch_over_root", lambda _: asyncio.sleep(0))  # which would start Ray
+    monkeypatch.setattr(KeeperActor, "_watch_root", lambda _: asyncio.sleep(0))  # which would start Ray
     keeper = KeeperActor(plan_in(tmp_path, redact=("ACME-[0-9]+",)))
     yield keeper
     await keeper.stop()

@@ -17,7 +17,7 @@ from actors.plan import WorkerPlan
 from actors.remote import GATEWAY, full_name, kill, make
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.pooled_client import PoolGrowth
-from owlclaw_ray.testing.openai_server import Answer, Hang, OpenAIServer
+from owlclaw_ray.testing.openai_server import CannedReply, Hang, OpenAIServer
 from tests.model_requests import model_request
 
 pytestmark = pytest.mark.ray
@@ -35,7 +35,7 @@ class Provider:
     def __call__(self, recorded):
         question = recorded.body["messages"][-1]["content"]
         self.hangs[question] -= 1
-        return Hang() if self.hangs[question] >= 0 else Answer(f"answer to {question}")
+        return Hang() if self.hangs[question] >= 0 else CannedReply(f"answer to {question}")
 
 
 def request(question, timeout=60.0):

@@ -7,7 +7,7 @@ import pytest
 from actors.root import RootActor
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
 from owlclaw_ray.settings import load_settings
-from serve.planning import hatchet_plan, plan_of
+from serve.runtime_plan import hatchet_plan, plan_of
 from tests.hatchet_engine.engine import token_for
 
 TOKEN = token_for("https://hatchet.example.org", "engine.example.org:7077")
@@ -21,7 +21,7 @@ def told(monkeypatch):
     monkeypatch.setattr("actors.root.full_name", lambda name: name)
     monkeypatch.setattr("actors.root.configure", lambda _: None)
     monkeypatch.setattr("actors.root.restarted", lambda: True)
-    monkeypatch.setattr("actors.vigil.here", lambda: "node_1")
+    monkeypatch.setattr("actors.liveness.here", lambda: "node_1")
     return told
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from actors.cluster import NAMESPACE
 from actors.keeper_client import KeeperClient
-from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, Named
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, SCHEDULER, NamedActor
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
@@ -341,4 +341,4 @@ def test_every_part_is_ready_and_everything_listens_on_loopback_only(trial):
     assert health["ready"], health
     assert exposed == []
     for name in (KEEPER, DIRECTORY, GATEWAY, SCHEDULER):
-        assert Named(name, trial.plan.namespace).ask_now("ready" if name != DIRECTORY else "hosts") is not None
+        assert NamedActor(name, trial.plan.namespace).ask_now("ready" if name != DIRECTORY else "hosts") is not None

@@ -9,10 +9,10 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from actors.beginnings import AttemptRevokedError, Beginnings
+from actors.attempt_markers import AttemptMarkers, AttemptRevokedError
 from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
-from actors.tool_task import MOST_STARTS, TaskToolRunner, WorkerDiedError
+from actors.tool_task import MAX_STARTS, TaskToolRunner, WorkerDiedError
 from actors.tool_worker import execute
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
@@ -46,7 +46,7 @@ class SteeredTasks:
 
     def __init__(self, folder, *deeds):
         self.clock = ManualClock()
-        self.beginnings = Beginnings(folder, self.clock)
+        self.attempt_markers = AttemptMarkers(folder, self.clock)
         self.deeds = list(deeds)
         self.attempts = []
         self.warmed = 0
@@ -62,9 +62,9 @@ class SteeredTasks:
 
     def begin(self, attempt):
         if attempt is not None:
-            self.beginnings.begin(attempt)
+            self.attempt_markers.begin(attempt)
             now = self.clock.now().timestamp()
-            os.utime(self.beginnings._folder / attempt, (now, now))
+            os.utime(self.attempt_markers._folder / attempt, (now, now))
 
 
 async def succeed(tasks, invocations, attempt):
@@ -148,7 +148,7 @@ async def test_a_call_that_no_worker_begins_fails_and_may_be_repeated(tmp_path):
 
     assert (result.error.type, result.error.retryable) == ("execution_failed", True)
     assert "did not run" in result.error.message
-    assert len(tasks.attempts) == MOST_STARTS
+    assert len(tasks.attempts) == MAX_STARTS
 
 
 @pytest.mark.parametrize("deed", [die_at_once, lose_the_answer])
@@ -280,7 +280,7 @@ async def test_calls_that_are_over_leave_no_file_behind(tmp_path):
     tasks = SteeredTasks(tmp_path, succeed, die_at_once, succeed, never_end)
     for effect in (Effect.ONCE, Effect.PURE):
         await outcome_of(tasks, tmp_path, call(effect))
-        await emptied(tasks.beginnings._folder)
+        await emptied(tasks.attempt_markers._folder)
     endless = asyncio.create_task(outcome_of(tasks, tmp_path, call(Effect.ONCE)))
     while len(tasks.attempts) < 4:
         await asyncio.sleep(0)
@@ -288,7 +288,7 @@ async def test_calls_that_are_over_leave_no_file_behind(tmp_path):
     endless.cancel()
     await asyncio.wait([endless])
 
-    await emptied(tasks.beginnings._folder)
+    await emptied(tasks.attempt_markers._folder)
 
 
 async def test_files_of_attempts_whose_hosts_died_are_removed_in_the_end(tmp_path):
@@ -297,9 +297,9 @@ async def test_files_of_attempts_whose_hosts_died_are_removed_in_the_end(tmp_pat
     await tasks.clock.advance(31 * 86_400)
     tasks.begin("try_2")
 
-    tasks.beginnings.clear()
+    tasks.attempt_markers.clear()
 
-    assert [path.name for path in tasks.beginnings._folder.iterdir()] == ["try_2"]
+    assert [path.name for path in tasks.attempt_markers._folder.iterdir()] == ["try_2"]
 
 
 async def test_a_call_counts_as_begun_where_the_disk_does_not_tell(tmp_path):
@@ -321,7 +321,7 @@ def test_a_worker_that_cannot_note_the_beginning_of_a_call_does_not_run_it(tmp_p
     assert outcome.result.error.retryable
 
 
-class HungFiles(Beginnings):
+class HungFiles(AttemptMarkers):
     """The files of attempts on a file system that hangs for who is done with one."""
 
     def __init__(self, folder, clock):
@@ -336,7 +336,7 @@ class HungFiles(Beginnings):
 async def test_a_call_is_answered_while_the_file_of_its_attempt_cannot_be_removed(tmp_path):
     tasks = SteeredTasks(tmp_path, succeed)
     runner = TaskToolRunner(WorkerPlan("", "", str(tmp_path), "none", "trial"), tasks.clock, ToolSlots(4), tasks=tasks)
-    runner._beginnings = hung = HungFiles(tmp_path, tasks.clock)
+    runner._attempt_markers = hung = HungFiles(tmp_path, tasks.clock)
 
     outcomes = [await runner.run(call(Effect.ONCE, number=number)) for number in range(20)]
 

@@ -5,7 +5,7 @@ from benchmarks.growth import (
     AMOUNTS,
     Case,
     Measured,
-    Pace,
+    ToolRate,
     axis_figures,
     by_axis,
     cases,
@@ -17,7 +17,7 @@ from benchmarks.growth import (
 from benchmarks.load import LoadResult
 from benchmarks.question import Size
 from benchmarks.wave import WaveError
-from owlclaw_ray.definitions.skills.loading import load_skills
+from owlclaw_ray.definitions.skills.loader import load_skills
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.runs.skill_selection import select_skills
@@ -51,7 +51,7 @@ def test_the_prompt_has_the_same_skill_whether_there_are_few_or_many(skills, cou
 def test_triggers_keep_to_the_pace(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(growth.time, "monotonic", lambda: now[0])
-    pace = Pace(40.0, started=100.0)
+    pace = ToolRate(40.0, started=100.0)
 
     assert not pace(LoadResult())
     now[0] = 100.1

@@ -8,7 +8,7 @@ from benchmarks.ticks import START, Findings, compare, made
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import ScheduleKind
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firing import plan_firing
+from owlclaw_ray.schedules.firings import plan_firing
 
 DAY = timedelta(days=1)
 END = START + DAY

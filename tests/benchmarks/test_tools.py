@@ -13,12 +13,12 @@ from owlclaw_ray.tools.builtin import arguments as models
 
 EMPTY_MS = {"p50": 2.0, "p95": 4.0, "p99": 5.0}
 MODELS = {
-    "log_decision": models.LogDecision,
-    "query_state": models.QueryState,
-    "remember": models.Remember,
+    "log_decision": models.LogDecisionArguments,
+    "query_state": models.QueryStateArguments,
+    "remember": models.RememberArguments,
     "recall": models.Recall,
-    "schedule_once": models.ScheduleOnce,
-    "schedule_cron": models.ScheduleCron,
+    "schedule_once": models.ScheduleOnceArguments,
+    "schedule_cron": models.ScheduleCronArguments,
 }
 
 

@@ -9,7 +9,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId
 from owlclaw_ray.store.api import ActivateAgent, CancelRun, SubmitRun
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 
 AGENTS = [AgentRef.parse(f"bench:{number}") for number in range(4)]

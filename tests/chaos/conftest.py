@@ -109,7 +109,7 @@ async def _play(folder: Path) -> list[str]:
         await _cancel(runtime, folder, 3, stopped)
         await runtime.outcome(stopped)
         while not (fired := await _fired(runtime)):
-            await runtime.bell.ring_all()
+            await runtime.schedule_firer.fire_all_due()
             await asyncio.sleep(_PAUSE)
     return [first.run_id, second.run_id, cancelled.run_id, stopped.run_id, fired]
 

@@ -21,7 +21,7 @@ from actors.plan import ToolSlots
 from actors.tool_task import slot_resources
 from owlclaw_ray.client import SyncClient
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.loopback import free_ports
 from tests.conftest import SCRATCH

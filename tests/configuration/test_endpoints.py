@@ -3,11 +3,11 @@
 import pytest
 
 from owlclaw_ray.definitions.defaults import Defaults
-from owlclaw_ray.definitions.loading import load_definition
+from owlclaw_ray.definitions.loader import load_definition
 from owlclaw_ray.domain.endpoint import Endpoint, RealModel
 from owlclaw_ray.errors import ConfigurationError, DefinitionError
 from owlclaw_ray.settings import load_runtime_settings
-from serve.planning import plan_of
+from serve.runtime_plan import plan_of
 from tests.definitions.writing import write_definition
 
 OFFICE = Endpoint("openai", "http://office:8000/v1", "${OFFICE_KEY}", headers=(("X-Team", "desk"),))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.definitions.folder import DefinitionFolder, find_definitions
-from owlclaw_ray.definitions.loading import load_definition
-from owlclaw_ray.definitions.skills.machine import Machine
+from owlclaw_ray.definitions.loader import load_definition
+from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.errors import DefinitionError, UnknownAgentError
 from tests.definitions.writing import write_definition, write_skill
 

@@ -1,7 +1,7 @@
 import pytest
 
 from owlclaw_ray.definitions.defaults import Defaults
-from owlclaw_ray.definitions.loading import load_definition
+from owlclaw_ray.definitions.loader import load_definition
 from owlclaw_ray.domain.budget import Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import BreakerRule, Governance, Risk, ToolLimit
 from owlclaw_ray.domain.hours import Hours

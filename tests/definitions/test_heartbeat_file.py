@@ -1,7 +1,7 @@
 import pytest
 
 from owlclaw_ray.definitions.defaults import Defaults
-from owlclaw_ray.definitions.loading import load_definition
+from owlclaw_ray.definitions.loader import load_definition
 from owlclaw_ray.domain.heartbeat import EventSourceKind, Heartbeat
 from owlclaw_ray.errors import DefinitionError
 from tests.definitions.writing import write_definition

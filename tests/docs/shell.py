@@ -17,7 +17,7 @@ import yaml
 from benchmarks import memory_kills
 from benchmarks.chaos.__main__ import arguments_parser
 from owlclaw_ray.settings import load_runtime_settings
-from owlclaw_ray.testing.store_file import put_new_store
+from owlclaw_ray.testing.store_file import create_store
 from serve.cli.entry import build_cli
 from tests.docs.snippets import ROOT
 from tests.serve.double import ARTIFACT
@@ -77,7 +77,7 @@ def check_sqlite(statement, folder):
 @contextmanager
 def in_use(path):
     """Yield a connection to a store while another transaction writes it."""
-    put_new_store(path)
+    create_store(path)
     with closing(sqlite3.connect(path)) as writer, closing(sqlite3.connect(path)) as other:
         writer.execute("PRAGMA journal_mode = WAL")
         writer.execute("INSERT INTO probes (writer, written) VALUES ('other', 1)")

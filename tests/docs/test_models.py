@@ -8,7 +8,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.models.litellm_client import LiteLLMClient
 from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.openai_server import Answer, OpenAIServer, Raw
+from owlclaw_ray.testing.openai_server import CannedReply, OpenAIServer, Raw
 from tests.definitions.writing import write_definition
 from tests.docs.snippets import snippets
 
@@ -21,7 +21,7 @@ ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?")
 def listening(monkeypatch):
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    answer = lambda request: Raw(OLLAMA) if request.path == "/api/chat" else Answer("ok")  # noqa: E731 (one use)
+    answer = lambda request: Raw(OLLAMA) if request.path == "/api/chat" else CannedReply("ok")  # noqa: E731 (one use)
     with OpenAIServer(answer) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.base_url}/official")
         yield server

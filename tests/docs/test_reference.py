@@ -20,11 +20,11 @@ from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
 from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
 from owlclaw_ray.configuration.webhooks import SignatureFile, SourceFile
 from owlclaw_ray.definitions.agent_file import AgentFile
-from owlclaw_ray.definitions.loading import MAX_BYTES
+from owlclaw_ray.definitions.loader import MAX_BYTES
 from owlclaw_ray.definitions.skills.frontmatter import Constraints, Extension, Prerequisites
-from owlclaw_ray.definitions.skills.loading import MAX_SKILL_BYTES
+from owlclaw_ray.definitions.skills.loader import MAX_SKILL_BYTES
 from owlclaw_ray.domain.callback import CallbackStatus
-from owlclaw_ray.domain.heartbeat import BeatSkipped, EventSourceKind, Heartbeat
+from owlclaw_ray.domain.heartbeat import EventSourceKind, Heartbeat, HeartbeatSkipReason
 from owlclaw_ray.domain.hours import DAYS
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import BreakKind, LedgerKind
@@ -33,10 +33,10 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, TickOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import DeliveryStatus
-from owlclaw_ray.ledger.redaction import SHORTEST_SECRET
+from owlclaw_ray.ledger.redaction import MIN_SECRET_CHARACTERS
 from owlclaw_ray.memory.file import MERGED_IDS, MERGED_TEXTS
-from owlclaw_ray.memory.lance.table import MOST_FRAGMENTS, MOST_UNINDEXED, Session
-from owlclaw_ray.runs.preloading import LONGEST_QUERY, MOST_VALUES
+from owlclaw_ray.memory.lance.table import MAX_FRAGMENTS, MAX_UNINDEXED, Session
+from owlclaw_ray.runs.memory_preload import MAX_QUERY_CHARACTERS, MAX_VALUES
 from owlclaw_ray.schedules.cron import MACROS
 from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
@@ -115,7 +115,7 @@ def test_every_key_source_and_reason_of_heartbeats_is_documented():
         each.value for each in EventSourceKind
     ]
     assert [code(name) for name, _ in table("docs/heartbeats.md", "why skipped")] == [
-        each.value for each in BeatSkipped
+        each.value for each in HeartbeatSkipReason
     ]
 
 
@@ -285,7 +285,7 @@ def test_limits_are_those_of_the_code():
     assert f"At most {MAX_SKILL_BYTES // 1024} KiB." in agents
     assert f"Over {INLINE_BYTES // 1024} KiB they are stored" in agents
     assert f"get {DRAIN_SECONDS:.0f} seconds to end" in operations
-    assert SHORTEST_SECRET == 6
+    assert MIN_SECRET_CHARACTERS == 6
     assert "from six characters on" in prose("docs/ledger.md")
     assert all(f"`{name}`" in operations for name in (LOGS, PID_FILE, RAY_LOG))
 
@@ -296,12 +296,12 @@ def test_limits_of_memory_are_those_of_the_code():
     assert f"older than {limits.stale_after.days} days" in text
     assert f"the last {MERGED_IDS} duplicates" in text
     assert f"in another form, up to {MERGED_TEXTS}," in text
-    assert f"compacted at {MOST_FRAGMENTS} fragments or {MOST_UNINDEXED} memories" in text
+    assert f"compacted at {MAX_FRAGMENTS} fragments or {MAX_UNINDEXED} memories" in text
     assert f"begun anew after {Session.WRITES} writes" in text
     assert MERGED_TEXTS + 1 == 11
     assert "the eleventh other form begins another entry" in text
-    assert f"words for people, {LONGEST_QUERY:,} characters of them" in text
-    assert f"the first {MOST_VALUES} values" in text
+    assert f"words for people, {MAX_QUERY_CHARACTERS:,} characters of them" in text
+    assert f"the first {MAX_VALUES} values" in text
 
 
 def test_extras_that_are_documented_exist():

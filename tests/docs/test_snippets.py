@@ -19,7 +19,7 @@ from owlclaw_ray.settings import load_runtime_settings, load_settings
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.executor import LocalExecutor
-from owlclaw_ray.tools.host import Broken, host_sources
+from owlclaw_ray.tools.host import BrokenFilePolicy, host_sources
 from owlclaw_ray.tools.sources import ToolSources
 from owlclaw_ray.wire import Accepted
 from serve.preflight import prepare
@@ -67,7 +67,7 @@ def test_json_files_are_declarative_tools_that_work(snippet, tmp_path):
     (tmp_path / snippet.file).write_text(snippet.text, encoding="utf-8")
     (tmp_path / "list.txt").write_text("apples and pears", encoding="utf-8")
     host = load_settings(tmp_path, {}).host_tools
-    executor = LocalExecutor(ToolSources(host_sources(host, {}, Broken.REFUSE)), ManualClock())
+    executor = LocalExecutor(ToolSources(host_sources(host, {}, BrokenFilePolicy.REFUSE)), ManualClock())
     result = executor.run_one(invocation("text.word_count", {"file": "list.txt"})).result
     assert result.content == {"words": 3}
 

@@ -90,7 +90,7 @@ async def test_it_looks_reports_remembers_comes_back_and_recalls(folder, name):
         assert report in look.result.final_text
 
         await clock.advance(6)
-        await runtime.bell.ring_all()
+        await runtime.schedule_firer.fire_all_due()
         (follow_up, _) = await runtime.runs(RunFilter(DEFAULT_TENANT))
         assert follow_up.trigger.kind is TriggerKind.SCHEDULE_ONCE
         assert str(load) in follow_up.trigger.focus

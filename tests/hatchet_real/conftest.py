@@ -21,7 +21,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
 from owlclaw_ray.schedules.hatchet.options import HatchetOptions, Tls
-from owlclaw_ray.schedules.hatchet.supervision import Sign, WorkerSupervisor, look_at
+from owlclaw_ray.schedules.hatchet.supervision import WorkerHealth, WorkerSupervisor, probe_worker
 
 WORKER = (sys.executable, "-m", "actors.hatchet_worker", "info", "text")
 TOKEN = os.environ.get("HATCHET_CLIENT_TOKEN", "")
@@ -38,10 +38,12 @@ def pytest_collection_modifyitems(items):
 
 
 class Rings:
-    """Notes when it was rung for what, and rings on for `bell`, if there is one. The first so many rings of a schedule in `broken` fail."""
+    """Notes when it was rung for what, and rings on for `schedule_firer`, if there is one.
+
+    The first so many rings of a schedule in `broken` fail."""
 
     def __init__(self):
-        self.rings, self.broken, self.bell = [], Counter(), None
+        self.rings, self.broken, self.schedule_firer = [], Counter(), None
 
     async def __call__(self, schedule_ids):
         (schedule_id,) = schedule_ids
@@ -49,7 +51,7 @@ class Rings:
         if self.broken[schedule_id]:
             self.broken[schedule_id] -= 1
             raise RuntimeUnavailableError("told to fail")
-        return [Alarm(schedule_id, None)] if self.bell is None else await self.bell(schedule_ids)
+        return [Alarm(schedule_id, None)] if self.schedule_firer is None else await self.schedule_firer(schedule_ids)
 
     def of(self, name):
         return [at for schedule, at in self.rings if schedule == name]
@@ -79,7 +81,7 @@ async def worker(options, rings):
     supervisor = WorkerSupervisor(options, rings, SystemClock(), command=WORKER)
     supervisor.start()
     async with asyncio.timeout(180):
-        while supervisor.health_port == 0 or await look_at(supervisor.health_port) is not Sign.WELL:
+        while supervisor.health_port == 0 or await probe_worker(supervisor.health_port) is not WorkerHealth.WELL:
             await asyncio.sleep(0.5)
     yield supervisor
     await supervisor.stop()

@@ -77,9 +77,9 @@ async def test_a_ring_that_fails_is_tried_again(alarms, rings):
 async def fired_through_kills(alarms, rings, *, number, first_in, apart, kills):
     """Return how late so many schedules fired, of an engine that is killed: how long after the first due time, and for how long."""
     clock, store = SystemClock(), SqlStore(InlineDatabase(), "one")
-    alarm_clock = EngineAlarmClock(bell=firings_over(store, clock), store=store, engine=alarms, clock=clock)
+    alarm_clock = EngineAlarmClock(schedule_firer=firings_over(store, clock), store=store, engine=alarms, clock=clock)
     store.tell(lambda _, schedule_ids: alarm_clock.changed(list(schedule_ids)))
-    rings.bell = alarm_clock.ring
+    rings.schedule_firer = alarm_clock.ring
     alarm_clock.start()
     await until(lambda: alarm_clock.counts.reachable, 60)
     first = soon(first_in)

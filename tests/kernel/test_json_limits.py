@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owlclaw_ray.kernel.json_limits import DEEPEST, JsonLimitError, check_limits, read_json
+from owlclaw_ray.kernel.json_limits import MAX_DEPTH, JsonLimitError, check_limits, read_json
 
 VALUES = st.recursive(
     st.none()
@@ -24,9 +24,9 @@ def test_every_value_that_can_be_written_is_read_as_it_is(value):
 @pytest.mark.parametrize("brackets", ["[]", '{"a":}'])
 def test_a_hundred_levels_are_read_and_one_more_is_not(brackets):
     before, after = brackets[:-1], brackets[-1]
-    assert read_json(f"{before * (DEEPEST - 1)}[]{after * (DEEPEST - 1)}".encode())
+    assert read_json(f"{before * (MAX_DEPTH - 1)}[]{after * (MAX_DEPTH - 1)}".encode())
     with pytest.raises(JsonLimitError, match="lies deeper than 100 levels"):
-        read_json(f"{before * DEEPEST}[]{after * DEEPEST}".encode())
+        read_json(f"{before * MAX_DEPTH}[]{after * MAX_DEPTH}".encode())
 
 
 BRACKETS = st.text('[]{}"\\a', max_size=8)
@@ -49,16 +49,16 @@ def nested(text, levels):
 
 @pytest.mark.parametrize("text", ["]", "}]", "[{", '"]', '"', '\\"]', "\\", "\\\\", '\\"', "]\n[", "a]"])
 def test_levels_are_counted_whatever_brackets_and_quotes_the_texts_hold(text):
-    assert read_json(orjson.dumps(nested(text, DEEPEST - 1))) == nested(text, DEEPEST - 1)
+    assert read_json(orjson.dumps(nested(text, MAX_DEPTH - 1))) == nested(text, MAX_DEPTH - 1)
     with pytest.raises(JsonLimitError, match="lies deeper than 100 levels"):
-        read_json(orjson.dumps(nested(text, DEEPEST + 1)))
+        read_json(orjson.dumps(nested(text, MAX_DEPTH + 1)))
 
 
-@given(NESTED, st.integers(DEEPEST - 3, DEEPEST + 2))
+@given(NESTED, st.integers(MAX_DEPTH - 3, MAX_DEPTH + 2))
 def test_levels_are_counted_in_any_document(value, around):
     for at in range(around):
         value = [value] if at % 2 else {"": value}
-    if levels_of(value) > DEEPEST:
+    if levels_of(value) > MAX_DEPTH:
         with pytest.raises(JsonLimitError, match="lies deeper than 100 levels"):
             read_json(orjson.dumps(value))
     else:

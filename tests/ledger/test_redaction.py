@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owlclaw_ray.ledger.redaction import SHORTEST_SECRET, Redactor, marker, named_secrets
+from owlclaw_ray.ledger.redaction import MIN_SECRET_CHARACTERS, Redactor, marker, named_secrets
 
 ALPHANUMERIC = string.ascii_letters + string.digits
 HARMLESS = "bdfjlmnquvwz0123456789 \n\t.,;()[]{}<>\"'\\!?|~^%#@=&股票价格\u2028🦉é"
@@ -48,7 +48,7 @@ forms = st.one_of(
     written("eyJhbGciOiJI.eyJzdWIiOiIx.", ALPHANUMERIC + "-_", 20),
 )
 """Secrets that are known by their form."""
-anything = st.text(min_size=SHORTEST_SECRET, max_size=30).filter(lambda text: not text.isspace())
+anything = st.text(min_size=MIN_SECRET_CHARACTERS, max_size=30).filter(lambda text: not text.isspace())
 _WORDS = (
     "password PASSWD db_password apiKey x-api-key Authorization client_secret token access_token refreshToken "
     "AWS_SECRET_ACCESS_KEY private.key Cookie credentials passphrase 密码 用户口令 密钥"

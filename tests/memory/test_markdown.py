@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.markdown import HEADER, Document, parse, render
+from owlclaw_ray.memory.markdown import HEADER, MemoryDocument, parse, render
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 UNDATED = datetime(2020, 1, 1, tzinfo=UTC)
@@ -20,7 +20,7 @@ def file_of(*memories):
     return (HEADER + "".join(render(one) for one in memories)).encode()
 
 
-def read(text) -> Document:
+def read(text) -> MemoryDocument:
     return parse(text.encode() if isinstance(text, str) else text, UNDATED)
 
 

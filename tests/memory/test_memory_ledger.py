@@ -18,7 +18,7 @@ from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.memory.memory_ledger import MemoryLedger
 from owlclaw_ray.memory.runtime_memory import AgentMemories
 from owlclaw_ray.store.api import LedgerFilter
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import LocalMemory

@@ -4,7 +4,7 @@ import pytest
 
 from owlclaw_ray.domain.memory import Memory, Recall, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.file import Snapshot
+from owlclaw_ray.memory.file import MemorySnapshot
 from owlclaw_ray.memory.query_cache import QueryCache
 from owlclaw_ray.testing.clock import ManualClock
 
@@ -29,7 +29,7 @@ def clock():
 @pytest.fixture
 def cache(clock):
     cache = QueryCache(clock)
-    cache.enter(Snapshot(memories_of(3), 1))
+    cache.enter(MemorySnapshot(memories_of(3), 1))
     return cache
 
 
@@ -50,7 +50,9 @@ def test_another_query_other_tags_or_a_larger_limit_are_asked_anew(cache):
     assert len(cache.get("tea", [], 20).memories) == 20
 
 
-@pytest.mark.parametrize("after", [Snapshot(memories_of(4), 1), Snapshot(memories_of(3), 2), Snapshot((), 2)])
+@pytest.mark.parametrize(
+    "after", [MemorySnapshot(memories_of(4), 1), MemorySnapshot(memories_of(3), 2), MemorySnapshot((), 2)]
+)
 def test_every_change_of_the_memories_ends_all_answers(cache, after):
     cache.put("tea", [], recall_of(1))
     cache.enter(after)
@@ -61,7 +63,7 @@ def test_every_change_of_the_memories_ends_all_answers(cache, after):
 
 def test_the_same_memories_end_none(cache):
     cache.put("tea", [], recall_of(1))
-    cache.enter(Snapshot(memories_of(3), 1))
+    cache.enter(MemorySnapshot(memories_of(3), 1))
 
     assert cache.get("tea", [], 5) is not None
 
@@ -85,6 +87,6 @@ def test_only_the_last_answers_are_kept(cache):
 
 
 def test_what_is_added_stands_beside_what_was_there(cache):
-    cache.enter(Snapshot(memories_of(4), 1))
+    cache.enter(MemorySnapshot(memories_of(4), 1))
 
     assert cache.sessions.gains({MemoryId("mem_3"): 1.0}) == {MemoryId("mem_2"): pytest.approx(0.3)}

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import lexical
-from owlclaw_ray.memory.days import named_spans
-from owlclaw_ray.memory.fusion import Hits, Sessions, rank
+from owlclaw_ray.memory.dates import named_spans
+from owlclaw_ray.memory.fusion import MemorySessions, SearchHits, rank
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ def memory(name, content="", days=0, session=""):
 def ranked(memories, bm25, cosine=(), query="which tea", limit=20):
     by_id = {one.memory_id: one for one in memories}
     days = named_spans(query, NOW, UTC)
-    return rank(Hits(dict(bm25), dict(cosine)), by_id, Sessions(memories), query, days=days, limit=limit)
+    return rank(SearchHits(dict(bm25), dict(cosine)), by_id, MemorySessions(memories), query, days=days, limit=limit)
 
 
 def order(memories, bm25, cosine=(), query="which tea"):
@@ -152,7 +152,7 @@ def test_a_search_that_found_nothing_leaves_the_order_to_the_other():
 
 def test_only_memories_that_may_be_returned_are():
     memories = [memory("a", session="s"), memory("b", session="s")]
-    found = rank(Hits({"a": 1.0}, {}), {"a": memories[0]}, Sessions(memories), "tea", days=(), limit=5)
+    found = rank(SearchHits({"a": 1.0}, {}), {"a": memories[0]}, MemorySessions(memories), "tea", days=(), limit=5)
     assert [one.memory.memory_id for one in found] == ["a"]
 
 

@@ -150,7 +150,7 @@ async def test_a_scheduled_run_is_reminded_of_what_its_focus_is_about(shown_of, 
         schedule = Schedule(ScheduleId("sch_1"), WATCH, ScheduleKind.ONCE, focus, now, now + timedelta(minutes=5))
         await runtime.store.apply([CreateSchedule(schedule, 5)])
         await clock.advance(301)
-        assert await runtime.bell.ring_all() == 1
+        assert await runtime.schedule_firer.fire_all_due() == 1
 
     shown = await shown_of(memory, start)
 
@@ -169,7 +169,7 @@ async def test_a_heartbeat_is_reminded_of_what_woke_it(shown_of):
     async def start(runtime, clock):
         assert await runtime.heartbeats.tick() == 1
         await clock.advance(301)
-        assert await runtime.bell.ring_all() == 1
+        assert await runtime.schedule_firer.fire_all_due() == 1
 
     shown = await shown_of(memory, start, app=app, heartbeat={})
 

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.model import Role
+from owlclaw_ray.domain.model import MessageRole
 from owlclaw_ray.memory.markdown import parse
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, says
@@ -27,7 +27,7 @@ def remembered(agents, tmp_path):
         model = Model(lambda _: next(replies))
         async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model]) as runtime:
             await runtime.trigger("watch", "note this")
-        answers = [orjson.loads(each.content) for each in model.requests[-1].messages if each.role is Role.TOOL]
+        answers = [orjson.loads(each.content) for each in model.requests[-1].messages if each.role is MessageRole.TOOL]
         data = (tmp_path / "data" / "agents" / WATCH.folder / "MEMORY.md").read_bytes()
         return answers, parse(data, datetime.min.replace(tzinfo=UTC)).memories
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.embedding import EmbeddingRequest
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.errors import ModelRefusedError
-from owlclaw_ray.testing.openai_server import Answer, OpenAIServer, Raw, Vectors
+from owlclaw_ray.testing.openai_server import CannedReply, OpenAIServer, Raw, Vectors
 from tests.model_requests import model_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,7 +41,7 @@ def asking(model, *endpoints, stream=False):
 )
 async def test_a_model_is_asked_at_its_own_address_with_its_key_and_headers(client, other, office, model, stream):
     endpoint = office(model.partition("/")[0])
-    other.enqueue(Answer("ok"))
+    other.enqueue(CannedReply("ok"))
 
     reply = await client.complete(*asking(model, endpoint, stream=stream))
 
@@ -75,7 +75,7 @@ async def test_azure_has_an_address_and_a_version_and_the_key_of_its_variable(cl
     monkeypatch.delenv("AZURE_API_KEY", raising=False)
     assert client.missing_key("azure/my-deployment", endpoint) == "AZURE_API_KEY"
     monkeypatch.setenv("AZURE_API_KEY", "azure-key")
-    other.enqueue(Answer("ok"))
+    other.enqueue(CannedReply("ok"))
 
     assert (await client.complete(*asking("azure/my-deployment", endpoint))).text == "ok"
 

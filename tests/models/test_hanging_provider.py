@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.models.model_gateway import ModelGateway
-from owlclaw_ray.testing.openai_server import Answer, Hang, OpenAIServer
+from owlclaw_ray.testing.openai_server import CannedReply, Hang, OpenAIServer
 from tests.model_requests import model_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_two_hundred_agents_of_a_provider_that_hangs_keep_no_other_from_its_answers(client, monkeypatch):
-    with OpenAIServer(lambda _: Hang()) as hanging, OpenAIServer(lambda _: Answer("well")) as well:
+    with OpenAIServer(lambda _: Hang()) as hanging, OpenAIServer(lambda _: CannedReply("well")) as well:
         monkeypatch.setenv("OPENAI_BASE_URL", hanging.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", well.base_url)

@@ -6,14 +6,14 @@ import pytest
 
 from owlclaw_ray.domain.agent import ModelChoice
 from owlclaw_ray.domain.endpoint import Endpoint, RealModel
-from owlclaw_ray.domain.model import ContextWindow, Message, ModelRequest, Price, Role
+from owlclaw_ray.domain.model import ContextWindow, Message, MessageRole, ModelRequest, Price
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.ids import RequestId, ToolCallId
 from owlclaw_ray.models.litellm_client import LiteLLMClient
-from owlclaw_ray.models.litellm_prices import doubt_about, local_prices, price_in
-from owlclaw_ray.testing.openai_server import Answer, Drop, Failure, FunctionCall, Hang, Raw
+from owlclaw_ray.models.litellm_prices import local_prices, misspelling_hint, price_in
+from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, Drop, FunctionCall, Hang, Raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,7 +27,7 @@ def question(*history: Message, stream=False, timeout=20.0, tools=TOOLS, **choic
         request_id=RequestId("req_1"),
         model=ModelChoice((MODEL,), stream=stream, **choice),
         system="你是一个交易员。",
-        messages=(Message(Role.USER, "现在怎么样?"), *history),
+        messages=(Message(MessageRole.USER, "现在怎么样?"), *history),
         tools=tools,
         timeout=timeout,
         agent_id="trader",
@@ -39,7 +39,7 @@ def question(*history: Message, stream=False, timeout=20.0, tools=TOOLS, **choic
 @BOTH
 async def test_a_reply_has_text_calls_and_usage(client, server, stream):
     calls = [FunctionCall("recall", '{"query": "负载"}', "call_a"), FunctionCall("remember", "{}", "call_b")]
-    server.enqueue(Answer("好的。", calls, prompt_tokens=100, completion_tokens=20, cached_tokens=64))
+    server.enqueue(CannedReply("好的。", calls, prompt_tokens=100, completion_tokens=20, cached_tokens=64))
 
     reply = await client.complete(question(stream=stream), MODEL)
 
@@ -55,7 +55,7 @@ async def test_a_reply_has_text_calls_and_usage(client, server, stream):
 
 @BOTH
 async def test_the_cost_follows_the_price_list(client, server, stream):
-    server.enqueue(Answer("ok", prompt_tokens=1_000_000, completion_tokens=0))
+    server.enqueue(CannedReply("ok", prompt_tokens=1_000_000, completion_tokens=0))
 
     reply = await client.complete(question(stream=stream), "openai/gpt-4o")
 
@@ -83,13 +83,16 @@ async def test_providers_that_merely_speak_openai_s_protocol_answer_and_openai_s
     client = LiteLLMClient()
 
     for model in (MODEL, "xinference/qwen", MODEL):
-        server.enqueue(Answer("ok"))
+        server.enqueue(CannedReply("ok"))
         assert (await client.complete(question(), model)).text == "ok"
 
 
 async def test_the_conversation_goes_out_in_openai_form(client, server):
     call = ToolCall(ToolCallId("call_a"), "recall", '{"query":"负载"}')
-    history = (Message(Role.ASSISTANT, "", (call,)), Message(Role.TOOL, '{"count":0}', call_id=call.call_id))
+    history = (
+        Message(MessageRole.ASSISTANT, "", (call,)),
+        Message(MessageRole.TOOL, '{"count":0}', call_id=call.call_id),
+    )
 
     await client.complete(question(*history, temperature=0.2, max_tokens=99), MODEL)
 
@@ -117,7 +120,7 @@ async def test_without_tools_none_are_sent(client, server):
 
 @BOTH
 async def test_malformed_arguments_are_passed_on_as_text(client, server, stream):
-    server.enqueue(Answer(tool_calls=[FunctionCall("recall", '{"query": "负')]))
+    server.enqueue(CannedReply(tool_calls=[FunctionCall("recall", '{"query": "负')]))
 
     reply = await client.complete(question(stream=stream), MODEL)
 
@@ -127,8 +130,8 @@ async def test_malformed_arguments_are_passed_on_as_text(client, server, stream)
 @BOTH
 async def test_calls_without_ids_or_with_used_ones_get_ids_of_their_own(client, server, stream):
     used = ToolCall(ToolCallId("call_0"), "recall", "{}")
-    history = (Message(Role.ASSISTANT, "", (used,)), Message(Role.TOOL, "{}", call_id=used.call_id))
-    answer = Answer(tool_calls=[FunctionCall("recall", "{}", id_) for id_ in ("call_0", "", "call_1", "call_1")])
+    history = (Message(MessageRole.ASSISTANT, "", (used,)), Message(MessageRole.TOOL, "{}", call_id=used.call_id))
+    answer = CannedReply(tool_calls=[FunctionCall("recall", "{}", id_) for id_ in ("call_0", "", "call_1", "call_1")])
     server.enqueue(answer)
 
     reply = await client.complete(question(*history, stream=stream), MODEL)
@@ -141,7 +144,7 @@ async def test_calls_without_ids_or_with_used_ones_get_ids_of_their_own(client, 
 
 @BOTH
 async def test_a_rate_limit_is_an_outage_with_the_provider_s_wish(client, server, stream):
-    server.enqueue(Failure(429, "slow down", {"Retry-After": "7"}))
+    server.enqueue(CannedFailure(429, "slow down", {"Retry-After": "7"}))
 
     with pytest.raises(ModelUnavailableError, match=r"^rate limited by the provider \(429\): slow down$") as caught:
         await client.complete(question(stream=stream), MODEL)
@@ -155,7 +158,7 @@ async def test_a_rate_limit_is_an_outage_with_the_provider_s_wish(client, server
     [({}, None), ({"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, None), ({"Retry-After-Ms": "1500"}, 1.5)],
 )
 async def test_a_wish_is_read_in_milliseconds_too_and_dates_are_left_alone(client, server, headers, seconds):
-    server.enqueue(Failure(429, "slow down", headers))
+    server.enqueue(CannedFailure(429, "slow down", headers))
 
     with pytest.raises(ModelUnavailableError) as caught:
         await client.complete(question(), MODEL)
@@ -166,7 +169,7 @@ async def test_a_wish_is_read_in_milliseconds_too_and_dates_are_left_alone(clien
 @BOTH
 @pytest.mark.parametrize("status", [500, 502, 503, 529])
 async def test_a_failing_provider_is_an_outage(client, server, status, stream):
-    server.enqueue(Failure(status, "overloaded"))
+    server.enqueue(CannedFailure(status, "overloaded"))
 
     with pytest.raises(ModelUnavailableError, match=r"the provider failed \(5\d\d\): overloaded"):
         await client.complete(question(stream=stream), MODEL)
@@ -219,7 +222,7 @@ async def test_an_unreachable_provider_is_an_outage(client, server, monkeypatch)
     ],
 )
 async def test_what_a_retry_cannot_mend_is_a_refusal(client, server, status, message, stream):
-    server.enqueue(Failure(status, "told"))
+    server.enqueue(CannedFailure(status, "told"))
 
     with pytest.raises(ModelRefusedError, match=message):
         await client.complete(question(stream=stream), MODEL)
@@ -235,7 +238,7 @@ async def test_what_a_retry_cannot_mend_is_a_refusal(client, server, status, mes
     ],
 )
 async def test_a_prompt_that_is_too_long_for_the_model_is_told_from_other_refusals(client, server, message, stream):
-    server.enqueue(Failure(400, message))
+    server.enqueue(CannedFailure(400, message))
 
     with pytest.raises(ContextWindowExceededError, match="longer than the model takes"):
         await client.complete(question(stream=stream), MODEL)
@@ -279,7 +282,7 @@ async def test_prices_are_the_highest_of_the_table_that_comes_with_litellm(clien
 async def test_a_name_that_nobody_lists_is_doubted_where_a_provider_has_no_others(model, address, doubt):
     endpoint = Endpoint(model.partition("/")[0], address) if address else None
 
-    assert doubt_about(RealModel(model, endpoint)) == doubt
+    assert misspelling_hint(RealModel(model, endpoint)) == doubt
 
 
 async def test_a_name_without_a_provider_is_a_refusal_that_shows_the_form(client, server):

@@ -3,7 +3,7 @@ import pytest
 from owlclaw_ray.domain.embedding import EmbeddingRequest
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.models.tokens import estimate_tokens
-from owlclaw_ray.testing.openai_server import Drop, Failure, Raw, Vectors
+from owlclaw_ray.testing.openai_server import CannedFailure, Drop, Raw, Vectors
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,7 +36,9 @@ async def test_a_model_without_a_price_costs_nothing(client, server):
     assert (reply.usage.prompt_tokens, reply.usage.cost) == (4, 0.0)
 
 
-@pytest.mark.parametrize("behaviour", [Failure(429, "slow down"), Failure(503), Drop()], ids=["429", "503", "dropped"])
+@pytest.mark.parametrize(
+    "behaviour", [CannedFailure(429, "slow down"), CannedFailure(503), Drop()], ids=["429", "503", "dropped"]
+)
 async def test_what_a_retry_may_mend_is_unavailable(client, server, behaviour):
     server.enqueue(behaviour)
 
@@ -46,7 +48,9 @@ async def test_what_a_retry_may_mend_is_unavailable(client, server, behaviour):
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("behaviour", [Failure(401), Failure(404), Failure(400)], ids=["401", "404", "400"])
+@pytest.mark.parametrize(
+    "behaviour", [CannedFailure(401), CannedFailure(404), CannedFailure(400)], ids=["401", "404", "400"]
+)
 async def test_what_it_does_not_mend_is_refused(client, server, behaviour):
     server.enqueue(behaviour)
 

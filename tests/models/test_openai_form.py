@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import Message, ModelRequest, Role
+from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RequestId, ToolCallId
@@ -34,8 +34,8 @@ WRONG = [
 def history(*calls):
     """Return the messages of a conversation in which these calls were made and answered."""
     made = tuple(ToolCall(ToolCallId(f"call_{at}"), *call) for at, call in enumerate(calls))
-    answers = tuple(Message(Role.TOOL, "no", call_id=call.call_id) for call in made)
-    asked = (Message(Role.USER, "hi"), Message(Role.ASSISTANT, "", made), *answers)
+    answers = tuple(Message(MessageRole.TOOL, "no", call_id=call.call_id) for call in made)
+    asked = (Message(MessageRole.USER, "hi"), Message(MessageRole.ASSISTANT, "", made), *answers)
     request = ModelRequest(
         RequestId("r"), ModelChoice(("m",)), "", asked, b"[]", 9.0, "a", "run", Trigger(TriggerKind.API)
     )

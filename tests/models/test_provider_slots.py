@@ -157,7 +157,7 @@ async def test_a_wait_is_told_of_when_it_begins_and_when_it_is_over(gateway, pro
     told = []
     first = [asking(gateway, f"a:{number}", "hung/m", waiting=told.append) for number in range(48)]
     await clock.settle()
-    unheard = list(told)
+    ignore_news = list(told)
     last = asking(gateway, "a:last", "hung/m", waiting=told.append)
     await clock.settle()
     begun = list(told)
@@ -165,7 +165,7 @@ async def test_a_wait_is_told_of_when_it_begins_and_when_it_is_over(gateway, pro
     providers.gates["a:0"].set()
     await clock.settle()
 
-    assert (unheard, begun, told) == ([], [True], [True, False])
+    assert (ignore_news, begun, told) == ([], [True], [True, False])
     await cancel([*first, last])
 
 

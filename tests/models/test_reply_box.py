@@ -4,7 +4,7 @@ import pytest
 
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
 from owlclaw_ray.errors import ModelRefusedError
-from owlclaw_ray.kernel.batching import MESSAGE
+from owlclaw_ray.kernel.batcher import MESSAGE
 from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.models.reply_box import ReplyBox, ReplyBoxes
 from owlclaw_ray.testing.clock import ManualClock
@@ -204,7 +204,7 @@ async def test_a_box_that_nobody_asks_any_more_is_dropped_with_its_calls(clock):
             stopped.set()
 
     boxes = ReplyBoxes(wait, clock, SequentialIds())
-    sweeper = asyncio.create_task(boxes.forget_abandoned())
+    sweeper = asyncio.create_task(boxes.remove_abandoned())
     await boxes.of("gone").post([(1, pack("one"))], [])
 
     await clock.advance(70)
@@ -216,7 +216,7 @@ async def test_a_box_that_nobody_asks_any_more_is_dropped_with_its_calls(clock):
 
 async def test_a_box_with_a_listener_or_with_news_is_kept(clock):
     boxes = ReplyBoxes(never, clock, SequentialIds())
-    sweeper = asyncio.create_task(boxes.forget_abandoned())
+    sweeper = asyncio.create_task(boxes.remove_abandoned())
     listener = asyncio.create_task(boxes.of("listening").receive(1_000))
     for _ in range(20):
         await boxes.of("posting").post([], [])

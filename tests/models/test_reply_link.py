@@ -5,7 +5,7 @@ import pytest
 
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError, RuntimeUnavailableError
-from owlclaw_ray.kernel.batching import MESSAGE, Bound
+from owlclaw_ray.kernel.batcher import MESSAGE, Bound
 from owlclaw_ray.kernel.packing import unpack
 from owlclaw_ray.models.reply_box import ReplyBox
 from owlclaw_ray.models.reply_link import LinkLostError, ReplyLink

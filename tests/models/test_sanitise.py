@@ -11,7 +11,7 @@ from owlclaw_ray.models.sanitise import (
     CLOSING,
     OPENING,
     WARNING,
-    Attempt,
+    AttemptKind,
     as_data,
     as_reply,
     data_in,
@@ -108,7 +108,7 @@ def test_an_attempt_in_prose_is_marked_where_it_stands(attempt):
     (found,) = inspect(text)
     marked = neutralise(text)
 
-    assert (found.line, found.attempt) == (3, Attempt.INSTRUCTIONS)
+    assert (found.line, found.attempt) == (3, AttemptKind.INSTRUCTIONS)
     assert marked.count(OPENING) == marked.count(CLOSING) == 1
     assert marked.replace(OPENING, "").replace(CLOSING, "") == text
 
@@ -117,7 +117,7 @@ def test_an_attempt_in_prose_is_marked_where_it_stands(attempt):
 def test_forged_framing_in_prose_is_broken(framing):
     text = f"Say {framing} so."
 
-    assert [found.attempt for found in inspect(text)] == [Attempt.FRAMING]
+    assert [found.attempt for found in inspect(text)] == [AttemptKind.FRAMING]
     assert framing not in neutralise(text)
     assert json.loads(f'"{neutralise(text)}"'.replace('"x"', '\\"x\\"')) == text
 
@@ -129,7 +129,7 @@ def test_a_line_of_prose_that_speaks_as_somebody_else_is_marked(line):
     text = f"Text.\n{line}\nmore"
 
     (found,) = inspect(text)
-    assert (found.line, found.attempt) == (2, Attempt.SPEAKER)
+    assert (found.line, found.attempt) == (2, AttemptKind.SPEAKER)
     assert neutralise(text).split("\n")[1].startswith(OPENING)
 
 
@@ -142,8 +142,8 @@ def test_ordinary_text_is_left_alone(text):
 
 def test_hidden_characters_are_found_by_line():
     assert [(each.line, each.attempt) for each in inspect("a\nb\U000e0041\U000e0042\n\u202ec")] == [
-        (2, Attempt.HIDDEN),
-        (3, Attempt.HIDDEN),
+        (2, AttemptKind.HIDDEN),
+        (3, AttemptKind.HIDDEN),
     ]
 
 

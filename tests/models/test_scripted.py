@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.model import Message, ModelRequest, Role
+from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ConfigurationError, ModelRefusedError, ModelUnavailableError
@@ -26,7 +26,7 @@ class Run:
         self.client = ScriptedClient(self.clock)
         self.model, self.base_dir = model, str(base_dir)
         self.trigger = Trigger(kind, payload, focus)
-        self.messages = [Message(Role.USER, "the first message")]
+        self.messages = [Message(MessageRole.USER, "the first message")]
 
     async def ask(self, run_id="run_1"):
         request = ModelRequest(
@@ -45,10 +45,10 @@ class Run:
 
     async def turn(self, *results):
         reply = await self.ask()
-        self.messages.append(Message(Role.ASSISTANT, reply.text, reply.tool_calls))
+        self.messages.append(Message(MessageRole.ASSISTANT, reply.text, reply.tool_calls))
         for call, result in zip(reply.tool_calls, results, strict=False):
             content = result if isinstance(result, str) else json.dumps(result)
-            self.messages.append(Message(Role.TOOL, content, call_id=call.call_id))
+            self.messages.append(Message(MessageRole.TOOL, content, call_id=call.call_id))
         return reply
 
 

@@ -29,7 +29,7 @@ class Mutant:
 
 _RUNS = ("tests/runs/test_properties.py",)
 _PRODUCT = ("tests/runs/test_product_properties.py",)
-_LOADING = ("tests/definitions/test_loading.py",)
+_LOADING = ("tests/definitions/test_loader.py",)
 _BEATS = ("tests/runs/test_heartbeat.py",)
 
 MUTANTS = (
@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         2,
         "an empty identity is taken",
-        "owlclaw_ray/definitions/loading.py",
+        "owlclaw_ray/definitions/loader.py",
         "if content is not None and not text:",
         "if False:",
         _LOADING,
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         2,
         "a missing identity is taken",
-        "owlclaw_ray/definitions/loading.py",
+        "owlclaw_ray/definitions/loader.py",
         "        if required:\n",
         "        if False:\n",
         _LOADING,
@@ -84,10 +84,10 @@ MUTANTS = (
     Mutant(
         4,
         "a text of any length is taken for one that fits",
-        "owlclaw_ray/runs/fitting.py",
-        "if _surely_fits(whole, limit) or whole == least:",
+        "owlclaw_ray/runs/token_limits.py",
+        "if _fits_quickly(whole, limit) or whole == least:",
         "if True:",
-        ("tests/runs/test_fitting.py",),
+        ("tests/runs/test_token_limits.py",),
     ),
     Mutant(
         4,
@@ -172,10 +172,10 @@ MUTANTS = (
     Mutant(
         9,
         "nobody is told of a broken skill",
-        "owlclaw_ray/definitions/skills/loading.py",
+        "owlclaw_ray/definitions/skills/loader.py",
         'warnings += [f"{problem}; the skill is skipped" for problem in error.problems]',
         "continue",
-        ("tests/definitions/skills/test_loading.py",),
+        ("tests/definitions/skills/test_loader.py",),
     ),
     Mutant(
         10,

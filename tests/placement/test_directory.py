@@ -495,7 +495,7 @@ async def test_a_shared_agent_that_takes_long_to_leave_keeps_no_idle_one_from_ma
         host.run_ends.clear()
         await directory.wake(crew[2:3])
         await beats(directory, 4)
-        [busy] = directory._seating
+        [busy] = directory._placement_table
         [idle] = busy.agents.keys() - busy.leaving
 
         host.idle = {idle: 5.0}

@@ -10,7 +10,7 @@ import pytest
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.runs.activation import LAST_WORDS
+from owlclaw_ray.runs.activation import FINAL_FLUSH_SECONDS
 from owlclaw_ray.runs.run_journal import FLUSH_AFTER
 from owlclaw_ray.store.api import ActivateAgent, AppendJournal, ClaimRun, FinishRun, ReleaseAgent, RunFilter
 from tests.world import AGENTS, Fate
@@ -138,7 +138,7 @@ async def test_a_whole_fleet_is_handed_over_in_order(world, node):
     await world.clock.advance(1)
     for call in tuple(world.tools)[::2]:
         world.end_tool(call)
-    await world.clock.advance(2 + LAST_WORDS)
+    await world.clock.advance(2 + FINAL_FLUSH_SECONDS)
 
     assert stopping.done()
     runs = await continued_elsewhere(world)
@@ -176,7 +176,7 @@ async def test_a_drain_that_crosses_with_a_commit_loses_nothing(world, node, kin
     stopping = draining(node, 1)
     await world.clock.advance(0.5)
     node.gate.answers.set()
-    await world.clock.advance(0.5 + LAST_WORDS)
+    await world.clock.advance(0.5 + FINAL_FLUSH_SECONDS)
 
     assert stopping.done()
     assert not world.models.pending
@@ -214,7 +214,7 @@ async def test_a_store_that_does_not_answer_holds_up_a_drain_for_a_few_seconds_o
     node.gate.open = False
 
     stopping = draining(node, 3)
-    await world.clock.advance(3 + 2 * LAST_WORDS)
+    await world.clock.advance(3 + 2 * FINAL_FLUSH_SECONDS)
 
     assert stopping.done()
     assert {run.status for run in await continued_elsewhere(world)} == {RunStatus.COMPLETED}

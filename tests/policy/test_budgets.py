@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import Governance
-from owlclaw_ray.domain.model import Message, ModelChoice, ModelRequest, Role
+from owlclaw_ray.domain.model import Message, MessageRole, ModelChoice, ModelRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import BudgetExhaustedError, UnpricedModelError
 from owlclaw_ray.ids import RequestId
 from owlclaw_ray.policy import budgets as budgets_module
 from owlclaw_ray.testing.clock import ManualClock
-from tests.policy.world import RUN, Rules, Till, at_once, tool
+from tests.policy.world import RUN, BudgetAccount, Rules, at_once, tool
 
 TOKENS, MONEY, CALLS = BudgetUnit.TOKENS, BudgetUnit.MONEY, BudgetUnit.CALLS
 OF_RUN, OF_AGENT, OF_TENANT = BudgetScope.RUN, BudgetScope.AGENT, BudgetScope.TENANT
@@ -26,8 +26,10 @@ def budget(unit=TOKENS, limit=100, scope=OF_AGENT, **options):
     return Budget("b", scope, unit, limit, **options)
 
 
-def governed(*budgets, clock=None, till=None):
-    return Rules(Governance(budgets=budgets), tool("shop.pay"), tool("shop.look"), clock=clock, till=till)
+def governed(*budgets, clock=None, budget_account=None):
+    return Rules(
+        Governance(budgets=budgets), tool("shop.pay"), tool("shop.look"), clock=clock, budget_account=budget_account
+    )
 
 
 class Turns:
@@ -39,7 +41,7 @@ class Turns:
 
     def ask(self, prompt="x" * 40):
         """Return the request as it is made."""
-        messages = (Message(Role.USER, prompt),)
+        messages = (Message(MessageRole.USER, prompt),)
         request = ModelRequest(
             RequestId(f"req_{self.calls}"), self.choice, "", messages, b"", 60.0, "trader", "run_1", RUN.trigger
         )
@@ -121,10 +123,12 @@ def test_each_unit_is_counted_for_each_scope(scope, unit, limit, turns_left):
 
 
 def test_a_reply_may_have_the_tokens_that_were_set_aside_for_it_and_no_more():
-    till = Till()
-    asked = Turns(governed(budget(reserve=50), budget(scope=OF_RUN, reserve=70), till=till)).ask("x" * 40)
+    budget_account = BudgetAccount()
+    asked = Turns(governed(budget(reserve=50), budget(scope=OF_RUN, reserve=70), budget_account=budget_account)).ask(
+        "x" * 40
+    )
     assert asked.model.max_tokens == 50
-    assert list(till.reserved.values()) == [{"b.tokens.@default/trader:AAPL": 10 + 50}]
+    assert list(budget_account.reserved.values()) == [{"b.tokens.@default/trader:AAPL": 10 + 50}]
 
     assert Turns(governed(budget(reserve=50)), max_tokens=20).ask().model.max_tokens == 20
     assert Turns(governed(budget(MONEY, NANO))).ask().model.max_tokens == 4_096
@@ -146,10 +150,10 @@ ACCOUNT = "b.money.@default/trader:AAPL"
     ],
 )
 def test_a_call_reserves_what_it_may_cost_at_most(options, choice, dollars):
-    till = Till()
-    Turns(governed(budget(MONEY, NANO, **options), till=till), **choice).ask("x" * 40)
+    budget_account = BudgetAccount()
+    Turns(governed(budget(MONEY, NANO, **options), budget_account=budget_account), **choice).ask("x" * 40)
 
-    assert list(till.reserved.values()) == [{ACCOUNT: pytest.approx(dollars * NANO, abs=1)}]
+    assert list(budget_account.reserved.values()) == [{ACCOUNT: pytest.approx(dollars * NANO, abs=1)}]
 
 
 def test_a_call_is_not_made_whose_price_nobody_knows_while_money_is_counted():
@@ -168,11 +172,11 @@ def test_a_call_is_not_made_whose_price_nobody_knows_while_money_is_counted():
 
 
 def test_people_are_told_once_of_each_share_of_a_runs_own_budget():
-    till = Till()
-    turns = Turns(governed(budget(scope=OF_RUN), till=till))
+    budget_account = BudgetAccount()
+    turns = Turns(governed(budget(scope=OF_RUN), budget_account=budget_account))
     for tokens in (49, 1, 20, 29):
         turns.turn(tokens)
-    assert till.told == [
+    assert budget_account.told == [
         "50 % of the budget b (100 tokens for the run) is used",
         "80 % of the budget b (100 tokens for the run) is used",
     ]
@@ -205,28 +209,30 @@ async def test_calls_of_tools_are_counted_by_the_budgets_of_these_tools(scope):
 
 
 async def test_a_run_that_is_taken_over_in_another_window_is_charged_in_that_one():
-    clock, till = ManualClock(datetime(2026, 11, 22, 23, 59, tzinfo=UTC)), Till()
-    rules = governed(budget(period=BudgetPeriod.DAY), clock=clock, till=till)
+    clock, budget_account = ManualClock(datetime(2026, 11, 22, 23, 59, tzinfo=UTC)), BudgetAccount()
+    rules = governed(budget(period=BudgetPeriod.DAY), clock=clock, budget_account=budget_account)
     Turns(rules).ask()
     await clock.advance(60)
 
     rules.resume()
     Turns(rules).turn(7)
 
-    assert till.used == {"b.tokens.2026-11-23@default/trader:AAPL": 7}
-    assert [set(amounts) for amounts in till.reserved.values()] == [{"b.tokens.2026-11-22@default/trader:AAPL"}]
+    assert budget_account.used == {"b.tokens.2026-11-23@default/trader:AAPL": 7}
+    assert [set(amounts) for amounts in budget_account.reserved.values()] == [
+        {"b.tokens.2026-11-22@default/trader:AAPL"}
+    ]
 
 
 def test_a_call_whose_end_nobody_saw_is_charged():
-    till = Till()
-    rules = governed(budget(CALLS, 2, tools=("shop.pay",)), till=till)
+    budget_account = BudgetAccount()
+    rules = governed(budget(CALLS, 2, tools=("shop.pay",)), budget_account=budget_account)
     rules.begin("shop.pay")
 
     rules.resume()
     rules.end("shop.pay", "uncertain")
     rules.over("shop.pay")
 
-    assert (till.used, till.reserved) == ({"b.calls.@default/trader:AAPL": 1}, {})
+    assert (budget_account.used, budget_account.reserved) == ({"b.calls.@default/trader:AAPL": 1}, {})
 
 
 def test_calls_under_way_count():
@@ -235,15 +241,15 @@ def test_calls_under_way_count():
 
 
 def test_who_has_no_budget_asks_nobody():
-    class Closed(Till):
+    class Closed(BudgetAccount):
         async def reserve(self, reservation_id, claims):
             raise AssertionError("it is asked")
 
-    turns = Turns(governed(till=Closed()))
+    turns = Turns(governed(budget_account=Closed()))
     assert turns.turn(5).model == turns.choice
     assert turns.rules.call("shop.pay") == ""
     turns.rules.over("shop.pay")
-    of_run = governed(budget(scope=OF_RUN), replace(budget(CALLS, 5, OF_RUN), tools=("*",)), till=Closed())
+    of_run = governed(budget(scope=OF_RUN), replace(budget(CALLS, 5, OF_RUN), tools=("*",)), budget_account=Closed())
     assert Turns(of_run).turn(5)
     assert of_run.call("shop.pay") == ""
 

@@ -17,13 +17,13 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import BudgetExhaustedError
 from owlclaw_ray.ids import DEFAULT_TENANT, ReservationId, RunId
-from owlclaw_ray.memory.embedders import OneEmbedder
-from owlclaw_ray.memory.embedding import Embedded, Patience
+from owlclaw_ray.memory.embedders import FixedEmbedder
+from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
 from owlclaw_ray.models.litellm_client import LiteLLMClient
 from owlclaw_ray.store.api import BudgetClaim, LedgerFilter, ReserveBudget
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.openai_server import Failure, OpenAIServer, Vectors
+from owlclaw_ray.testing.openai_server import CannedFailure, OpenAIServer, Vectors
 from tests.worlds import Model, asks, says
 
 MONDAY = datetime(2026, 11, 23, 23, 59, 55, tzinfo=UTC)
@@ -145,7 +145,7 @@ async def test_a_question_is_reserved_for_while_it_is_asked_and_charged_when_it_
 
 async def test_a_question_that_gets_no_vector_is_not_charged(trial, server):
     await trial.know("watch")
-    server.enqueue(Failure(401))
+    server.enqueue(CannedFailure(401))
     async with trial.start(one_by_one(recalls("when"), says("on Fridays")), house(1)) as runtime:
         await runtime.trigger("watch")
 
@@ -346,13 +346,13 @@ async def test_an_embedder_in_this_process_asks_no_budget(agents, tmp_path):
         def embed_queries(self, texts):
             return Embedded([[1.0, 2.0]] * len(texts))
 
-        def embed_documents(self, texts, patience=Patience.LONG):
+        def embed_documents(self, texts, patience=EmbeddingWait.LONG):
             return self.embed_queries(texts)
 
     agents.define(governance={"budgets": [{"name": "few", "unit": "calls", "limit": 1, "scope": "tenant"}]})
     folders = {"agents_dir": agents.folder, "data_dir": tmp_path / "data"}
     model = Model(one_by_one(recalls("when")))
-    async with in_process_runtime(**folders, models=[model], embedders=OneEmbedder(Free())) as runtime:
+    async with in_process_runtime(**folders, models=[model], embedders=FixedEmbedder(Free())) as runtime:
         await runtime.memory.remember(AgentRef.parse("watch"), FRIDAYS)
         await asyncio.to_thread(runtime.indexed_memory.settle)
         run = await runtime.trigger("watch")

@@ -10,7 +10,7 @@ from owlclaw_ray.domain.governance import Governance, Hidden, Risk, ToolLimit, V
 from owlclaw_ray.domain.permission import Approver
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.policy.evaluators import VisibilityFacts
-from owlclaw_ray.policy.visibility import LONGEST, Panel
+from owlclaw_ray.policy.visibility import LONGEST, EvaluatorSet
 from owlclaw_ray.testing.clock import ManualClock
 from tests.policy.world import AGENT, Rules, tool
 
@@ -47,7 +47,7 @@ async def no_budgets(claims):
 
 
 async def decided(clock, *evaluators, tools=("a", "b", "c")):
-    panel = Panel(evaluators, clock)
+    panel = EvaluatorSet(evaluators, clock)
     return await panel.decide(tools, VisibilityFacts(AGENT, clock.now(), AgentState(), no_budgets))
 
 

@@ -39,7 +39,7 @@ def at_once(question):
     raise AssertionError("it waits")
 
 
-class Till:
+class BudgetAccount:
     """A till that keeps its books in memory, with one account for each that it is asked of."""
 
     def __init__(self):
@@ -78,7 +78,7 @@ async def unknown_price(model):
 class Rules:
     """The rules of one agent's runs, one after another, on a clock that a test moves."""
 
-    def __init__(self, governance=None, *tools, clock=None, till=None, approver=Approver.PEOPLE):
+    def __init__(self, governance=None, *tools, clock=None, budget_account=None, approver=Approver.PEOPLE):
         self.clock = clock or ManualClock()
         self.tools = {each.name: each for each in tools}
         policy = PermissionPolicy(approver=approver)
@@ -86,7 +86,7 @@ class Rules:
         prices = Prices(unknown_price, self.clock, PRICES)
         self._governor = DefinitionGovernor(tools, self.clock, prices=prices)
         self.state, self.outcomes = AgentState(), []
-        self.till = till or Till()
+        self.budget_account = budget_account or BudgetAccount()
         self.resume()
 
     @property
@@ -95,7 +95,7 @@ class Rules:
 
     def resume(self):
         """Have another activation take the run over."""
-        self.run = self._governor.rules(RUN, self.definition, self.state, self.outcomes, self.till)
+        self.run = self._governor.rules(RUN, self.definition, self.state, self.outcomes, self.budget_account)
 
     def next_run(self):
         """End the run and begin another, the state saved in between."""

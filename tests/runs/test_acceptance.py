@@ -98,9 +98,9 @@ async def fired(runtime):
 async def test_an_agent_that_finds_nothing_looks_again_in_five_minutes_and_knows_what_for(runtime, clock):
     run = await runtime.trigger("trader", focus="watch the market")
     await clock.advance(299)
-    early = await runtime.bell.ring_all()
+    early = await runtime.schedule_firer.fire_all_due()
     await clock.advance(1)
-    due = await runtime.bell.ring_all()
+    due = await runtime.schedule_firer.fire_all_due()
     later = await fired(runtime)
 
     assert run.result.tools_called == ("schedule_once",)
@@ -139,7 +139,7 @@ async def test_a_schedule_that_is_not_needed_any_more_is_cancelled_and_never_fir
     [schedule] = await runtime.timetable.schedules(ScheduleFilter(run.agent.tenant, run.agent))
     cancelling = await runtime.trigger("trader", {"schedule_id": schedule.schedule_id}, focus="things have changed")
     await clock.advance(3_600)
-    due = await runtime.bell.ring_all()
+    due = await runtime.schedule_firer.fire_all_due()
     [after] = await runtime.timetable.schedules(ScheduleFilter(run.agent.tenant, run.agent))
 
     assert cancelling.status is RunStatus.COMPLETED

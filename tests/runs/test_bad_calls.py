@@ -16,7 +16,7 @@ from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.model import Role
+from owlclaw_ray.domain.model import MessageRole
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -99,7 +99,7 @@ def replies_with(made, each):
     turns = [asks() for _ in range(0, len(made), each)]
 
     def decide(request):
-        turn = sum(message.role is Role.ASSISTANT for message in request.messages)
+        turn = sum(message.role is MessageRole.ASSISTANT for message in request.messages)
         if turn >= len(turns):
             return says("I give up.")
         return replace(turns[turn], tool_calls=tuple(made[turn * each : (turn + 1) * each]))
@@ -170,10 +170,12 @@ async def test_the_model_gets_every_error_with_the_id_of_its_call(agents, tmp_pa
     assert run.status is RunStatus.COMPLETED
     for request in model.requests[1:]:
         asked = [call.call_id for message in request.messages for call in message.tool_calls]
-        answered = [message.call_id for message in request.messages if message.role is Role.TOOL]
+        answered = [message.call_id for message in request.messages if message.role is MessageRole.TOOL]
         assert asked == answered
         assert len(set(asked)) == len(asked)
-    assert all('{"error":{"type":' in each.content for each in model.requests[-1].messages if each.role is Role.TOOL)
+    assert all(
+        '{"error":{"type":' in each.content for each in model.requests[-1].messages if each.role is MessageRole.TOOL
+    )
 
 
 @pytest.mark.parametrize("crash_in", [1, 3])
@@ -183,7 +185,7 @@ async def test_a_run_of_wrong_calls_goes_on_where_its_host_died(agents, tmp_path
     steady = replies_with(made, 8)
 
     async def decide(request):
-        turn = sum(message.role is Role.ASSISTANT for message in request.messages)
+        turn = sum(message.role is MessageRole.ASSISTANT for message in request.messages)
         if turn == crash_in and not died.is_set():
             died.set()
             await asyncio.Event().wait()

@@ -206,14 +206,14 @@ async def test_a_cancel_of_another_run_leaves_the_present_one_alone(world):
     assert world.models.pending
 
 
-async def unheard(world):
+async def ignore_news(world):
     """Cancel the run in the store only: its host cannot be reached."""
     await world.cancel_in_the_store(RUN)
 
 
 async def test_a_cancel_that_only_the_store_knows_is_seen_by_the_commit_of_a_reply(world):
     await in_a_model_call(world)
-    await unheard(world)
+    await ignore_news(world)
     world.answer_model(world.models.pending[0], "look", "put", "act")
     await world.clock.settle()
 
@@ -225,7 +225,7 @@ async def test_a_cancel_that_only_the_store_knows_is_seen_before_a_once_call_beg
     await in_a_model_call(world)
     world.answer_model(world.models.pending[0], "look", "act")
     await world.clock.settle()
-    await unheard(world)
+    await ignore_news(world)
     world.end_tool(world.tools[0])
     await world.clock.settle()
 
@@ -237,7 +237,7 @@ async def test_a_cancel_that_only_the_store_knows_stops_a_model_call_at_the_next
     await in_a_model_call(world)
     world.answer_model(world.models.pending[0], "look")
     await world.clock.settle()
-    await unheard(world)
+    await ignore_news(world)
     world.end_tool(world.tools[0])
     await world.clock.settle()
     assert world.models.pending
@@ -250,7 +250,7 @@ async def test_a_cancel_that_only_the_store_knows_stops_a_model_call_at_the_next
 
 async def test_a_cancel_that_only_the_store_knows_is_seen_when_the_prompt_is_flushed(world):
     await in_a_model_call(world)
-    await unheard(world)
+    await ignore_news(world)
 
     await world.clock.advance(FLUSH_AFTER)
 

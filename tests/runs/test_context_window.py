@@ -15,7 +15,7 @@ from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef, ModelChoice
 from owlclaw_ray.domain.entries import model_replied, tool_finished
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.model import ContextWindow, ModelReply, Role
+from owlclaw_ray.domain.model import ContextWindow, MessageRole, ModelReply
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.domain.tool_call import ToolOutcome
@@ -25,10 +25,10 @@ from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.models.litellm_client import LiteLLMClient, load_litellm
 from owlclaw_ray.models.sanitise import WARNING, text_of_reply
 from owlclaw_ray.models.tokens import EstimatedTokens, estimate_tokens
-from owlclaw_ray.runs.compaction import Compaction, ContextWindows, Room
+from owlclaw_ray.runs.compaction import Compaction, ContextWindows, PromptBudget
 from owlclaw_ray.runs.conversation import Conversation, turns_of
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.openai_server import Answer, Failure, FunctionCall, OpenAIServer
+from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer
 from tests.worlds import Model, asks, says
 
 WATCH = AgentRef.parse("watch")
@@ -130,7 +130,7 @@ async def test_turns_of_which_twenty_fit_are_whole_until_the_oldest_of_them_are_
     assert run.status is RunStatus.COMPLETED
     assert changes(model.requests) <= 120 // 20
     for request in model.requests:
-        results = [message.content for message in request.messages if message.role is Role.TOOL]
+        results = [message.content for message in request.messages if message.role is MessageRole.TOOL]
         whole = [text.startswith("page") and len(text) == 2_000 for text in results]
         assert whole == sorted(whole), "a shortened result after a whole one"
         assert all(whole[-5:])
@@ -143,7 +143,7 @@ async def test_a_conversation_that_fits_is_as_it_was_said(agents, tmp_path):
     _, journal = await run_of(agents, tmp_path, model, windows={"test": 1_000_000})
 
     assert EntryKind.CONTEXT_COMPACTED not in {entry.kind for entry in journal}
-    assert [message.content for message in model.requests[-1].messages if message.role is Role.TOOL] == [
+    assert [message.content for message in model.requests[-1].messages if message.role is MessageRole.TOOL] == [
         page(number) for number in range(5)
     ]
 
@@ -236,7 +236,10 @@ async def test_a_result_that_tries_to_instruct_stays_marked_when_it_is_cut(agent
     await run_of(agents, tmp_path, model, app=app)
 
     results = [
-        message.content for request in model.requests for message in request.messages if message.role is Role.TOOL
+        message.content
+        for request in model.requests
+        for message in request.messages
+        if message.role is MessageRole.TOOL
     ]
     cut = [text for text in results if "reads on" in text]
     assert cut
@@ -379,11 +382,11 @@ async def test_a_prompt_may_take_what_the_model_takes_less_its_reply():
     async def room(model, max_tokens=None):
         return await windows.room(ModelChoice((model, "fallback"), max_tokens=max_tokens))
 
-    assert await room("known") == Room(int((200_000 - 4_096) * 0.9))
-    assert await room("known", 50_000) == Room(int(150_000 * 0.9))
-    assert await room("short") == Room(int((8_192 - 1_000) * 0.9))
-    assert await room("mine/big") == Room(int((16_384 - 4_096) * 0.9))
-    assert await room("unknown") == Room(int((32_768 - 4_096) * 0.9), is_known=False)
+    assert await room("known") == PromptBudget(int((200_000 - 4_096) * 0.9))
+    assert await room("known", 50_000) == PromptBudget(int(150_000 * 0.9))
+    assert await room("short") == PromptBudget(int((8_192 - 1_000) * 0.9))
+    assert await room("mine/big") == PromptBudget(int((16_384 - 4_096) * 0.9))
+    assert await room("unknown") == PromptBudget(int((32_768 - 4_096) * 0.9), is_known=False)
     assert await room("scripted:echo") is None
     assert table.asked == ["known", "short", "unknown"]
 
@@ -405,7 +408,7 @@ async def test_runs_that_begin_together_ask_once_what_their_model_takes():
 
     rooms = await asyncio.gather(*(windows.room(ModelChoice(("known",))) for _ in range(100)))
 
-    assert set(rooms) == {Room(int((200_000 - 4_096) * 0.9))}
+    assert set(rooms) == {PromptBudget(int((200_000 - 4_096) * 0.9))}
     assert table.asked == ["known"]
 
 
@@ -431,7 +434,7 @@ class Told:
     """A conversation that is moved on by facts, and the prompts that it made."""
 
     def __init__(self, room):
-        self.conversation, self.entries, self.room = Conversation(), [], Room(room)
+        self.conversation, self.entries, self.room = Conversation(), [], PromptBudget(room)
         self.compaction = Compaction(lambda texts: EstimatedTokens().count_tokens("test", texts), 500)
 
     def record(self, kind, data):
@@ -516,10 +519,10 @@ async def test_over_http_no_prompt_is_longer_than_the_provider_takes_by_its_own_
         tokens = litellm.token_counter(model="gpt-4o", messages=request.body["messages"], tools=request.body["tools"])
         lengths.append(tokens)
         if tokens > takes:
-            return Failure(400, f"This model's maximum context length is {takes} tokens; you sent {tokens}")
+            return CannedFailure(400, f"This model's maximum context length is {takes} tokens; you sent {tokens}")
         turn = len(lengths) - 1
         call = FunctionCall("app__read", f'{{"number":{turn}}}', f"call-{turn}")
-        return Answer("", [call]) if turn < 25 else Answer("done")
+        return CannedReply("", [call]) if turn < 25 else CannedReply("done")
 
     with OpenAIServer(respond) as server:
         monkeypatch.setenv("OPENAI_API_BASE", server.base_url)

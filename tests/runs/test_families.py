@@ -17,7 +17,7 @@ from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, ORCHESTRATING, OUTLASTIN
 from owlclaw_ray.domain.approval import ApprovalDecision, Decision
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.lineage import Lineage, Role, child_agent
+from owlclaw_ray.domain.lineage import ChildRole, Lineage, child_agent
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -434,7 +434,7 @@ async def test_a_run_whose_parent_is_over_before_it_begins_does_nothing(world):
     world.define("clerk", calls(("shop.act", {"what": "it"})), DONE)
     async with world.runtime() as runtime:
         parent = await runtime.trigger("lead")
-        lineage = Lineage(parent.run_id, parent.run_id, parent.agent.agent_id, 1, Role.SUB_AGENT)
+        lineage = Lineage(parent.run_id, parent.run_id, parent.agent.agent_id, 1, ChildRole.SUB_AGENT)
         late = Trigger(TriggerKind.AGENT, source=parent.run_id, lineage=lineage)
         run = await runtime.outcome(await runtime.submit(AgentRef.parse("clerk:lead.a"), late))
 

@@ -20,8 +20,15 @@ from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, TenantId
 from owlclaw_ray.runs.heartbeat import deliveries_of
-from owlclaw_ray.schedules.heartbeat_schedules import Heartbeats
-from owlclaw_ray.store.api import CommandFailed, DeliveryFilter, LedgerFilter, Position, ReceiveDelivery, RunFilter
+from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
+from owlclaw_ray.store.api import (
+    CommandFailed,
+    DeliveryFilter,
+    JournalPosition,
+    LedgerFilter,
+    ReceiveDelivery,
+    RunFilter,
+)
 from owlclaw_ray.store.sql.schema import metadata
 from tests.world import Definitions, World, new_stores
 
@@ -63,7 +70,7 @@ class Beating(World):
         """Let that many heartbeats come, and deal with what they need."""
         for _ in range(times):
             self.pass_time(seconds)
-            await self.runtime.bell.ring_all()
+            await self.runtime.schedule_firer.fire_all_due()
             await self.rest()
             await self.outcomes()
 
@@ -198,7 +205,7 @@ async def test_whoever_follows_an_idle_heartbeat_is_told_of_its_end(world):
     await world.beat()
 
     [run] = await world.beats()
-    [watched] = await world.store.watched([Position(DEFAULT_TENANT, run.run_id, 2)])
+    [watched] = await world.store.watched([JournalPosition(DEFAULT_TENANT, run.run_id, 2)])
     assert heard[-1] == run.run_id
     assert (watched.entries, watched.status, watched.over) == ((), RunStatus.SKIPPED, True)
     await world.end()
@@ -338,7 +345,7 @@ async def test_heartbeats_that_somebody_cancelled_do_not_come_back_with_the_sche
     await world.begin()
     [schedule] = await world.schedules()
     await world.runtime.timetable.cancel(DEFAULT_TENANT, schedule.schedule_id)
-    after_a_restart = Heartbeats(world.store, world.definitions, world.clock)
+    after_a_restart = HeartbeatScheduler(world.store, world.definitions, world.clock)
 
     assert await after_a_restart.tick() == await after_a_restart.tick() == 0
     await world.beat(2)
@@ -365,7 +372,7 @@ class Refusing:
 
 async def test_a_schedule_that_the_store_refused_is_made_at_the_next_look(world):
     await world.nodes[0].start()
-    heartbeats = Heartbeats(Refusing(world.store, 2), world.definitions, world.clock)
+    heartbeats = HeartbeatScheduler(Refusing(world.store, 2), world.definitions, world.clock)
 
     assert [await heartbeats.tick() for _ in range(4)] == [0, 0, 1, 0]
     assert len(await world.schedules()) == 1

@@ -27,7 +27,7 @@ from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.host import HostTools
-from owlclaw_ray.tools.naming import INTERNAL_NAMES
+from owlclaw_ray.tools.names import INTERNAL_NAMES
 from serve.api import build_api
 from tests.webhooks.conftest import SECRET, signature
 from tests.worlds import Model, asks, says
@@ -143,7 +143,7 @@ class Office:
 
     async def pass_time(self, seconds):
         self.clock._start += timedelta(seconds=seconds)
-        await self.runtime.bell.ring_all()
+        await self.runtime.schedule_firer.fire_all_due()
         await self.rest()
 
     async def runs(self):

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.model import Role
+from owlclaw_ray.domain.model import MessageRole
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.markdown import parse
 from owlclaw_ray.models.sanitise import text_of_reply
 from owlclaw_ray.testing.in_process import in_process_runtime
@@ -133,7 +133,7 @@ def test_property_05_a_prompt_that_gets_too_long_keeps_the_newest_and_a_record_o
         return run, last, texts, compacted
 
     run, last, texts, compacted = runner.run(checked())
-    results = [text_of_reply(each.content) for each in last.messages if each.role is Role.TOOL]
+    results = [text_of_reply(each.content) for each in last.messages if each.role is MessageRole.TOOL]
     dropped = len(texts) - len(results)
 
     assert run.status is RunStatus.COMPLETED
@@ -198,7 +198,7 @@ def remembering(runner, system):
     """Has an agent of its own remember texts in one run and recall in the next; returns what it recalled and what its MEMORY.md holds."""
     plan, agents = [], itertools.count()
     model = Model(lambda _: plan.pop(0))
-    runtime, folder = system(model, embedders=OneEmbedder(LetterEmbedder()))
+    runtime, folder = system(model, embedders=FixedEmbedder(LetterEmbedder()))
 
     async def run(contents, tags, queries):
         agent = AgentRef.parse(f"watch:{next(agents)}")
@@ -208,7 +208,7 @@ def remembering(runner, system):
         await runtime.trigger(str(agent))
         await asyncio.to_thread(runtime.indexed_memory.settle)
         await runtime.trigger(str(agent))
-        answers = [each.content for each in model.requests[-1].messages if each.role is Role.TOOL]
+        answers = [each.content for each in model.requests[-1].messages if each.role is MessageRole.TOOL]
         data = (folder.parents[1] / "data" / "agents" / agent.folder / "MEMORY.md").read_bytes()
         return [orjson.loads(each) for each in answers], parse(data, datetime.min.replace(tzinfo=UTC)).memories
 

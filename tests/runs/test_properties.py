@@ -15,7 +15,7 @@ from owlclaw_ray.domain.agent import ToolChoice
 from owlclaw_ray.domain.governance import Governance, ToolLimit
 from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.model import ModelReply, ModelRequest, Role
+from owlclaw_ray.domain.model import MessageRole, ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Run, RunStatus, Usage
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.ids import DEFAULT_TENANT
@@ -23,7 +23,7 @@ from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.models.sanitise import data_in
 from owlclaw_ray.store.api import LedgerFilter, RunFilter
 from owlclaw_ray.store.run_ends import RunFacts
-from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.otlp import OtlpReceiver, OtlpSpans
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from tests.world import AGENTS, TOOLS, Definitions, World
@@ -286,7 +286,7 @@ def test_property_18_the_tokens_of_every_model_call_are_in_the_ledger_and_add_up
 def exported(runner):
     """Exports a run to a receiver of OTLP, and returns the spans that arrive there."""
     with OtlpServer() as server:
-        content = Content(Redactor())
+        content = ContentAttributes(Redactor())
         receiver = OtlpReceiver(f"{server.url}/v1/traces", {}, OtlpSpans(content), timeout=10.0)
 
         def exported(played):
@@ -349,7 +349,9 @@ def test_property_19_every_run_is_a_trace_with_its_agent_its_trigger_and_every_m
 def test_property_21_the_failure_of_a_tool_is_told_to_the_model_which_goes_on(play, calls):
     played = play([Turn(tuple(calls))])
 
-    told = {message.call_id: message.content for message in played.requests[1].messages if message.role is Role.TOOL}
+    told = {
+        message.call_id: message.content for message in played.requests[1].messages if message.role is MessageRole.TOOL
+    }
     assert played.run.status is RunStatus.COMPLETED
     assert played.requests[-1] is played.requests[1]
     assert len(told) == len(calls)

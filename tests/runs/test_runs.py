@@ -13,7 +13,7 @@ from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.model import Role
+from owlclaw_ray.domain.model import MessageRole
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import (
@@ -104,7 +104,7 @@ async def test_tool_results_reach_the_model_paired_by_id_in_its_own_order(agents
     ) as runtime:
         await runtime.trigger("watch")
 
-    results = [message for message in model.requests[1].messages if message.role is Role.TOOL]
+    results = [message for message in model.requests[1].messages if message.role is MessageRole.TOOL]
     assert [message.call_id for message in results] == ["c0", "c1"]
     assert "slow one" in results[0].content
     assert "quick one" in results[1].content
@@ -493,10 +493,10 @@ async def test_a_scheduled_run_fires_with_its_focus_exactly_once(agents, tmp_pat
         agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model], clock=clock
     ) as runtime:
         await runtime.trigger("watch")
-        assert await runtime.bell.ring_all() == 0
+        assert await runtime.schedule_firer.fire_all_due() == 0
         await clock.advance(timedelta(seconds=301).total_seconds())
-        assert await runtime.bell.ring_all() == 1
-        assert await runtime.bell.ring_all() == 0
+        assert await runtime.schedule_firer.fire_all_due() == 1
+        assert await runtime.schedule_firer.fire_all_due() == 0
         scheduled = (await runtime.runs(RunFilter(DEFAULT_TENANT)))[0]
         while not (await runtime.run(DEFAULT_TENANT, scheduled.run_id)).status.final:
             await runtime.watch(DEFAULT_TENANT, scheduled.run_id, 99, 5)

@@ -9,7 +9,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.models.litellm_client import LiteLLMClient
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.openai_server import Answer, FunctionCall, OpenAIServer
+from owlclaw_ray.testing.openai_server import CannedReply, FunctionCall, OpenAIServer
 from tests.definitions.writing import write_definition
 
 
@@ -35,17 +35,17 @@ async def said(server, folder, *answers):
 
 
 async def test_a_prompt_that_is_too_short_for_the_tools_is_told_in_the_run(server, tmp_path):
-    [note] = await said(server, tmp_path, Answer("I cannot.", prompt_tokens=378))
+    [note] = await said(server, tmp_path, CannedReply("I cannot.", prompt_tokens=378))
 
     assert "10 tools offered, and a prompt of 378 tokens cannot hold that" in note
 
 
 @pytest.mark.parametrize("counted", [0, 1_100])
 async def test_nothing_is_said_where_they_may_have_been_in_it_or_nobody_counts(server, tmp_path, counted):
-    assert await said(server, tmp_path, Answer("All is well.", prompt_tokens=counted)) == [""]
+    assert await said(server, tmp_path, CannedReply("All is well.", prompt_tokens=counted)) == [""]
 
 
 async def test_nothing_is_said_of_a_model_that_calls_one(server, tmp_path):
     call = FunctionCall("recall", '{"query": "load"}')
 
-    assert await said(server, tmp_path, Answer(tool_calls=[call]), Answer("Well.")) == ["", ""]
+    assert await said(server, tmp_path, CannedReply(tool_calls=[call]), CannedReply("Well.")) == ["", ""]

@@ -29,7 +29,7 @@ async def test_an_event_source_of_the_application_wakes_the_agent_for_what_is_ne
 
     async def beat():
         clock._elapsed += 300
-        assert await runtime.bell.ring_all() == 1
+        assert await runtime.schedule_firer.fire_all_due() == 1
         [latest, *_] = await runtime.runs(RunFilter(DEFAULT_TENANT))
         return await _end(runtime, latest.run_id)
 
@@ -77,14 +77,14 @@ async def test_what_runs_anyway_costs_a_heartbeat_no_model_call(agents, tmp_path
         first = await runtime.submit(watch, Trigger(TriggerKind.API))
         await model.asked.wait()
         clock._elapsed += 300
-        assert await runtime.bell.ring_all() == 1
+        assert await runtime.schedule_firer.fire_all_due() == 1
         if waits == "trigger":
             await runtime.submit(watch, Trigger(TriggerKind.API))
         else:
             now = clock.now()
             await runtime.timetable.create(watch, ScheduleRequest("look", at=now + timedelta(seconds=1)))
             clock._elapsed += 2
-            assert await runtime.bell.ring_all() == 1
+            assert await runtime.schedule_firer.fire_all_due() == 1
         waiting = await runtime.runs(RunFilter(DEFAULT_TENANT, watch, RunStatus.QUEUED))
         release.set()
         ended = [await _end(runtime, run_id) for run_id in (first.run_id, *(each.run_id for each in waiting))]

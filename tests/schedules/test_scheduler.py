@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.schedule import ScheduleKind
 from owlclaw_ray.errors import UnknownAgentError
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firing import Firings
+from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.store.api import CancelSchedule, CreateSchedule
 from owlclaw_ray.store.sql.sql_store import SqlStore
@@ -42,7 +42,7 @@ def clock():
 
 
 def scheduler_over(store, clock):
-    firings = Firings(
+    firings = StoreScheduleFirer(
         store=store,
         wake=nothing,
         cancel=nothing,
@@ -50,7 +50,7 @@ def scheduler_over(store, clock):
         definitions=NoDefinitions(),
         clock=clock,
     )
-    return Scheduler(bell=firings, store=store, clock=clock)
+    return Scheduler(schedule_firer=firings, store=store, clock=clock)
 
 
 class NoDefinitions:

@@ -53,21 +53,21 @@ from owlclaw_ray.runs.submissions import Submission
 from owlclaw_ray.runtime.api import AgentView, Follower, Health, LedgerVerification, TriggerRequest
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firing import Firings
+from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.timetable import StoreTimetable
 from owlclaw_ray.store.api import (
     AgentRecord,
     ApprovalFilter,
+    JournalPosition,
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
-    Position,
     RunAccepted,
     RunFilter,
+    RunProgress,
     SubmitRun,
-    Watched,
 )
-from owlclaw_ray.store.following import RunFollower
+from owlclaw_ray.store.followers import RunFollower
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from owlclaw_ray.tools.arguments import argument_problems
@@ -256,7 +256,7 @@ class MemoryRuntime:
             clock=clock,
             ids=self._ids,
         )
-        self.firings = Firings(
+        self.firings = StoreScheduleFirer(
             store=self.schedules,
             wake=self.signals.wake,
             cancel=self.signals.cancel,
@@ -362,14 +362,14 @@ class MemoryRuntime:
 
     @asynccontextmanager
     async def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AsyncIterator[Follower]:
-        follower = RunFollower(Position(tenant, run_id, after), self._watched)
+        follower = RunFollower(JournalPosition(tenant, run_id, after), self._watched)
         self._followers.append(follower)
         try:
             yield follower
         finally:
             self._followers.remove(follower)
 
-    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> Watched:
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> RunProgress:
         async with self.follow(tenant, run_id, after) as follower:
             return await follower.next(seconds)
 
@@ -381,10 +381,10 @@ class MemoryRuntime:
         for follower in self._followers:
             follower.news()
 
-    async def _watched(self, position: Position) -> Watched | None:
+    async def _watched(self, position: JournalPosition) -> RunProgress | None:
         if position.run_id not in self._runs:
             return None
-        return Watched(tuple(self._journals[position.run_id][position.after :]), self._runs[position.run_id].status)
+        return RunProgress(tuple(self._journals[position.run_id][position.after :]), self._runs[position.run_id].status)
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         run = await self.run(tenant, run_id)

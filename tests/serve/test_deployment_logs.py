@@ -25,7 +25,7 @@ from serve.launch import _quiet
 
 def api():
     log_here(LogPlan("info", "json"))
-    logging.getLogger("serve.last_resort").info("from the server process")
+    logging.getLogger("serve.error_boundary").info("from the server process")
     sys.stderr.write("printed by a library\\n")
     return FastAPI()
 

@@ -18,9 +18,9 @@ from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.runtime.api import Follower
-from owlclaw_ray.store.api import RunFilter, Watched
+from owlclaw_ray.store.api import RunFilter, RunProgress
 from serve.api import build_api
-from serve.streams import Pulse
+from serve.streams import KeepAliveTimer
 from tests.serve.conftest import serving
 from tests.serve.double import MemoryRuntime
 
@@ -88,9 +88,12 @@ async def test_a_stream_that_the_store_interrupts_closes_without_end(
 ):
     run_id = await submit(http, "patient")
     entry = JournalEntry(1, EntryKind.RUN_QUEUED, datetime(2026, 11, 3, tzinfo=UTC))
-    answers = [Watched((entry,), RunStatus.RUNNING, more=True), StoreUnavailableError("the store is being restarted")]
+    answers = [
+        RunProgress((entry,), RunStatus.RUNNING, more=True),
+        StoreUnavailableError("the store is being restarted"),
+    ]
 
-    async def watched(_position: object) -> Watched:
+    async def watched(_position: object) -> RunProgress:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -180,7 +183,7 @@ async def test_every_stream_is_kept_alive_in_turn_by_one_timer(monkeypatch: pyte
         loop.call_soon(callback)
 
     monkeypatch.setattr(loop, "call_later", call_later)
-    pulse, nudged = Pulse(15), Counter[int]()
+    pulse, nudged = KeepAliveTimer(15), Counter[int]()
     followers = [Nudged(nudged, at) for at in range(512)]
     with ExitStack() as stack:
         for follower in followers:

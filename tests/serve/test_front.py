@@ -141,8 +141,8 @@ def test_a_killed_haproxy_is_back_and_never_says_that_a_path_does_not_exist(fron
 
 
 def test_a_stopped_haproxy_is_killed_and_replaced(front, monkeypatch):
-    monkeypatch.setattr(front_module, "_LOOK_EVERY", 0.1)
-    monkeypatch.setattr(front_module, "_PATIENCE", 1.0)
+    monkeypatch.setattr(front_module, "_CHECK_INTERVAL", 0.1)
+    monkeypatch.setattr(front_module, "_TIMEOUT_SECONDS", 1.0)
     front.start()
     with server(host_of(front), front.ports[2], front.name):
         front.wait_until_served(GENEROUS)

@@ -19,7 +19,7 @@ WAITS = "import time; time.sleep(900)"
 @pytest.fixture
 def ray(tmp_path, monkeypatch):
     """Processes of this one that look like Ray's, by name."""
-    monkeypatch.setattr(ray_watch, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(ray_watch, "_CHECK_INTERVAL", 0.01)
     (tmp_path / "monitor.py").write_text(WAITS)
     commands = {name: [str(tmp_path / name), "-c", WAITS] for name in ("raylet", "gcs_server")}
     for path, *_ in commands.values():
@@ -73,7 +73,7 @@ def test_after_the_stop_nothing_is_missed(ray, watch):
 @pytest.mark.parametrize("how", ["says no", "raises", "blocks"])
 def test_a_cluster_that_gives_no_sign_of_life_is_lost(watch, monkeypatch, how):
     made, told = watch
-    monkeypatch.setattr(ray_watch, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(ray_watch, "_CHECK_INTERVAL", 0.01)
     asked, gone, never = threading.Event(), threading.Event(), threading.Event()
 
     def is_there():

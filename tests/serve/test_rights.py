@@ -9,7 +9,7 @@ from stat import S_IMODE
 
 import pytest
 
-from actors.beginnings import AttemptId, Beginnings
+from actors.attempt_markers import AttemptId, AttemptMarkers
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import Artifact
 from owlclaw_ray.domain.memory import Memory
@@ -21,7 +21,7 @@ from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from serve import ray_output
 from serve.pid_file import PidFile
-from serve.preflight import check_data_dir, check_store, sole_use
+from serve.preflight import check_data_dir, check_store, exclusive_data_dir
 from tests.definitions.writing import write_definition
 
 AGENT = AgentRef.parse("assistant:客户")
@@ -68,12 +68,12 @@ def test_what_a_start_writes_is_not_open_to_others(umask, tmp_path):
     logs.mkdir(parents=True)
     (logs / "worker.err").write_text("")
 
-    with sole_use(data_dir), ray_output.aside(data_dir / "ray.log"):
+    with exclusive_data_dir(data_dir), ray_output.aside(data_dir / "ray.log"):
         check_store(settings)
         PidFile(os.getpid(), "http://127.0.0.1:1", SystemClock().now()).write(data_dir)
         (data_dir / "logs").symlink_to(logs)
         ray_output.keep_logs(data_dir / "logs")
-        Beginnings(data_dir, SystemClock()).begin(AttemptId("try_1"))
+        AttemptMarkers(data_dir, SystemClock()).begin(AttemptId("try_1"))
         CursorFile(data_dir).save({})
         ArtifactFolder(data_dir).put(AGENT, Artifact(ArtifactId(f"art_{'0' * 26}"), "text/plain; charset=utf-8", b"x"))
 

@@ -11,7 +11,7 @@ from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.tools.composition import declared_tools
 from serve.preflight import prepare
-from serve.tool_advice import Known, tool_advice
+from serve.tool_advice import KnownNames, tool_advice
 
 APP = '''from owlclaw_ray import OwlClaw
 
@@ -124,7 +124,7 @@ def test_rules_about_a_server_that_is_up_are_said(project: Path):
     agent_file(project, "permissions: {ask: [mcp.files.write], deny: [mcp.files.wriet]}")
     settings = load_settings(project, {})
     app = application(settings.app, project)
-    known = Known.of(app, declared_tools(app.sources()), settings, {"files": ["mcp.files.write"]})
+    known = KnownNames.of(app, declared_tools(app.sources()), settings, {"files": ["mcp.files.write"]})
     definitions = [DefinitionFolder(settings.agents_dir, settings.defaults).load("clerk")]
 
     [problem] = tool_advice(app, known, settings, definitions)

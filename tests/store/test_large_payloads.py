@@ -12,7 +12,7 @@ from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import StoreUnavailableError, TerminalError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.kernel.batching import Bound
+from owlclaw_ray.kernel.batcher import Bound
 from owlclaw_ray.store.api import RunClaimed
 from owlclaw_ray.store.large_payloads import LargePayloads
 from owlclaw_ray.testing.clock import ManualClock

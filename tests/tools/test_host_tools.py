@@ -6,7 +6,7 @@ import pytest
 
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.model import Role
+from owlclaw_ray.domain.model import MessageRole
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.settings import load_settings
@@ -105,7 +105,7 @@ async def test_an_agent_reads_on_in_its_large_result_and_another_agent_does_not(
     found = []
 
     def decide(request):
-        answers = [json.loads(each.content) for each in request.messages if each.role is Role.TOOL]
+        answers = [json.loads(each.content) for each in request.messages if each.role is MessageRole.TOOL]
         match len(answers), request.agent_id:
             case 0, "watch":
                 return asks(("shop__stock", "{}"))

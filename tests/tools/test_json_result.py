@@ -31,7 +31,7 @@ class Data:
     inner: tuple[int, ...]
 
 
-class Named(Struct, rename={"first_part": "firstPart"}):
+class NamedActor(Struct, rename={"first_part": "firstPart"}):
     first_part: object
     second: int | UnsetType = UNSET
     _own: object = None
@@ -39,7 +39,7 @@ class Named(Struct, rename={"first_part": "firstPart"}):
 
 class Holder(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True)
-    inner: Named
+    inner: NamedActor
 
 
 class Reading(BaseModel):
@@ -101,9 +101,12 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         ((1, 2), [1, 2]),
         (Pair(1, Pair(2, 3)), {"left": 1, "right": {"left": 2, "right": 3}}),
         (Data(1, (2,)), {"x": 1, "inner": [2]}),
-        (Named(Data(1, ()), _own=Pair(1, 2)), {"firstPart": {"x": 1, "inner": []}, "_own": {"left": 1, "right": 2}}),
-        ([Named({Colour.RED}, 3)], [{"firstPart": ["red"], "second": 3, "_own": None}]),
-        (Holder(inner=Named(1)), {"inner": {"firstPart": 1, "_own": None}}),
+        (
+            NamedActor(Data(1, ()), _own=Pair(1, 2)),
+            {"firstPart": {"x": 1, "inner": []}, "_own": {"left": 1, "right": 2}},
+        ),
+        ([NamedActor({Colour.RED}, 3)], [{"firstPart": ["red"], "second": 3, "_own": None}]),
+        (Holder(inner=NamedActor(1)), {"inner": {"firstPart": 1, "_own": None}}),
         (Reading(value=1, seen=math.inf), {"value": 1.0, "unit": None, "more": None, "seen": "never"}),
         (Later(), {"x": None}),
         ([Later(), Reading(value=1, more=[1])], [{"x": None}, {"value": 1.0, "unit": None, "more": [1], "seen": 0.0}]),
@@ -141,7 +144,7 @@ def test_what_is_not_json_is_named(value):
         (Reading(value=1, more=[{"a": -math.inf}]), r"more\[0\]\.a is -inf"),
         (Data(math.nan, ()), "x is nan"),
         (Data(1, (Data(-math.inf, ()),)), r"inner\[0\]\.x is -inf"),
-        (Holder(inner=Named(math.nan)), r"inner\.firstPart is nan"),
+        (Holder(inner=NamedActor(math.nan)), r"inner\.firstPart is nan"),
         (Pair(1, (math.nan,)), r"right\[0\] is nan"),
         ({1: math.nan}, "1 is nan"),
         ({"a": {math.nan}}, r"a\[0\] is nan"),
@@ -151,7 +154,7 @@ def test_what_is_not_json_is_named(value):
         (Reading(value=1, more={math.nan: 1}), r"more\.\(key nan\) is nan"),
         (Reading(value=1, more={1: math.nan}), r"more\.1 is nan"),
         (Reading(value=1, more={(math.nan, 1)}), r"more\[0\]\[0\] is nan"),
-        (Reading(value=1, more=Named(math.nan)), r"more\.firstPart is nan"),
+        (Reading(value=1, more=NamedActor(math.nan)), r"more\.firstPart is nan"),
         (Later(math.nan), "x is nan"),
         ([Infinite.MOST], r"\[0\] is inf"),
     ],

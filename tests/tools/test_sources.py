@@ -15,7 +15,7 @@ from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.failure import ToolFailureError
-from owlclaw_ray.tools.naming import BUILT_IN_NAMES, INTERNAL_NAMES
+from owlclaw_ray.tools.names import BUILT_IN_NAMES, INTERNAL_NAMES
 from owlclaw_ray.tools.schema import _metaschema_fault
 from owlclaw_ray.tools.sources import ToolSources
 

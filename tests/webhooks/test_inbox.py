@@ -74,7 +74,7 @@ async def test_a_source_may_deliver_to_the_next_heartbeat_of_its_agent(install, 
         before = await installation.runs()
         assert await runtime.heartbeats.tick() == 2
         await installation.clock.advance(300)
-        await runtime.bell.ring_all()
+        await runtime.schedule_firer.fire_all_due()
         while [run for run in await installation.runs() if run["finished_at"] is None]:
             await asyncio.sleep(0)
         runs = await installation.runs()

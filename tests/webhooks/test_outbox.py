@@ -274,7 +274,7 @@ async def test_a_definition_is_told_of_a_run_of_a_schedule_that_ends_before_an_a
         asked = {"focus": "look around", "interval_seconds": 60}
         made = await installation.http.post("/v1/agents/assistant/schedules", json=asked)
         await installation.clock.advance(60)
-        await installation.runtime.bell.ring_all()
+        await installation.runtime.schedule_firer.fire_all_due()
         await installation.http.post(f"/v1/schedules/{made.json()['schedule_id']}/cancel")
         await installation.tell()
 

@@ -10,7 +10,7 @@ from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import load_runtime_settings
-from serve.planning import plan_of
+from serve.runtime_plan import plan_of
 
 SOURCE = """
 webhooks:
@@ -148,7 +148,7 @@ def test_what_is_wrong_with_a_source_is_said(tmp_path, old, new, said):
 
 def test_a_definition_with_a_callback_needs_a_secret_to_sign_it(tmp_path):
     from owlclaw_ray.definitions.defaults import Defaults
-    from owlclaw_ray.definitions.loading import load_definition
+    from owlclaw_ray.definitions.loader import load_definition
     from owlclaw_ray.errors import DefinitionError
     from tests.definitions.writing import write_definition
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.webhooks.api import Answered, Unanswered
+from owlclaw_ray.webhooks.api import CallbackAnswered, CallbackUnanswered
 from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
 from tests.webhooks.receiver import Receiver
 
@@ -69,14 +69,14 @@ async def sender(certificate, monkeypatch):
 async def test_a_receiver_with_the_certificate_of_its_name_is_told(listening, sender):
     answer = await sender.send(f"https://told.example.org:{listening.port}/ended", {}, b"{}")
 
-    assert answer == Answered(200)
+    assert answer == CallbackAnswered(200)
     assert listening.received[0].headers["host"] == f"told.example.org:{listening.port}"
 
 
 async def test_a_receiver_with_a_certificate_of_another_name_is_not(listening, sender):
     answer = await sender.send(f"https://other.example.org:{listening.port}/ended", {}, b"{}")
 
-    assert isinstance(answer, Unanswered)
+    assert isinstance(answer, CallbackUnanswered)
     assert "certificate verify failed" in answer.why
     assert listening.received == []
 

@@ -52,7 +52,7 @@ def _value(value: Any) -> Any:
 
 
 _Text = Annotated[str, Field(min_length=1)]
-Texts = Annotated[tuple[_Text, ...], BeforeValidator(_as_list)]
+BatchTexts = Annotated[tuple[_Text, ...], BeforeValidator(_as_list)]
 Kinds = Annotated[tuple[TriggerKind, ...], BeforeValidator(_as_list)]
 _Variables = Annotated[tuple[Annotated[str, AfterValidator(_variable)], ...], BeforeValidator(_as_list)]
 _Values = dict[Annotated[str, AfterValidator(_settable)], Annotated[str, BeforeValidator(_value)]]
@@ -67,13 +67,13 @@ class Prerequisites(Section):
 
     env: _Variables = ()
     """Variables that are set."""
-    bins: Texts = ()
+    bins: BatchTexts = ()
     """Programs on the PATH."""
-    python_packages: Texts = ()
+    python_packages: BatchTexts = ()
     """Modules that can be imported."""
     os: Annotated[tuple[Literal["linux", "darwin", "windows"], ...], BeforeValidator(_as_list)] = ()
     """One of these is the system."""
-    tools: Texts = ()
+    tools: BatchTexts = ()
     """Tools that the run can use: canonical names."""
 
 
@@ -93,7 +93,7 @@ class Extension(Section):
 
     task_type: str = ""
     constraints: Constraints = Field(default_factory=Constraints)
-    focus: Texts = ()
+    focus: BatchTexts = ()
     trigger: Kinds = ()
     risk_level: Literal["low", "medium", "high", "critical"] = "low"
     requires_confirmation: bool = False

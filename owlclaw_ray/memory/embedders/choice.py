@@ -45,7 +45,7 @@ class ConfiguredEmbedders:
         return self._local
 
 
-class OneEmbedder:
+class FixedEmbedder:
     """Implements `Embedders` where there was never another one than this."""
 
     def __init__(self, embedder: Embedder | None) -> None:

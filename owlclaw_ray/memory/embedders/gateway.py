@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.endpoint import endpoint_of
 from owlclaw_ray.errors import ModelUnavailableError
-from owlclaw_ray.memory.embedding import Embedded, Patience
+from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
 
 PREFIX = "litellm:"
-LONGEST_TEXT = 8_000
+MAX_TEXT_CHARACTERS = 8_000
 """Characters, of a text that a person wrote; what `remember` takes is shorter."""
 _PROBE = "dimension"
 
@@ -51,9 +51,9 @@ class GatewayEmbedder:
         """See Embedder; a query is short, and somebody waits for it."""
         return self._embed(texts, self._calls.timeout)
 
-    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
         """See Embedder; in as many calls as the batch size makes necessary, each as patient as a question's if it is short."""
-        return self._embed(texts, self._calls.timeout if patience is Patience.SHORT else self._calls.patience)
+        return self._embed(texts, self._calls.timeout if patience is EmbeddingWait.SHORT else self._calls.patience)
 
     def _embed(self, texts: Sequence[str], patience: float) -> Embedded:
         vectors: list[Sequence[float]] = []
@@ -75,4 +75,4 @@ class GatewayEmbedder:
 
 def _acceptable(text: str) -> str:
     """Return a text that no provider refuses: not empty, not endless."""
-    return text[:LONGEST_TEXT].strip() or "-"
+    return text[:MAX_TEXT_CHARACTERS].strip() or "-"

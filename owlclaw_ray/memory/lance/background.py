@@ -13,14 +13,14 @@ from owlclaw_ray.domain.agent import AgentRef
 
 logger = logging.getLogger(__name__)
 
-_GATHERING_SECONDS = 0.25
+_BATCH_SECONDS = 0.25
 """How long memories are gathered for one write to the index."""
-_MOST_GATHERED = 64
-_LINGERING_SECONDS = 1.25
+_MAX_BATCH = 64
+_CLEANUP_DELAY_SECONDS = 1.25
 """After so long without anything to do, what nobody reads any more is removed from indexes that were tidied."""
 _AGAIN_SECONDS = 2.0
 """When it is looked whether somebody else did what he was at."""
-_LAST_WORDS = 0.05
+_THREAD_EXIT_SECONDS = 0.05
 """What threads of LanceDB get to let go of their last results: one that does it while Python ends would abort the process
 (https://github.com/lance-format/lance/issues/4152).
 """
@@ -53,7 +53,7 @@ class BackgroundIndexing:
         self._tidied: set[AgentRef] = set()
         self._deferred: set[AgentRef] = set()
         self._thread: threading.Thread | None = None
-        self._hurried = 0
+        self._urgent = 0
         self._stopped = False
         _LIVING.add(self)
 
@@ -66,16 +66,16 @@ class BackgroundIndexing:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="memory-indexing", daemon=True)
                 self._thread.start()
-            elif sum(self._pending.values()) >= _MOST_GATHERED:
+            elif sum(self._pending.values()) >= _MAX_BATCH:
                 self._changed.notify_all()
 
     def settle(self) -> None:
         """Return when nothing is left to do for what was noted so far."""
         with self._changed:
-            self._hurried += 1
+            self._urgent += 1
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._thread is None)
-            self._hurried -= 1
+            self._urgent -= 1
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -100,9 +100,9 @@ class BackgroundIndexing:
         """
         with self._changed:
             if not self._pending and self._tidied:
-                self._changed.wait_for(self._is_wanted, timeout=_LINGERING_SECONDS)
+                self._changed.wait_for(self._has_work, timeout=_CLEANUP_DELAY_SECONDS)
             if not self._stopped and self._pending:
-                self._changed.wait_for(self._is_enough, timeout=_GATHERING_SECONDS)
+                self._changed.wait_for(self._is_batch_due, timeout=_BATCH_SECONDS)
             if self._stopped or not (self._pending or self._tidied):
                 self._end()
                 return None
@@ -112,11 +112,11 @@ class BackgroundIndexing:
         self._thread = None
         self._changed.notify_all()
 
-    def _is_wanted(self) -> bool:
-        return bool(self._pending or self._hurried or self._stopped)
+    def _has_work(self) -> bool:
+        return bool(self._pending or self._urgent or self._stopped)
 
-    def _is_enough(self) -> bool:
-        return bool(self._hurried or self._stopped or sum(self._pending.values()) >= _MOST_GATHERED)
+    def _is_batch_due(self) -> bool:
+        return bool(self._urgent or self._stopped or sum(self._pending.values()) >= _MAX_BATCH)
 
     def _defer(self, agent: AgentRef) -> None:
         """Note the agent again after a while, which `settle` does not wait for."""
@@ -130,7 +130,7 @@ class BackgroundIndexing:
 
     def _note_again(self, agent: AgentRef) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or not self._hurried)
+            self._changed.wait_for(lambda: self._stopped or not self._urgent)
             self._deferred.discard(agent)
         self.note(agent)
 
@@ -158,4 +158,4 @@ def _stop_all() -> None:
     for each in living:
         each.stop()
     if living:
-        threading.Event().wait(_LAST_WORDS)
+        threading.Event().wait(_THREAD_EXIT_SECONDS)

@@ -40,7 +40,7 @@ class Checksums:
         known, files = self._known(), self._files()
         if known.keys() == files.keys():
             return
-        self._close_to_others(path for name, path in files.items() if name not in known)
+        self._restrict_permissions(path for name, path in files.items() if name not in known)
         listed = {name: known.get(name) or _checksum(path) for name, path in files.items()}
         draft = self._path.with_suffix(".sums.new")
         draft.touch(0o600)
@@ -51,7 +51,7 @@ class Checksums:
         """Forget everything."""
         self._path.unlink(missing_ok=True)
 
-    def _close_to_others(self, new: Iterable[Path]) -> None:
+    def _restrict_permissions(self, new: Iterable[Path]) -> None:
         """LanceDB makes its files with the rights that the umask leaves. Those that no checksum is kept of are few."""
         unlisted = (*self._table.rglob("*.json"), *(self._table / "_transactions").glob("*"))
         for path in (*new, *unlisted):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from owlclaw_ray.errors import OwlClawError
 
-_CIRCUMSTANCES = (
+_MACHINE_ERRORS = (
     "No space left",
     "Disk quota",
     "File too large",
@@ -24,7 +24,7 @@ class IndexUnusableError(OwlClawError):
     @property
     def is_damage(self) -> bool:
         """Whether the index itself may be what is wrong."""
-        return not any(each in str(self.__cause__) for each in _CIRCUMSTANCES)
+        return not any(each in str(self.__cause__) for each in _MACHINE_ERRORS)
 
 
 @contextmanager

@@ -16,11 +16,10 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import BudgetExhaustedError, ToolTimeoutError
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.embedding import Embedder, Patience
-from owlclaw_ray.memory.file import Snapshot
-from owlclaw_ray.memory.fusion import Hits
+from owlclaw_ray.memory.embedding import Embedder, EmbeddingWait
+from owlclaw_ray.memory.file import MemorySnapshot
+from owlclaw_ray.memory.fusion import SearchHits
 from owlclaw_ray.memory.lance.damage import IndexUnusableError, index_errors
-from owlclaw_ray.memory.lance.naming import plain
 from owlclaw_ray.memory.lance.table import (
     MemoryTable,
     Session,
@@ -31,16 +30,17 @@ from owlclaw_ray.memory.lance.table import (
     remove_tables,
     tables_with_vectors,
 )
+from owlclaw_ray.memory.lance.table_names import plain
 from owlclaw_ray.memory.lexical import searchable
 from owlclaw_ray.memory.lock import FileLock
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-_EMBEDDED_WHILE_WAITED_FOR = 16
+_MAX_SYNC_EMBEDDED = 16
 _ADDED_TOGETHER = {True: 64, False: 1_000}
 """Memories of one write in the background, with vectors to be computed and without."""
-_WAITED_SECONDS = {Patience.SHORT: 2.0, Patience.LONG: 0.0}
+_WAITED_SECONDS = {EmbeddingWait.SHORT: 2.0, EmbeddingWait.LONG: 0.0}
 """How long somebody else who embeds the agent's memories is waited for."""
 _NO_VECTORS: Mapping[MemoryId, Vector] = {}
 
@@ -97,12 +97,12 @@ class MemoryIndex:
 
     def search(
         self,
-        document: Callable[[], Snapshot],
+        document: Callable[[], MemorySnapshot],
         query: str,
         vector: Vector | None,
         tags: Sequence[str],
         go_on: Callable[[], bool],
-    ) -> Hits:
+    ) -> SearchHits:
         """Return what the query finds in the document, which the index is made to hold first.
 
         A few memories that were never embedded are embedded before, while `go_on` says so; many are left to `catch_up`, and as
@@ -115,33 +115,33 @@ class MemoryIndex:
             self._agree(table, current)
             return table, before
 
-        def find(table: MemoryTable) -> Hits:
+        def find(table: MemoryTable) -> SearchHits:
             if table is not agreed:
                 self._agree(table, current)
-            if self._contents.version != before and table.is_untidy(is_idle=False):
+            if self._contents.version != before and table.needs_compaction(is_idle=False):
                 with self._lock:
                     table.optimize()
             few = 2 * len(self._contents.bare) > len(self._contents.rows)
             return table.search(query, None if few else vector, tags)
 
         agreed, before = self._use(agree)
-        if vector is not None and 0 < len(self._contents.bare) <= _EMBEDDED_WHILE_WAITED_FOR:
-            self._embed(document, go_on, Patience.SHORT)
+        if vector is not None and 0 < len(self._contents.bare) <= _MAX_SYNC_EMBEDDED:
+            self._embed(document, go_on, EmbeddingWait.SHORT)
             current = document()
         return self._use(find)
 
-    def catch_up(self, document: Callable[[], Snapshot], go_on: Callable[[], bool]) -> bool:
+    def catch_up(self, document: Callable[[], MemorySnapshot], go_on: Callable[[], bool]) -> bool:
         """Make the index hold the document with all its vectors, batch after batch, while `go_on` says so.
 
         Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If somebody
         else is at it, this one leaves the vectors to him, and returns False.
         """
-        if self._embed(document, go_on, Patience.LONG):
+        if self._embed(document, go_on, EmbeddingWait.LONG):
             return True
         self._use(partial(self._agree, document=document()))
         return False
 
-    def rebuild(self, document: Snapshot) -> int:
+    def rebuild(self, document: MemorySnapshot) -> int:
         """Make the index anew, without vectors at first; return how many memories it holds.
 
         One with vectors of this embedder that have another length goes.
@@ -171,7 +171,7 @@ class MemoryIndex:
         if table is None:
             return False
         with suppress(IndexUnusableError), index_errors():
-            if table.is_untidy(is_idle=is_idle):
+            if table.needs_compaction(is_idle=is_idle):
                 with self._lock.beside():
                     table.optimize()
                 self._has_old_versions = True
@@ -184,7 +184,7 @@ class MemoryIndex:
         self._has_old_versions = False
         if table is not None:
             with suppress(IndexUnusableError), index_errors(), self._lock.beside():
-                table.clear_old_versions()
+                table.remove_old_versions()
 
     def _use(self, operation: Callable[[MemoryTable], T]) -> T:
         """Return what the operation gives: on the index as it is, as another process left it, or made anew."""
@@ -234,7 +234,7 @@ class MemoryIndex:
         self._close()
         MemoryTable.remove(self._folder, self._embedder)
 
-    def _agree(self, table: MemoryTable, document: Snapshot) -> None:
+    def _agree(self, table: MemoryTable, document: MemorySnapshot) -> None:
         """Make the table hold the document; new memories without vectors."""
         missing, stale = self._difference(table, document)
         if missing or stale:
@@ -243,7 +243,7 @@ class MemoryIndex:
                 self._write(table, stale, missing, _NO_VECTORS)
         self._agreed(document)
 
-    def _next_batch(self, table: MemoryTable, document: Snapshot) -> Sequence[Memory]:
+    def _next_batch(self, table: MemoryTable, document: MemorySnapshot) -> Sequence[Memory]:
         """Remove what the document has no more, and return some of what is still to be added or embedded."""
         missing, stale = self._difference(table, document)
         if stale:
@@ -259,7 +259,7 @@ class MemoryIndex:
         return [memory for memory in document.memories if memory.memory_id in self._contents.bare][:most]
 
     def _put(
-        self, table: MemoryTable, batch: Sequence[Memory], vectors: Mapping[MemoryId, Vector], document: Snapshot
+        self, table: MemoryTable, batch: Sequence[Memory], vectors: Mapping[MemoryId, Vector], document: MemorySnapshot
     ) -> None:
         """Write what the document still has as it was when it was embedded."""
         said = {memory.memory_id: memory for memory in document.memories}
@@ -281,7 +281,9 @@ class MemoryIndex:
             if not new and not bare:
                 contents.generation = -1
 
-    def _embed(self, document: Callable[[], Snapshot], go_on: Callable[[], bool], patience: Patience) -> bool:
+    def _embed(
+        self, document: Callable[[], MemorySnapshot], go_on: Callable[[], bool], patience: EmbeddingWait
+    ) -> bool:
         """Add and embed what is missing, batch after batch; return False, having done nothing, if somebody else is at it.
 
         No lock is held while an embedder is waited for but the one that keeps others from asking it for the same.
@@ -293,14 +295,14 @@ class MemoryIndex:
                     break
                 vectors = self._embedded(batch, go_on, patience)
                 self._use(partial(self._put, batch=batch, vectors=vectors, document=document()))
-                if patience is Patience.LONG:
+                if patience is EmbeddingWait.LONG:
                     self.tidy(is_idle=False)
                 if self._embedder is not None and len(vectors) < len(batch):
                     break
         return alone
 
     @contextmanager
-    def _alone(self, patience: Patience) -> Iterator[bool]:
+    def _alone(self, patience: EmbeddingWait) -> Iterator[bool]:
         """Tell whether nobody else embeds this agent's memories with this embedder until the block ends; without one, always."""
         if self._embedder is None:
             yield True
@@ -313,13 +315,13 @@ class MemoryIndex:
                 alone = True
             except OSError as error:
                 if error.errno != errno.EAGAIN:
-                    if patience is Patience.LONG:
+                    if patience is EmbeddingWait.LONG:
                         raise IndexUnusableError(f"nothing can be embedded: {error}") from error
                     logger.warning("nothing can be embedded: %s", error)
             yield alone
 
     def _embedded(
-        self, memories: Sequence[Memory], go_on: Callable[[], bool], patience: Patience
+        self, memories: Sequence[Memory], go_on: Callable[[], bool], patience: EmbeddingWait
     ) -> Mapping[MemoryId, Vector]:
         """Return the vectors, fewer if the embedder fails or its time is over: that is no fault of the index."""
         vectors: dict[MemoryId, Vector] = {}
@@ -353,7 +355,7 @@ class MemoryIndex:
             self._contents = _Contents(version, rows, bare)
         return self._contents
 
-    def _difference(self, table: MemoryTable, document: Snapshot) -> tuple[Sequence[Memory], Sequence[MemoryId]]:
+    def _difference(self, table: MemoryTable, document: MemorySnapshot) -> tuple[Sequence[Memory], Sequence[MemoryId]]:
         """Return the memories that the table lacks, and the ids that it has and should not, or not as they are."""
         contents = self._known(table)
         if contents.generation == document.generation:
@@ -365,7 +367,7 @@ class MemoryIndex:
         missing = [one for one in document.memories if contents.rows.get(one.memory_id) != wanted[one.memory_id]]
         return missing, stale
 
-    def _agreed(self, document: Snapshot) -> None:
+    def _agreed(self, document: MemorySnapshot) -> None:
         self._contents.generation, self._contents.agreed = document.generation, len(document.memories)
 
     def _fingerprint(self, memory: Memory) -> int:

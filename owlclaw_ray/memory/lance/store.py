@@ -20,18 +20,18 @@ from owlclaw_ray.errors import BudgetExhaustedError, OwlClawError, ToolTimeoutEr
 from owlclaw_ray.ids import MemoryId, RunId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory import lexical
-from owlclaw_ray.memory.days import Spans, named_spans
+from owlclaw_ray.memory.dates import Spans, named_spans
 from owlclaw_ray.memory.embedding import Embedder, Embedders
-from owlclaw_ray.memory.file import Snapshot
+from owlclaw_ray.memory.file import MemorySnapshot
 from owlclaw_ray.memory.folders import MemoryFolders
-from owlclaw_ray.memory.fusion import Hits, rank
+from owlclaw_ray.memory.fusion import SearchHits, rank
 from owlclaw_ray.memory.lance.background import BackgroundIndexing
 from owlclaw_ray.memory.lance.index import MemoryIndex
+from owlclaw_ray.memory.lance.index_migration import IndexMigration
 from owlclaw_ray.memory.lance.query_vectors import QueryVectors
-from owlclaw_ray.memory.lance.succession import Succession
 from owlclaw_ray.memory.lance.table import Session
 from owlclaw_ray.memory.lock import FileLock
-from owlclaw_ray.memory.query_cache import MOST_KEPT, QueryCache
+from owlclaw_ray.memory.query_cache import MAX_ANSWER_MEMORIES, QueryCache
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account, present_account
 
 _OPEN_AGENTS = 64
@@ -44,9 +44,9 @@ _CATCHING_UP_SECONDS = 2.0
 class _Place(Struct, frozen=True):
     """What this process keeps for one agent."""
 
-    document: Callable[[], Snapshot]
+    document: Callable[[], MemorySnapshot]
     """What MEMORY.md says now."""
-    succession: Succession
+    index_migration: IndexMigration
     cache: QueryCache
     turn: threading.Lock = field(default_factory=threading.Lock)
     """One recall at a time."""
@@ -55,7 +55,7 @@ class _Place(Struct, frozen=True):
 class _Search(Struct, frozen=True):
     """What an index found, and what is wrong with it (nothing: empty)."""
 
-    hits: Hits
+    hits: SearchHits
     problem: str
 
 
@@ -105,7 +105,7 @@ class LanceMemory:
         return replace(recall, embeddings=made) if made else recall
 
     def _recalled(
-        self, agent: AgentRef, document: Snapshot, query: str, limit: int, tags: Sequence[str], *, timezone: str
+        self, agent: AgentRef, document: MemorySnapshot, query: str, limit: int, tags: Sequence[str], *, timezone: str
     ) -> Recall:
         place = self._place(agent)
         with place.turn:
@@ -115,7 +115,7 @@ class LanceMemory:
             if known is not None:
                 return known
             recall = self._found(place, query, limit, tags, days)
-            if not place.succession.heir.index.complete:
+            if not place.index_migration.migration_target.index.complete:
                 self._background.note(agent)
             elif not recall.degraded:
                 place.cache.put(query, tags, recall, days)
@@ -130,8 +130,8 @@ class LanceMemory:
         search = self._search(place, query, tags)
         hits = search.hits
         if not hits.bm25 and not hits.cosine:
-            hits = Hits(lexical.search(query, tuple(among.values())), {})
-        ranked = rank(hits, among, place.cache.sessions, query, days=days, limit=max(limit, MOST_KEPT))
+            hits = SearchHits(lexical.search(query, tuple(among.values())), {})
+        ranked = rank(hits, among, place.cache.sessions, query, days=days, limit=max(limit, MAX_ANSWER_MEMORIES))
         return Recall(tuple(ranked), bool(search.problem), search.problem)
 
     def reindex(self, agent: AgentRef) -> int:
@@ -139,7 +139,7 @@ class LanceMemory:
         document = self._document(agent)
         place = self._place(agent)
         with place.turn, on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
-            number = place.succession.restart(document)
+            number = place.index_migration.restart(document)
         self._background.note(agent)
         return number
 
@@ -166,7 +166,7 @@ class LanceMemory:
         place = self._place(agent)
         with on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
             try:
-                return place.succession.heir.index.catch_up(place.document, go_on)
+                return place.index_migration.migration_target.index.catch_up(place.document, go_on)
             except BudgetExhaustedError:
                 return True
 
@@ -180,9 +180,9 @@ class LanceMemory:
 
     def _index(self, agent: AgentRef) -> MemoryIndex:
         with on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
-            return self._place(agent).succession.heir.index
+            return self._place(agent).index_migration.migration_target.index
 
-    def _document(self, agent: AgentRef) -> Snapshot:
+    def _document(self, agent: AgentRef) -> MemorySnapshot:
         with self.files.file(agent) as file:
             return file.load()
 
@@ -190,25 +190,25 @@ class LanceMemory:
         with self._guard:
             place = self._places.pop(agent, None)
             if place is None:
-                succession = Succession(
-                    self.files.folder(agent) / "index", self._embedders, partial(self._made_index, agent)
+                index_migration = IndexMigration(
+                    self.files.folder(agent) / "index", self._embedders, partial(self._new_index, agent)
                 )
-                place = _Place(partial(self._document, agent), succession, QueryCache(self._clock))
+                place = _Place(partial(self._document, agent), index_migration, QueryCache(self._clock))
             self._places[agent] = place
-            while len(self._places) > 1 and self._is_too_much_open():
+            while len(self._places) > 1 and self._exceeds_cache():
                 self._places.popitem(last=False)
             return place
 
-    def _is_too_much_open(self) -> bool:
-        known = sum(place.succession.size for place in self._places.values())
+    def _exceeds_cache(self) -> bool:
+        known = sum(place.index_migration.size for place in self._places.values())
         return len(self._places) > _OPEN_AGENTS or known > _OPEN_MEMORIES
 
-    def _made_index(self, agent: AgentRef, folder: Path, embedder: Embedder | None) -> MemoryIndex:
+    def _new_index(self, agent: AgentRef, folder: Path, embedder: Embedder | None) -> MemoryIndex:
         lock = FileLock(folder.parent / ".index.lock")
         return MemoryIndex(folder, embedder, lock, self._session, partial(_indexing, agent))
 
     def _search(self, place: _Place, query: str, tags: Sequence[str]) -> _Search:
-        serving = place.succession.serving()
+        serving = place.index_migration.serving()
         vector, problem = self._vectors.of(query, serving.embedder)
         started = self._clock.monotonic()
         try:
@@ -218,7 +218,7 @@ class LanceMemory:
         except ToolTimeoutError:
             raise
         except OwlClawError as error:
-            return _Search(Hits({}, {}), str(error))
+            return _Search(SearchHits({}, {}), str(error))
         return _Search(hits, problem)
 
 

@@ -16,9 +16,9 @@ from msgspec import Struct
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.embedding import Embedder
-from owlclaw_ray.memory.fusion import Hits
+from owlclaw_ray.memory.fusion import SearchHits
 from owlclaw_ray.memory.lance.checksums import Checksums
-from owlclaw_ray.memory.lance.naming import WORDS, decode, encode
+from owlclaw_ray.memory.lance.table_names import WORDS, decode, encode
 from owlclaw_ray.memory.lexical import STOP_WORDS, asked_for, searchable
 
 Vector = Sequence[float]
@@ -28,15 +28,15 @@ WORD_HITS = 300
 """How many memories a search by words gives; fusion needs more than the few that are returned."""
 MEANING_HITS = 1_000
 """Searching all vectors costs the same for one hit as for a thousand."""
-MOST_FRAGMENTS, IDLE_FRAGMENTS = 64, 8
-MOST_UNINDEXED, IDLE_UNINDEXED = 512, 64
+MAX_FRAGMENTS, IDLE_FRAGMENTS = 64, 8
+MAX_UNINDEXED, IDLE_UNINDEXED = 512, 64
 """Memories that the search by words has to read one by one."""
 OLD_VERSIONS = timedelta(seconds=1)
 """Whoever still reads an older one opens the index anew."""
 _AT_ONCE = timedelta(milliseconds=1)
-_MOST_ROUNDS = 4
+_MAX_ROUNDS = 4
 """What has just been indexed is merged with the rest in the next round."""
-_BIRTH = "birth"
+_CREATION_FILE = "birth"
 """A file in the table's folder that is made with it: tells a table from another one that takes its place."""
 _SUFFIX = ".lance"
 _CACHE_BYTES = 32 * 1024 * 1024
@@ -53,7 +53,7 @@ class MemoryTable:
 
     def __init__(self, table: Any, path: Path, dimension: int, checksums: Checksums) -> None:
         self._table = table
-        self._birth = path / _BIRTH
+        self._creation_id = path / _CREATION_FILE
         self._dimension = dimension
         self._checksums = checksums
 
@@ -81,7 +81,7 @@ class MemoryTable:
         created = _connected(folder, session).create_table(table_name(embedder), schema=_schema(dimension))
         created.create_index("text", config=FTS(base_tokenizer="icu", stem=True, custom_stop_words=list(STOP_WORDS)))
         path = _path(folder, embedder)
-        (path / _BIRTH).touch(0o600)
+        (path / _CREATION_FILE).touch(0o600)
         table = cls(created, path, dimension, Checksums(path))
         table._checksums.update()
         return table
@@ -101,7 +101,7 @@ class MemoryTable:
     @property
     def version(self) -> Version:
         """Another one after every change by any process: its number, and which table it is, as one made anew counts anew."""
-        return (*_birth(self._birth), int(self._table.version))
+        return (*_creation_id(self._creation_id), int(self._table.version))
 
     def rows(self) -> tuple[dict[MemoryId, int], set[MemoryId]]:
         """Return the fingerprint of every memory in the table, and which of them lack a vector that they should have."""
@@ -131,7 +131,7 @@ class MemoryTable:
         self._table.merge_insert("memory_id").when_matched_update_all().execute(self._arrow(memories, vectors))
         self._checksums.update()
 
-    def search(self, query: str, vector: Vector | None, tags: Sequence[str]) -> Hits:
+    def search(self, query: str, vector: Vector | None, tags: Sequence[str]) -> SearchHits:
         """Return what the query finds among memories with all of the tags."""
         import numpy as np
         from lancedb.query import MatchQuery
@@ -141,16 +141,16 @@ class MemoryTable:
         by_words = self._table.search(match(asked_for(query.replace("\0", " ")), "text"), query_type="fts")
         bm25 = _scores(by_words, tagged, "_score", WORD_HITS)
         if vector is None or not self._dimension:
-            return Hits(bm25, {})
+            return SearchHits(bm25, {})
         by_meaning = self._table.search(
             np.asarray(vector, np.float32), query_type="vector", vector_column_name="vector"
         ).distance_type("cosine")
         distances = _scores(by_meaning, tagged, "_distance", MEANING_HITS)
-        return Hits(bm25, {memory_id: 1.0 - distance for memory_id, distance in distances.items()})
+        return SearchHits(bm25, {memory_id: 1.0 - distance for memory_id, distance in distances.items()})
 
-    def is_untidy(self, *, is_idle: bool) -> bool:
+    def needs_compaction(self, *, is_idle: bool) -> bool:
         """Return whether single additions left so much behind that `optimize` is due, sooner when there is time for it."""
-        fragments, unindexed = (IDLE_FRAGMENTS, IDLE_UNINDEXED) if is_idle else (MOST_FRAGMENTS, MOST_UNINDEXED)
+        fragments, unindexed = (IDLE_FRAGMENTS, IDLE_UNINDEXED) if is_idle else (MAX_FRAGMENTS, MAX_UNINDEXED)
         if self._table.stats()["fragment_stats"]["num_fragments"] >= fragments:
             return True
         statistics = self._table.index_stats("text_idx")
@@ -161,9 +161,9 @@ class MemoryTable:
         self._table.optimize(cleanup_older_than=OLD_VERSIONS)
         self._checksums.update()
 
-    def clear_old_versions(self) -> None:
+    def remove_old_versions(self) -> None:
         """Merge what can be merged, and leave the files of the newest version only. Readers of others open the table anew."""
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             before = self.version
             self._table.optimize(cleanup_older_than=_AT_ONCE)
             if self.version == before:
@@ -205,7 +205,7 @@ def tables_with_vectors(folder: Path) -> Sequence[TableWithVectors]:
     """Return those that the folder holds, the newest first."""
     decoded = ((path, decode(path.name.removesuffix(_SUFFIX))) for path in folder.glob(f"memories-*{_SUFFIX}"))
     found = [TableWithVectors(path, *known) for path, known in decoded if known is not None]
-    return sorted(found, key=lambda table: _birth(table.path)[1:], reverse=True)
+    return sorted(found, key=lambda table: _creation_id(table.path)[1:], reverse=True)
 
 
 def remove_tables(tables: Iterable[TableWithVectors]) -> None:
@@ -215,7 +215,7 @@ def remove_tables(tables: Iterable[TableWithVectors]) -> None:
         Checksums(table.path).remove()
 
 
-def _birth(path: Path) -> Version:
+def _creation_id(path: Path) -> Version:
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -11,7 +11,7 @@ import orjson
 from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.model import Message, ModelRequest, Role
+from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.models.sanitise import data_in
@@ -39,7 +39,7 @@ class ScriptedRequest:
     @cached_property
     def turn(self) -> int:
         """How many replies the run has had: 0 for its first model call."""
-        return sum(message.role is Role.ASSISTANT for message in self.request.messages)
+        return sum(message.role is MessageRole.ASSISTANT for message in self.request.messages)
 
     @property
     def trigger(self) -> Trigger:
@@ -79,7 +79,7 @@ class ScriptedRequest:
         results: list[ScriptedResult] = []
         for message in self.request.messages:
             names.update((call.call_id, call.name.replace("__", ".")) for call in message.tool_calls)
-            if message.role is Role.TOOL and message.call_id is not None:
+            if message.role is MessageRole.TOOL and message.call_id is not None:
                 content, is_error = _content(message.content)
                 results.append(ScriptedResult(names.get(message.call_id, ""), message.call_id, content, is_error))
         return tuple(results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import Role
+from owlclaw_ray.domain.model import MessageRole
 from owlclaw_ray.models.scripted.script import ScriptedRequest, ScriptedResult
 
 
@@ -28,7 +28,7 @@ def conversation_variables(request: ScriptedRequest) -> JsonObject:
         "turn": request.turn,
         "attempt": request.attempt,
         "system": request.system,
-        "user": next((message.content for message in request.messages if message.role is Role.USER), ""),
+        "user": next((message.content for message in request.messages if message.role is MessageRole.USER), ""),
         "results": results,
         "result": by_tool,
     }

@@ -53,7 +53,7 @@ class YamlScript:
 
     def __init__(self, path: Path, form: ScriptForm) -> None:
         self._path = path
-        self._rules = [_Rule.of(f"{path}: rules.{index}", rule) for index, rule in enumerate(form.rules)]
+        self._rules = [_ScriptRule.of(f"{path}: rules.{index}", rule) for index, rule in enumerate(form.rules)]
 
     async def reply(self, request: ScriptedRequest) -> ScriptedReply:
         """Return the turn's reply, computed from the conversation where it has templates."""
@@ -67,14 +67,14 @@ class YamlScript:
         )
 
 
-class _Rule(Struct, frozen=True):
+class _ScriptRule(Struct, frozen=True):
     where: str
     conditions: tuple[Callable[[ScriptedRequest], bool], ...]
     turns: tuple[Answer, ...]
     then: Answer
 
     @classmethod
-    def of(cls, where: str, form: RuleForm) -> _Rule:
+    def of(cls, where: str, form: RuleForm) -> _ScriptRule:
         turns = tuple(_answer(f"{where}.turns.{index}", turn) for index, turn in enumerate(form.turns))
         return cls(where, _conditions(form.when), turns, _answer(f"{where}.then", form.then or TurnForm()))
 

@@ -16,8 +16,8 @@ import httpx
 from msgspec import Struct
 
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.schedules.hatchet.line import Ring, answer_rings
 from owlclaw_ray.schedules.hatchet.options import HatchetOptions
+from owlclaw_ray.schedules.hatchet.worker_pipe import Ring, answer_rings
 
 _STDERR = 2
 """The SDK logs to standard output."""
@@ -25,7 +25,7 @@ _STDERR = 2
 logger = logging.getLogger(__name__)
 
 
-class Sign(Enum):
+class WorkerHealth(Enum):
     """What a worker's health endpoint says."""
 
     WELL = "well"
@@ -35,7 +35,7 @@ class Sign(Enum):
     """It does not answer."""
 
 
-class Patience(Struct, frozen=True):
+class SupervisionTimeouts(Struct, frozen=True):
     """How long a worker is borne with."""
 
     look: float = 5.0
@@ -59,8 +59,8 @@ class WorkerSupervisor:
         clock: Clock,
         *,
         command: Sequence[str],
-        patience: Patience | None = None,
-        look: Callable[[int], Awaitable[Sign]] | None = None,
+        patience: SupervisionTimeouts | None = None,
+        look: Callable[[int], Awaitable[WorkerHealth]] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """`ring` is what the worker rings. `command` is the worker's, without the port of its health; `look` asks the worker whose health
@@ -68,8 +68,8 @@ class WorkerSupervisor:
         """
         self._environment = environment
         self._options, self._ring = options, ring
-        self._clock, self._patience = clock, patience or Patience()
-        self._command, self._look = command, look or look_at
+        self._clock, self._wait_limit = clock, patience or SupervisionTimeouts()
+        self._command, self._look = command, look or probe_worker
         self._task: asyncio.Task[None] | None = None
         self.process: Process | None = None
         self.health_port = 0
@@ -86,7 +86,7 @@ class WorkerSupervisor:
             await asyncio.wait({task})
 
     async def _supervise(self) -> None:
-        patience = self._patience
+        patience = self._wait_limit
         pause = patience.pause
         while True:
             got_well = await self._run_once()
@@ -139,15 +139,15 @@ class WorkerSupervisor:
             writer.close()
 
     async def _watch(self, over: asyncio.Task[int]) -> tuple[bool, str]:
-        patience = self._patience
+        patience = self._wait_limit
         got_well, well_at = False, self._clock.monotonic()
         answered_at = well_at
         while not over.done():
             sign = await self._look(self.health_port)
             now = self._clock.monotonic()
-            if sign is not Sign.SILENT:
+            if sign is not WorkerHealth.SILENT:
                 answered_at = now
-            if sign is Sign.WELL:
+            if sign is WorkerHealth.WELL:
                 got_well, well_at = True, now
             if now - answered_at > (patience.silent if got_well else patience.starting):
                 return got_well, f"has not answered for {now - answered_at:.0f} s"
@@ -158,21 +158,21 @@ class WorkerSupervisor:
 
     async def _nap(self, over: asyncio.Task[int]) -> None:
         """Wait until it is time to look again, or the process is over."""
-        sleep = asyncio.create_task(self._clock.sleep(self._patience.look))
+        sleep = asyncio.create_task(self._clock.sleep(self._wait_limit.look))
         try:
             await asyncio.wait({sleep, over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             sleep.cancel()
 
 
-async def look_at(port: int) -> Sign:
+async def probe_worker(port: int) -> WorkerHealth:
     """Ask a worker how it is."""
     try:
         async with httpx.AsyncClient(timeout=2.0) as client:
             response = await client.get(f"http://127.0.0.1:{port}/health")
     except httpx.HTTPError:
-        return Sign.SILENT
-    return Sign.WELL if response.status_code == httpx.codes.OK else Sign.TROUBLED
+        return WorkerHealth.SILENT
+    return WorkerHealth.WELL if response.status_code == httpx.codes.OK else WorkerHealth.TROUBLED
 
 
 def _kill_group(process: Process) -> None:

@@ -19,39 +19,39 @@ from typing import Any
 from hatchet_sdk import Context, Hatchet, Worker
 from pydantic import BaseModel
 
-from owlclaw_ray.schedules.hatchet.line import ANSWER_SECONDS, WorkerLine
 from owlclaw_ray.schedules.hatchet.options import RING, client_config
+from owlclaw_ray.schedules.hatchet.worker_pipe import ANSWER_SECONDS, WorkerPipe
 
 SLOTS = 20
 _RETRIES = 3
 
 
-class Ring(BaseModel):
+class AlarmInput(BaseModel):
     """The input of the workflow."""
 
     schedule_id: str
 
 
-def worker_of(line: WorkerLine, health_port: int) -> Worker:
+def worker_of(line: WorkerPipe, health_port: int) -> Worker:
     """Return a worker that knows one workflow, not started yet."""
     hatchet = Hatchet(config=client_config(line.options, health_port))
 
     @hatchet.task(
         name=RING,
-        input_validator=Ring,
+        input_validator=AlarmInput,
         schedule_timeout=timedelta(hours=24),
         execution_timeout=timedelta(seconds=3 * ANSWER_SECONDS),
         retries=_RETRIES,
         backoff_factor=2.0,
         backoff_max_seconds=30,
     )
-    async def ring_for(given: Ring, _: Context) -> dict[str, Any]:
+    async def ring_for(given: AlarmInput, _: Context) -> dict[str, Any]:
         return await line.ring(given.schedule_id)
 
     return hatchet.worker("owlclaw", slots=SLOTS, workflows=[ring_for])
 
 
-def end_with(line: WorkerLine) -> None:
+def end_with(line: WorkerPipe) -> None:
     """Kill this process's group when the line ends. The group is of this process and its children alone."""
     try:
         line.listen()
@@ -62,7 +62,7 @@ def end_with(line: WorkerLine) -> None:
 def work(health_port: int) -> None:
     """Work until it is told to end, by a signal or by the end of its line."""
     end = socket.socket(fileno=sys.stdin.fileno())
-    line = WorkerLine(end, end.makefile("rb"))
+    line = WorkerPipe(end, end.makefile("rb"))
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
     threading.Thread(target=end_with, args=(line,), daemon=True).start()

@@ -16,7 +16,7 @@ from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.store.api import AgentActivated, CancelOutcome, Outcome, RunClaimed, RunFinished
 
 
-class Texts(Struct):
+class BatchTexts(Struct):
     """What was read for the answers of a batch, after its changes were written."""
 
     triggers: Mapping[str, Trigger] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class CancelAnswer(Struct, frozen=True):
     run: Run
     waited: bool = False
 
-    def complete(self, texts: Texts) -> CancelOutcome:
+    def complete(self, texts: BatchTexts) -> CancelOutcome:
         """Return the outcome."""
         return CancelOutcome(replace(self.run, trigger=texts.triggers[self.run.run_id]), self.waited)
 
@@ -51,7 +51,7 @@ class ClaimAnswer(Struct, frozen=True):
     lineage: Lineage | None = None
     """The agent's."""
 
-    def complete(self, texts: Texts) -> RunClaimed:
+    def complete(self, texts: BatchTexts) -> RunClaimed:
         """Return the outcome."""
         trigger = texts.triggers[self.run.run_id].within(self.lineage)
         journal = tuple(entry for entry in texts.journals[self.run.run_id] if entry.seq <= self.upto)
@@ -70,7 +70,7 @@ class FinishAnswer(Struct, frozen=True):
         """The claimed run."""
         return self.claim.run
 
-    def complete(self, texts: Texts) -> RunFinished:
+    def complete(self, texts: BatchTexts) -> RunFinished:
         """Return the outcome."""
         return RunFinished(self.claim.complete(texts))
 
@@ -87,7 +87,7 @@ class ActivateAnswer(Struct, frozen=True):
         """The claimed run."""
         return self.claim.run
 
-    def complete(self, texts: Texts) -> AgentActivated:
+    def complete(self, texts: BatchTexts) -> AgentActivated:
         """Return the outcome."""
         return AgentActivated(self.epoch, self.state, self.claim.complete(texts))
 

@@ -11,10 +11,10 @@ import orjson
 from msgspec.structs import asdict
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
-from owlclaw_ray.domain.governance import Breaker, Pace
-from owlclaw_ray.domain.heartbeat import Pulse
+from owlclaw_ray.domain.governance import Breaker, ToolRate
+from owlclaw_ray.domain.heartbeat import HeartbeatState
 from owlclaw_ray.domain.json import LARGE, JsonText, JsonValue
-from owlclaw_ray.domain.lineage import Lineage, Role
+from owlclaw_ray.domain.lineage import ChildRole, Lineage
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, TenantId
@@ -105,7 +105,7 @@ def load_lineage(text: str | None) -> Lineage | None:
 
 
 def _lineage(data: dict[str, Any]) -> Lineage:
-    given = {"role": Role(data["role"]), "grants": tuple(map(tuple, data["grants"]))}
+    given = {"role": ChildRole(data["role"]), "grants": tuple(map(tuple, data["grants"]))}
     return Lineage(**(data | given))
 
 
@@ -120,8 +120,8 @@ def load_state(text: str) -> AgentState:
         tuple(data["recent_outcomes"]),
         data["runs"],
         tuple(Breaker(**each) for each in data.get("breakers", ())),
-        tuple(Pace(**each) for each in data.get("paces", ())),
-        Pulse(**pulse) if (pulse := data.get("pulse")) is not None else None,
+        tuple(ToolRate(**each) for each in data.get("paces", ())),
+        HeartbeatState(**pulse) if (pulse := data.get("pulse")) is not None else None,
     )
 
 

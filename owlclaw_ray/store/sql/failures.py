@@ -18,7 +18,7 @@ _BAD_VALUES = (ValueError, TypeError, OverflowError)
 _OUTAGES = (SQLAlchemyError, OSError, TimeoutError)
 
 
-class Failure(Enum):
+class FailureAction(Enum):
     """What to do about it."""
 
     UNAVAILABLE = "unavailable"
@@ -29,11 +29,11 @@ class Failure(Enum):
     """Some command cannot be applied; the others can."""
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> FailureAction:
     """Return what an error of a transaction means."""
     if isinstance(error, DBAPIError):
         return _failure_of_driver(error)
-    return Failure.UNAVAILABLE if isinstance(error, _OUTAGES) else Failure.COMMAND
+    return FailureAction.UNAVAILABLE if isinstance(error, _OUTAGES) else FailureAction.COMMAND
 
 
 def explain(error: BaseException) -> str:
@@ -43,15 +43,19 @@ def explain(error: BaseException) -> str:
     return text.partition(">: ")[2] or text or type(original).__name__
 
 
-def _failure_of_driver(error: DBAPIError) -> Failure:
+def _failure_of_driver(error: DBAPIError) -> FailureAction:
     if error.connection_invalidated:
-        return Failure.UNAVAILABLE
+        return FailureAction.UNAVAILABLE
     original = error.orig
     state = getattr(original, "sqlstate", None)
     if state in _LOST_RACE:
-        return Failure.LOST_RACE
+        return FailureAction.LOST_RACE
     if state is not None:
-        return Failure.COMMAND if state[:2] in _BAD_DATA else Failure.UNAVAILABLE
+        return FailureAction.COMMAND if state[:2] in _BAD_DATA else FailureAction.UNAVAILABLE
     cause = original.__cause__ if original is not None else None
     own = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError, *_BAD_VALUES)
-    return Failure.COMMAND if isinstance(original, own) or isinstance(cause, _BAD_VALUES) else Failure.UNAVAILABLE
+    return (
+        FailureAction.COMMAND
+        if isinstance(original, own) or isinstance(cause, _BAD_VALUES)
+        else FailureAction.UNAVAILABLE
+    )

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 _SAID = "the ledger is append-only: its records are never changed or removed"
-_HEADS_SAID = "the ledger is append-only: the recorded end of a chain only moves on"
+_HEADS_MESSAGE = "the ledger is append-only: the recorded end of a chain only moves on"
 _TURNED_BACK = "NEW.tenant <> OLD.tenant OR NEW.writer <> OLD.writer OR NEW.position <= OLD.position"
 _REPLACES_RECORD = """EXISTS (
     SELECT 1 FROM ledger WHERE id = NEW.id
@@ -28,14 +28,14 @@ ON_SQLITE = {
     "ledger_no_delete": f"BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, '{_SAID}'); END",
     "ledger_no_replace": f"BEFORE INSERT ON ledger WHEN {_REPLACES_RECORD} BEGIN SELECT RAISE(ABORT, '{_SAID}'); END",
     "ledger_heads_move_on": f"BEFORE UPDATE ON ledger_heads WHEN {_TURNED_BACK}"
-    f" BEGIN SELECT RAISE(ABORT, '{_HEADS_SAID}'); END",
-    "ledger_heads_no_delete": f"BEFORE DELETE ON ledger_heads BEGIN SELECT RAISE(ABORT, '{_HEADS_SAID}'); END",
+    f" BEGIN SELECT RAISE(ABORT, '{_HEADS_MESSAGE}'); END",
+    "ledger_heads_no_delete": f"BEFORE DELETE ON ledger_heads BEGIN SELECT RAISE(ABORT, '{_HEADS_MESSAGE}'); END",
     "ledger_heads_no_replace": f"BEFORE INSERT ON ledger_heads WHEN {_REPLACES_HEAD}"
-    f" BEGIN SELECT RAISE(ABORT, '{_HEADS_SAID}'); END",
+    f" BEGIN SELECT RAISE(ABORT, '{_HEADS_MESSAGE}'); END",
 }
 _BODY = f"""
 BEGIN
-    RAISE EXCEPTION '%', CASE TG_TABLE_NAME WHEN 'ledger' THEN '{_SAID}' ELSE '{_HEADS_SAID}' END
+    RAISE EXCEPTION '%', CASE TG_TABLE_NAME WHEN 'ledger' THEN '{_SAID}' ELSE '{_HEADS_MESSAGE}' END
         USING ERRCODE = 'restrict_violation';
 END
 """

@@ -17,7 +17,7 @@ from owlclaw_ray.store.run_ends import Chain, EndedRuns, RunFacts
 from owlclaw_ray.store.sql.codec import load
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
-from owlclaw_ray.store.sql.reading import run_of_row
+from owlclaw_ray.store.sql.queries import run_of_row
 from owlclaw_ray.store.sql.schema import blobs, journal, ledger, ledger_heads, runs
 
 _KNOWN = (EntryKind.RUN_QUEUED.value, EntryKind.RUN_STARTED.value, EntryKind.RUN_FINISHED.value)
@@ -48,7 +48,7 @@ def read_backlog(connection: Connection, chain: Chain, after: int) -> int:
     return int(connection.execute(counted).scalar_one())
 
 
-class FactReader:
+class RunFactReader:
     """Reads what is known of runs, with statements that are made once."""
 
     def __init__(self, dialect: Dialect) -> None:

@@ -17,17 +17,17 @@ CHECKPOINT_PAGES = 1_000
 """After so many pages in its log SQLite writes them into the database."""
 KEPT_LOG_BYTES = 4 * 1_024 * 1_024
 """How long SQLite leaves the log's file when it begins again at its start."""
-MOST_LOG_BYTES = 2 * KEPT_LOG_BYTES
+MAX_LOG_BYTES = 2 * KEPT_LOG_BYTES
 """From this size on the log is emptied as soon as its readers are through."""
 _WAIT_MILLISECONDS = 100
 """How long a writer waits for them, at most; then it tries again when the log has grown by KEPT_LOG_BYTES."""
 
-_CURE = (
+_REMEDY = (
     "Move the same file back and work goes on; otherwise stop the runtime (owlclaw down), "
     "put a backup there, and start it again"
 )
-_CURE_OF_LOGS = "Stop the runtime (owlclaw down), which saves what it still holds, and start it again"
-GONE = f"the file was deleted or moved away since the runtime was started. {_CURE}"
+_LOG_REMEDY = "Stop the runtime (owlclaw down), which saves what it still holds, and start it again"
+GONE = f"the file was deleted or moved away since the runtime was started. {_REMEDY}"
 
 
 class StoreFileLostError(Exception):
@@ -65,7 +65,7 @@ class SqliteFiles:
 
     def bound_log(self, size: int) -> None:
         """Empty the log if it has become too large; for the thread that writes, after a commit."""
-        if size < max(MOST_LOG_BYTES, self._tried_at):
+        if size < max(MAX_LOG_BYTES, self._tried_at):
             return
         self._tried_at = 0 if self.empty_log() else size + KEPT_LOG_BYTES
 
@@ -81,7 +81,7 @@ class SqliteFiles:
         self._anchor.close()
 
     def _lost(self, name: str, what: str) -> StoreFileLostError:
-        cure = _CURE if name == self._path else _CURE_OF_LOGS
+        cure = _REMEDY if name == self._path else _LOG_REMEDY
         return StoreFileLostError(
             f"{name} was {what} while the runtime uses it, so what is accepted now would be lost. {cure}"
         )

@@ -22,7 +22,7 @@ from owlclaw_ray.store.api import (
     WebhooksForgotten,
 )
 from owlclaw_ray.store.sql.codec import agent_key, from_micros, load_lineage, to_micros
-from owlclaw_ray.store.sql.submitting import submit_run
+from owlclaw_ray.store.sql.submission import submit_run
 from owlclaw_ray.store.sql.working_set import WorkingSet
 
 

@@ -39,10 +39,10 @@ from owlclaw_ray.store.sql.codec import (
 )
 from owlclaw_ray.store.sql.queue_order import priority_of
 
-WAITED = 0
+EPOCH_AFTER_WAIT = 0
 """The epoch, which no activation has, of a running run that has just ceased to wait."""
 
-UNREAD_TRIGGER = Trigger(TriggerKind.API)
+UNLOADED_TRIGGER = Trigger(TriggerKind.API)
 """Stands in a run whose trigger was not loaded; it is replaced before the outcome leaves the store."""
 
 
@@ -80,20 +80,22 @@ class RunRow(Struct, eq=False):
     @property
     def ends(self) -> bool:
         """Whether it is executed, and asked to end."""
-        return self.status is RunStatus.RUNNING and self.claimed_epoch != WAITED and bool(self.cancel_requested)
+        return (
+            self.status is RunStatus.RUNNING and self.claimed_epoch != EPOCH_AFTER_WAIT and bool(self.cancel_requested)
+        )
 
     @property
     def waited(self) -> bool:
         """Whether it goes on after waiting, and nobody claimed it yet."""
-        return self.status is RunStatus.RUNNING and self.claimed_epoch == WAITED
+        return self.status is RunStatus.RUNNING and self.claimed_epoch == EPOCH_AFTER_WAIT
 
     def snapshot(self) -> Run:
-        """Return the run as it stands now, its trigger UNREAD_TRIGGER if that was not loaded."""
+        """Return the run as it stands now, its trigger UNLOADED_TRIGGER if that was not loaded."""
         return Run(
             RunId(self.run_id),
             self.seq,
             agent_of(self.agent),
-            UNREAD_TRIGGER if self.trigger is None else load_trigger(self.trigger, self.payload),
+            UNLOADED_TRIGGER if self.trigger is None else load_trigger(self.trigger, self.payload),
             self.status,
             from_micros(self.created_at),
             optional_time(self.started_at),
@@ -271,7 +273,7 @@ class WorkingSet(Struct):
         """Note that a queued run's trigger, rank and deadline are to be written."""
         self.changes.merged_runs[run.seq] = run
 
-    def know_key(self, slot: str, row: KeyRow) -> None:
+    def note_key(self, slot: str, row: KeyRow) -> None:
         """Note what an Idempotency-Key stands for from now on."""
         self.keys[slot] = self.changes.keys[slot] = row
 

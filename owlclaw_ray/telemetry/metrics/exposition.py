@@ -30,7 +30,7 @@ def read(text: str) -> tuple[MetricFamily, ...]:
 def text_of(families: Iterable[MetricFamily]) -> bytes:
     """Return the text of these families; of the same name there is one, with the samples of all."""
     registry = CollectorRegistry()
-    registry.register(_Given(families))
+    registry.register(_SampleCollector(families))
     return generate_latest(registry)
 
 
@@ -47,7 +47,7 @@ def labelled(families: Sequence[MetricFamily], label: str, value: str) -> tuple[
     )
 
 
-class _Given(Collector):
+class _SampleCollector(Collector):
     def __init__(self, families: Iterable[MetricFamily]) -> None:
         self._families = tuple(families)
 

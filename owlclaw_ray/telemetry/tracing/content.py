@@ -24,7 +24,7 @@ MASK_FAILED = "[masked: the application's mask failed]"
 logger = logging.getLogger(__name__)
 
 
-class Content:
+class ContentAttributes:
     """Makes attribute values of what was said in runs. Without `shown` it makes none."""
 
     def __init__(self, redactor: Redactor, mask: Mask | None = None, *, shown: bool = True) -> None:
@@ -74,7 +74,7 @@ class Content:
 class RunContent:
     """The content of one run: looked at for secrets as a whole, and value by value only if it may have some."""
 
-    def __init__(self, content: Content, *, suspect: bool) -> None:
+    def __init__(self, content: ContentAttributes, *, suspect: bool) -> None:
         self.shown = content.shown
         self.prompt = content.prompt
         self._content, self._suspect = content, suspect

@@ -11,7 +11,7 @@ from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import ConfigurationError, Problem, install_hint
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver, TraceReceiver
-from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 
 _KEYS = PUBLIC_KEY, SECRET_KEY = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
@@ -29,7 +29,7 @@ def check_installed(options: TracingOptions) -> None:
         raise ConfigurationError([Problem("tracing.export", what, fix)])
 
 
-def receiver_of(options: TracingOptions, content: Content, environ: Mapping[str, str]) -> TraceReceiver:
+def receiver_of(options: TracingOptions, content: ContentAttributes, environ: Mapping[str, str]) -> TraceReceiver:
     """Return who takes the spans; `environ` has the keys. Raises ConfigurationError for what is not installed or not set."""
     check_installed(options)
     from owlclaw_ray.telemetry.tracing.otlp import OtlpReceiver, OtlpSpans
@@ -43,7 +43,7 @@ def receiver_of(options: TracingOptions, content: Content, environ: Mapping[str,
     return OtlpReceiver(options.url, headers, spans, options.timeout)
 
 
-def scores_of(options: TracingOptions, content: Content, environ: Mapping[str, str]) -> ScoreReceiver:
+def scores_of(options: TracingOptions, content: ContentAttributes, environ: Mapping[str, str]) -> ScoreReceiver:
     """Return who keeps scores, where traces go to Langfuse; raises ConfigurationError as `receiver_of`."""
     check_installed(options)
     from owlclaw_ray.telemetry.tracing.langfuse_scores import LangfuseScores

@@ -10,7 +10,7 @@ import httpx
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.score import Score, ScoreValue
 from owlclaw_ray.errors import ScoreRefusedError
-from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.otlp import refusal_of
 
 _PATH = "/api/public/scores"
@@ -19,7 +19,7 @@ _PATH = "/api/public/scores"
 class LangfuseScores:
     """Implements ScoreReceiver. `url` is any of the Langfuse server's; comments leave as what was said in runs does."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], content: Content, timeout: float) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], content: ContentAttributes, timeout: float) -> None:
         parts = urlsplit(url)
         base = parts.path.partition("/api/public/")[0]
         self._content, self._timeout = content, timeout

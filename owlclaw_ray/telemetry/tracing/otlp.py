@@ -17,10 +17,10 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from owlclaw_ray.store.run_ends import RunFacts
 from owlclaw_ray.telemetry.tracing.api import ReceiverError, RefusedTracesError
 from owlclaw_ray.telemetry.tracing.attributes import SERVICE_NAME, SERVICE_VERSION
-from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.spans import RunSpans, Span, Value
 
-_PASSING = frozenset({401, 403, 404, 408, 429})
+_TRANSIENT = frozenset({401, 403, 404, 408, 429})
 """Answers, besides those of a server in trouble, that a person or time may change: keys, addresses and limits are put right."""
 _TOLD = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ _MICROSECOND = timedelta(microseconds=1)
 class OtlpSpans:
     """Makes the messages of OTLP. `resource`: what is said of the process, beside its name and version or instead of them."""
 
-    def __init__(self, content: Content, resource: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(self, content: ContentAttributes, resource: Iterable[tuple[str, str]] = ()) -> None:
         self._content, self._version = content, version("owlclaw-ray")
         self._resource: dict[str, Value] = {SERVICE_NAME: "owlclaw", SERVICE_VERSION: self._version, **dict(resource)}
 
@@ -97,7 +97,7 @@ async def refusal_of(answering: Awaitable[httpx.Response], url: str, seconds: fl
     if answer.is_success:
         return ""
     message = f"{where} answered {answer.status_code}: {answer.text[:_TOLD]}"
-    if answer.status_code in _PASSING or not answer.is_client_error:
+    if answer.status_code in _TRANSIENT or not answer.is_client_error:
         raise ReceiverError(message)
     return message
 

@@ -23,7 +23,7 @@ from owlclaw_ray.domain.tracing import TraceParent, call_span, session_of, span_
 from owlclaw_ray.ids import ToolCallId, derived_id
 from owlclaw_ray.store.run_ends import RunFacts
 from owlclaw_ray.telemetry.tracing import attributes as name
-from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 
 Value: TypeAlias = str | bool | int | float | list[str]
 
@@ -59,7 +59,7 @@ class Span(Struct, frozen=True):
 class RunSpans:
     """The spans of one run."""
 
-    def __init__(self, facts: RunFacts, content: Content) -> None:
+    def __init__(self, facts: RunFacts, content: ContentAttributes) -> None:
         self._facts, self._content = facts, content.of_run(_said_in(facts))
         self._run = facts.run
         self._here = span_of_run(facts.run)

@@ -40,7 +40,7 @@ class Nothing(Arguments):
     """Arguments of tools that take none."""
 
 
-class Starting(Arguments):
+class StartArguments(Arguments):
     """What all tools that start a run have in common."""
 
     assignment: Assignment
@@ -52,17 +52,17 @@ class Starting(Arguments):
     )
 
 
-class CreateSubAgent(Starting):
+class CreateSubAgent(StartArguments):
     """Arguments of agent.create_sub_agent."""
 
     agent_definition_id: DefinitionName
 
 
-class ForkAgent(Starting):
+class ForkAgent(StartArguments):
     """Arguments of agent.fork_agent."""
 
 
-class DispatchWorker(Starting):
+class DispatchWorker(StartArguments):
     """Arguments of agent.dispatch_worker."""
 
     agent_definition_id: DefinitionName
@@ -105,7 +105,7 @@ class CreateTask(Arguments):
     steps: list[StepArguments] = Field(min_length=1, max_length=100)
 
 
-class OneTask(Arguments):
+class TaskArgument(Arguments):
     """Arguments of agent.task_get."""
 
     task_id: TaskName

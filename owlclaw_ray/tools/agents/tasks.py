@@ -76,7 +76,7 @@ class TaskTools:
         changed = self._tasks.put(task, 0)
         return _task(changed.task if isinstance(changed, TaskChanged) and changed.task is not None else task)
 
-    def get(self, arguments: models.OneTask, caller: ToolInvocation) -> JsonObject:
+    def get(self, arguments: models.TaskArgument, caller: ToolInvocation) -> JsonObject:
         """Return the whole task."""
         return _task(self._task(arguments.task_id, caller))
 
@@ -100,7 +100,9 @@ class TaskTools:
         return {
             "task_id": task.task_id,
             "status": task.status.value,
-            "steps": [_step(task, step) for step in task.steps if _stands(task, step, arguments.status, caller.run_id)],
+            "steps": [
+                _step(task, step) for step in task.steps if _matches_status(task, step, arguments.status, caller.run_id)
+            ],
         }
 
     def claim_step(self, arguments: models.ClaimStep, caller: ToolInvocation) -> JsonObject:
@@ -180,7 +182,7 @@ def _checked(steps: Sequence[Step]) -> tuple[Step, ...]:
         raise ToolFailureError(error.type, str(error)) from None
 
 
-def _stands(task: Task, step: Step, status: str, run_id: RunId) -> bool:
+def _matches_status(task: Task, step: Step, status: str, run_id: RunId) -> bool:
     match status:
         case "any":
             return True

@@ -13,15 +13,15 @@ from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.tools.agents import arguments as models
 from owlclaw_ray.tools.agents.api import Agents, Tasks
-from owlclaw_ray.tools.agents.looking import LookingTools
+from owlclaw_ray.tools.agents.inspection import InspectionTools
 from owlclaw_ray.tools.agents.options import AgentOptions
-from owlclaw_ray.tools.agents.starting import StartingTools
+from owlclaw_ray.tools.agents.spawn import SpawnTools
 from owlclaw_ray.tools.agents.tasks import TaskTools
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.builtin.arguments import Arguments, input_schema, parse
 
 
-class Declaration(Struct, frozen=True):
+class AgentToolDeclaration(Struct, frozen=True):
     """What is known of an agent tool without running it."""
 
     name: str
@@ -45,85 +45,89 @@ class Declaration(Struct, frozen=True):
 
 
 DECLARATIONS = (
-    Declaration(
+    AgentToolDeclaration(
         names.LIST_AGENT_DEFINITIONS,
         "List the kinds of agents that you can start, with what each can do.",
         models.Nothing,
         Effect.PURE,
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.CREATE_SUB_AGENT,
         "Have a new agent of another kind do one assignment, and get its answer. It knows nothing but the assignment, and ends "
         "with it. Call it several times in one turn to have several work at the same time.",
         models.CreateSubAgent,
         Effect.IDEMPOTENT,
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.FORK_AGENT,
         "Have a copy of yourself that knows this conversation do one assignment, and get its answer. Use it for side work whose "
         "details you do not need.",
         models.ForkAgent,
         Effect.IDEMPOTENT,
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.LIST_WORKERS,
         "List the agents that you have started, with what each does now and how its last assignment ended.",
         models.Nothing,
         Effect.PURE,
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.DISPATCH_WORKER,
         "Give an assignment to a worker of yours, made if it is new, and get its answer. A worker remembers how its last "
         "assignments ended. Dispatch several in one turn to have them work at the same time; all are waited for.",
         models.DispatchWorker,
         Effect.IDEMPOTENT,
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.INSPECT_AGENT,
         "See what an agent that you started does now, or how its last run ended.",
         models.InspectAgent,
         Effect.PURE,
     ),
-    Declaration(names.PLAN_TEMPLATE, "Get the form of a good plan.", models.Nothing, Effect.PURE),
-    Declaration(
+    AgentToolDeclaration(names.PLAN_TEMPLATE, "Get the form of a good plan.", models.Nothing, Effect.PURE),
+    AgentToolDeclaration(
         names.TASK_TEMPLATE, "Get an example of a task with steps for agent.task_create.", models.Nothing, Effect.PURE
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.TASK_CREATE,
         "Make a task: steps that depend on each other, which you and the agents that you start work on. Returns task_id.",
         models.CreateTask,
         Effect.IDEMPOTENT,
     ),
-    Declaration(names.TASK_GET, "Get a whole task with all its steps.", models.OneTask, Effect.PURE),
-    Declaration(names.TASK_LIST, "List your tasks, newest first.", models.ListTasks, Effect.PURE),
-    Declaration(
+    AgentToolDeclaration(names.TASK_GET, "Get a whole task with all its steps.", models.TaskArgument, Effect.PURE),
+    AgentToolDeclaration(names.TASK_LIST, "List your tasks, newest first.", models.ListTasks, Effect.PURE),
+    AgentToolDeclaration(
         names.TASK_UPDATE,
         "Change the title, the goal or the pending steps of an open task.",
         models.UpdateTask,
         Effect.IDEMPOTENT,
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.TASK_QUERY_STEPS,
         "List the steps of a task that can be claimed now, or that stand otherwise.",
         models.QuerySteps,
         Effect.PURE,
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.TASK_CLAIM_STEP,
         "Claim a step of a task before you work on it, so that nobody else does. Returns the step, and the results of the steps "
         "before it.",
         models.ClaimStep,
         Effect.IDEMPOTENT,
     ),
-    Declaration(
+    AgentToolDeclaration(
         names.TASK_UPDATE_STEP,
         "Say how the work on a claimed step ended: completed or failed, with the result; or give it back.",
         models.UpdateStep,
         Effect.IDEMPOTENT,
     ),
-    Declaration(names.TASK_COMPLETE, "End a task whose steps are all completed.", models.EndTask, Effect.IDEMPOTENT),
-    Declaration(names.TASK_FAIL, "End a task that cannot be done, and say why.", models.EndTask, Effect.IDEMPOTENT),
-    Declaration(
+    AgentToolDeclaration(
+        names.TASK_COMPLETE, "End a task whose steps are all completed.", models.EndTask, Effect.IDEMPOTENT
+    ),
+    AgentToolDeclaration(
+        names.TASK_FAIL, "End a task that cannot be done, and say why.", models.EndTask, Effect.IDEMPOTENT
+    ),
+    AgentToolDeclaration(
         names.TASK_CANCEL, "End a task that is not wanted any more, and say why.", models.EndTask, Effect.IDEMPOTENT
     ),
 )
@@ -149,7 +153,7 @@ class AgentTools(DeclaredAgentTools):
     """
 
     def __init__(self, agents: Agents, tasks: Tasks, options: AgentOptions, clock: Clock) -> None:
-        starting, looking = StartingTools(agents, options, clock), LookingTools(agents, options)
+        starting, looking = SpawnTools(agents, options, clock), InspectionTools(agents, options)
         shared = TaskTools(tasks)
         self._perform: Mapping[str, Callable[[Any, ToolInvocation], Any]] = {
             names.LIST_AGENT_DEFINITIONS: looking.list_agent_definitions,

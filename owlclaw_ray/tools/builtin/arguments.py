@@ -39,7 +39,7 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ScheduleOnce(Arguments):
+class ScheduleOnceArguments(Arguments):
     """Arguments of schedule_once."""
 
     delay_seconds: int = Field(
@@ -50,7 +50,7 @@ class ScheduleOnce(Arguments):
     focus: Focus
 
 
-class ScheduleCron(Arguments):
+class ScheduleCronArguments(Arguments):
     """Arguments of schedule_cron."""
 
     cron_expression: str = Field(
@@ -67,7 +67,7 @@ class ScheduleCron(Arguments):
     )
 
 
-class CancelSchedule(Arguments):
+class CancelScheduleArguments(Arguments):
     """Arguments of cancel_schedule."""
 
     schedule_id: str = Field(
@@ -75,7 +75,7 @@ class CancelSchedule(Arguments):
     )
 
 
-class Remember(Arguments):
+class RememberArguments(Arguments):
     """Arguments of remember."""
 
     content: str = Field(
@@ -109,7 +109,7 @@ class Recall(Arguments):
     explain: bool = Field(default=False, description="Also say what each score is made of.")
 
 
-class QueryState(Arguments):
+class QueryStateArguments(Arguments):
     """Arguments of query_state."""
 
     state_name: str = Field(
@@ -117,7 +117,7 @@ class QueryState(Arguments):
     )
 
 
-class LogDecision(Arguments):
+class LogDecisionArguments(Arguments):
     """Arguments of log_decision."""
 
     reasoning: str = Field(

@@ -76,7 +76,7 @@ class CallContext(Struct, frozen=True):
     lineage: Lineage | None = None
 
 
-class Answer(Struct, frozen=True):
+class BuiltInOutcome(Struct, frozen=True):
     """What a call gave, and what the host is to commit with it."""
 
     content: JsonObject
@@ -93,7 +93,7 @@ class ForbiddenError(UserError):
     """A rule keeps the agent from it. The message names the rule."""
 
 
-class Declaration(Struct, frozen=True):
+class BuiltInDeclaration(Struct, frozen=True):
     """What is known of a built-in tool without running it."""
 
     name: str
@@ -125,11 +125,11 @@ A = TypeVar("A", bound=Arguments)
 class Operation(Generic[A]):
     """What a built-in tool does with arguments of its model."""
 
-    def __init__(self, arguments: type[A], perform: Callable[[A, Caller], Answer]) -> None:
+    def __init__(self, arguments: type[A], perform: Callable[[A, Caller], BuiltInOutcome]) -> None:
         self._arguments = arguments
         self._perform = perform
 
-    def __call__(self, tool: str, arguments: JsonObject, caller: Caller) -> Answer:
+    def __call__(self, tool: str, arguments: JsonObject, caller: Caller) -> BuiltInOutcome:
         """Validate and perform; raises InvalidToolArgumentsError before anything is done, and what the tool raises."""
         return self._perform(parse(tool, self._arguments, arguments), caller)
 

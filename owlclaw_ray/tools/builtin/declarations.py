@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from owlclaw_ray.domain.tool import QUERY_STATE, RECALL, REMEMBER, Effect, ToolClass
 from owlclaw_ray.tools.builtin import arguments
-from owlclaw_ray.tools.builtin.contract import Declaration
+from owlclaw_ray.tools.builtin.contract import BuiltInDeclaration
 
 SCHEDULE_ONCE = "schedule_once"
 SCHEDULE_CRON = "schedule_cron"
@@ -15,38 +15,38 @@ _RECALLED_BYTES = 256 * 1024
 """More than 20 memories of 2,000 characters can have."""
 
 DECLARATIONS = (
-    Declaration(
+    BuiltInDeclaration(
         SCHEDULE_ONCE,
         "Start one future run of yourself after a delay. Use it to look again later instead of waiting. "
         "Returns schedule_id and scheduled_at.",
-        arguments.ScheduleOnce,
+        arguments.ScheduleOnceArguments,
         Effect.IDEMPOTENT,
         ToolClass.QUICK,
     ),
-    Declaration(
+    BuiltInDeclaration(
         SCHEDULE_CRON,
         "Start runs of yourself again and again at fixed times. Check that no schedule of yours does the same already. "
         "Returns schedule_id and next_run_at.",
-        arguments.ScheduleCron,
+        arguments.ScheduleCronArguments,
         Effect.IDEMPOTENT,
         ToolClass.QUICK,
     ),
-    Declaration(
+    BuiltInDeclaration(
         CANCEL_SCHEDULE,
         "End one of your own schedules, so that it starts no more runs. `cancelled` tells whether it did; `message` why not.",
-        arguments.CancelSchedule,
+        arguments.CancelScheduleArguments,
         Effect.IDEMPOTENT,
         ToolClass.QUICK,
     ),
-    Declaration(
+    BuiltInDeclaration(
         REMEMBER,
         "Store something in your long-term memory, where future runs find it with recall. Use it for facts, preferences and "
         "lessons that last; not for what is only of this run. Returns memory_id.",
-        arguments.Remember,
+        arguments.RememberArguments,
         Effect.IDEMPOTENT,
         ToolClass.MEMORY,
     ),
-    Declaration(
+    BuiltInDeclaration(
         RECALL,
         "Search your long-term memory. Returns the memories that fit best, with the time when each was stored; of two that "
         "contradict each other, trust the newer.",
@@ -55,18 +55,18 @@ DECLARATIONS = (
         ToolClass.MEMORY,
         inline_bytes=_RECALLED_BYTES,
     ),
-    Declaration(
+    BuiltInDeclaration(
         QUERY_STATE,
         "Read the present state of the business by its name. Use it before you act on figures that may have changed.",
-        arguments.QueryState,
+        arguments.QueryStateArguments,
         Effect.PURE,
         ToolClass.STATE,
     ),
-    Declaration(
+    BuiltInDeclaration(
         LOG_DECISION,
         "Record a decision and its reasons for the audit. Use it when you choose between options, and when you decide to do "
         "nothing.",
-        arguments.LogDecision,
+        arguments.LogDecisionArguments,
         Effect.IDEMPOTENT,
         ToolClass.QUICK,
     ),

@@ -15,8 +15,8 @@ from owlclaw_ray.ids import MemoryId, RecordId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory.api import MemoryStore
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account
-from owlclaw_ray.tools.builtin.arguments import Recall, Remember
-from owlclaw_ray.tools.builtin.contract import Answer, Caller
+from owlclaw_ray.tools.builtin.arguments import Recall, RememberArguments
+from owlclaw_ray.tools.builtin.contract import BuiltInOutcome, Caller
 
 
 class MemoryTools:
@@ -26,7 +26,7 @@ class MemoryTools:
         self._memory = memory
         self._clock = clock
 
-    def remember(self, arguments: Remember, caller: Caller) -> Answer:
+    def remember(self, arguments: RememberArguments, caller: Caller) -> BuiltInOutcome:
         """Store a memory; a repeated call returns the first, and what is equal to an earlier one but for its form that one."""
         memory = Memory(
             memory_id=MemoryId(derived_id("mem", caller.idempotency_key)),
@@ -39,7 +39,7 @@ class MemoryTools:
             stored = self._memory.remember(caller.agent, memory)
         except OSError as error:
             raise StoreUnavailableError(f"MEMORY.md cannot be written: {error.strerror or error}") from error
-        return Answer(
+        return BuiltInOutcome(
             {
                 "memory_id": stored.memory_id,
                 "created_at": stored.created_at.isoformat(),
@@ -47,7 +47,7 @@ class MemoryTools:
             }
         )
 
-    def recall(self, arguments: Recall, caller: Caller) -> Answer:
+    def recall(self, arguments: Recall, caller: Caller) -> BuiltInOutcome:
         """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
         search = self._memory.search_archive if arguments.archived else self._memory.recall
         account = EmbeddingAccount(
@@ -57,7 +57,7 @@ class MemoryTools:
             found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags), caller.timezone)
         memories = [_described(one, explained=arguments.explain) for one in found.memories]
         content = {"memories": memories, "count": len(memories), "degraded": found.degraded}
-        return Answer(content, tuple(self._records(found, caller)), found.embeddings)
+        return BuiltInOutcome(content, tuple(self._records(found, caller)), found.embeddings)
 
     def _records(self, found: FoundMemories, caller: Caller) -> Iterator[LedgerRecord]:
         for kind, name, data in recall_records(found):

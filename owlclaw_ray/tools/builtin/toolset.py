@@ -26,8 +26,8 @@ from owlclaw_ray.schedules.api import Schedules
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.builtin import arguments as models
 from owlclaw_ray.tools.builtin.contract import (
-    Answer,
     AnyOperation,
+    BuiltInOutcome,
     Caller,
     ForbiddenError,
     LimitReachedError,
@@ -41,8 +41,8 @@ from owlclaw_ray.tools.builtin.declarations import (
     SCHEDULE_ONCE,
 )
 from owlclaw_ray.tools.builtin.memory import MemoryTools
-from owlclaw_ray.tools.builtin.observing import ObservingTools
-from owlclaw_ray.tools.builtin.scheduling import SchedulingTools
+from owlclaw_ray.tools.builtin.observation import ObservingTools
+from owlclaw_ray.tools.builtin.schedules import SchedulingTools
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within
 from owlclaw_ray.tools.state_port import States
 
@@ -80,13 +80,13 @@ class BuiltInTools:
         self._clock = clock
         self._raise_errors = raise_errors
         self._operations: Mapping[str, AnyOperation] = {
-            SCHEDULE_ONCE: Operation(models.ScheduleOnce, scheduling.schedule_once),
-            SCHEDULE_CRON: Operation(models.ScheduleCron, scheduling.schedule_cron),
-            CANCEL_SCHEDULE: Operation(models.CancelSchedule, scheduling.cancel_schedule),
-            REMEMBER: Operation(models.Remember, remembering.remember),
+            SCHEDULE_ONCE: Operation(models.ScheduleOnceArguments, scheduling.schedule_once),
+            SCHEDULE_CRON: Operation(models.ScheduleCronArguments, scheduling.schedule_cron),
+            CANCEL_SCHEDULE: Operation(models.CancelScheduleArguments, scheduling.cancel_schedule),
+            REMEMBER: Operation(models.RememberArguments, remembering.remember),
             RECALL: Operation(models.Recall, remembering.recall),
-            QUERY_STATE: Operation(models.QueryState, observing.query_state),
-            LOG_DECISION: Operation(models.LogDecision, observing.log_decision),
+            QUERY_STATE: Operation(models.QueryStateArguments, observing.query_state),
+            LOG_DECISION: Operation(models.LogDecisionArguments, observing.log_decision),
         }
 
     @staticmethod
@@ -135,9 +135,9 @@ class BuiltInTools:
         self._record(call, context, self._outcome(ToolResult(call_id, answer.content), started, answer))
         return answer.content
 
-    def _in_time(self, tool: str, arguments: JsonObject, context: Caller) -> Answer:
+    def _in_time(self, tool: str, arguments: JsonObject, context: Caller) -> BuiltInOutcome:
         try:
-            answer: Answer = call_within(self._timeout, lambda: self._answer(tool, arguments, context))
+            answer: BuiltInOutcome = call_within(self._timeout, lambda: self._answer(tool, arguments, context))
         except DeadlineReachedError:
             raise ToolTimeoutError(f"{tool} did not finish within {self._timeout:g} s") from None
         return answer
@@ -150,11 +150,11 @@ class BuiltInTools:
         own = LedgerRecord(record_id, agent.tenant, agent.agent_id, context.run_id, kind, at, data)
         self._ledger((own, *outcome.records))
 
-    def _outcome(self, result: ToolResult, started: float, answer: Answer | None = None) -> ToolOutcome:
+    def _outcome(self, result: ToolResult, started: float, answer: BuiltInOutcome | None = None) -> ToolOutcome:
         duration_ms = round((self._clock.monotonic() - started) * 1_000)
         return ToolOutcome(result, duration_ms, () if answer is None else answer.records)
 
-    def _answer(self, tool: str, arguments: JsonObject, caller: Caller) -> Answer:
+    def _answer(self, tool: str, arguments: JsonObject, caller: Caller) -> BuiltInOutcome:
         operation = self._operations.get(tool)
         if operation is None:
             raise UnknownBuiltInToolError(

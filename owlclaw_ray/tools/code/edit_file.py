@@ -9,7 +9,7 @@ from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.tools.code.arguments import EditFile
 from owlclaw_ray.tools.code.files import create, read_whole, replace
 from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
-from owlclaw_ray.tools.code.replacing import replaced
+from owlclaw_ray.tools.code.replacement import replaced
 from owlclaw_ray.tools.code.unified_diff import patched
 from owlclaw_ray.tools.failure import ToolFailureError
 

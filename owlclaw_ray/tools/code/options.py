@@ -6,7 +6,7 @@ from msgspec import Struct
 
 SENSITIVE_PATHS = ("~/.ssh", "~/.gnupg", "~/.aws", "~/.config/gcloud", "*.pem", "*.key", ".env", ".env.*")
 COMMAND_SECONDS = 120.0
-MOST_COMMAND_SECONDS = 600.0
+MAX_COMMAND_SECONDS = 600.0
 
 
 class CodeOptions(Struct, frozen=True):

@@ -30,7 +30,7 @@ class Access(Enum):
     WRITE = "write"
 
 
-class Concern(Enum):
+class PathConcern(Enum):
     """Why a person should be asked, or nobody can allow it."""
 
     OUTSIDE = "outside"
@@ -44,16 +44,16 @@ class Concern(Enum):
 
 
 _ALLOWED_BY_PERSONS = {
-    Access.READ: frozenset({Concern.SENSITIVE, Concern.LINKED}),
-    Access.WRITE: frozenset({Concern.SENSITIVE}),
+    Access.READ: frozenset({PathConcern.SENSITIVE, PathConcern.LINKED}),
+    Access.WRITE: frozenset({PathConcern.SENSITIVE}),
 }
 
 
-class Target(Struct, frozen=True):
+class PathTarget(Struct, frozen=True):
     """A path, followed to where it leads."""
 
     path: Path
-    concerns: frozenset[Concern]
+    concerns: frozenset[PathConcern]
     pattern: str = ""
     """The sensitive path that it matches."""
 
@@ -94,7 +94,7 @@ class PathPolicy:
         allowing.consent = True
         return allowing
 
-    def target(self, written: str, access: Access) -> Target:
+    def target(self, written: str, access: Access) -> PathTarget:
         """Return where a path leads and what speaks against it; relative paths start at the project, `~` at home.
 
         Raises ToolFailureError (`invalid_path`) for what is no path at all.
@@ -105,15 +105,15 @@ class PathPolicy:
         path = _real(absolute)
         concerns = set()
         if not _within_any(path, self._roots[access]):
-            concerns.add(Concern.OUTSIDE)
+            concerns.add(PathConcern.OUTSIDE)
         if _begins_with_any(_parts(path), self._own[access]):
-            concerns.add(Concern.OWN_FILES)
+            concerns.add(PathConcern.OWN_FILES)
         if _has_other_names(path):
-            concerns.add(Concern.LINKED)
+            concerns.add(PathConcern.LINKED)
         pattern = self.sensitive(absolute) or self.sensitive(path)
         if pattern:
-            concerns.add(Concern.SENSITIVE)
-        return Target(path, frozenset(concerns), pattern)
+            concerns.add(PathConcern.SENSITIVE)
+        return PathTarget(path, frozenset(concerns), pattern)
 
     def permitted(self, written: str, access: Access) -> Path:
         """Return where a path leads.
@@ -164,13 +164,13 @@ class PathPolicy:
             return [home / written[2:] for home in homes]
         return [self.project / written]
 
-    def _why(self, target: Target, access: Access) -> str:
-        if Concern.OWN_FILES in target.concerns:
+    def _why(self, target: PathTarget, access: Access) -> str:
+        if PathConcern.OWN_FILES in target.concerns:
             return "it belongs to the runtime. No setting allows it."
-        if Concern.LINKED in target.concerns and Concern.OUTSIDE not in target.concerns:
+        if PathConcern.LINKED in target.concerns and PathConcern.OUTSIDE not in target.concerns:
             linked = "the file has more than one name (hard links), and another name may be anywhere."
             return f"{linked} A person can allow it." if access is Access.READ else f"{linked} Write a copy of it."
-        if Concern.OUTSIDE in target.concerns:
+        if PathConcern.OUTSIDE in target.concerns:
             setting = "tools.code.read_roots" if access is Access.READ else "tools.code.write_roots"
             return f"it leads to {target.path}, outside of the allowed folders. The setting {setting} can allow its folder."
         return f"it matches {target.pattern!r} of the setting tools.code.sensitive_paths."
@@ -193,8 +193,8 @@ def _within_any(path: Path, roots: tuple[Path, ...]) -> bool:
     return any(path.is_relative_to(root) for root in roots)
 
 
-def _begins_with_any(parts: tuple[str, ...], beginnings: tuple[tuple[str, ...], ...]) -> bool:
-    return any(parts[: len(each)] == each for each in beginnings)
+def _begins_with_any(parts: tuple[str, ...], attempt_markers: tuple[tuple[str, ...], ...]) -> bool:
+    return any(parts[: len(each)] == each for each in attempt_markers)
 
 
 def _has_other_names(path: Path) -> bool:

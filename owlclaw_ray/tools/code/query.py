@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from owlclaw_ray.errors import ToolArgumentsError
 
-_MOST_REPEATS = 1_000
+_MAX_REPEATS = 1_000
 _ESCAPE = "\\"
 _TOKEN = re.compile(
     r"(?P<class>\[\^?(?:\\.|[^\]\\\[])+\])"
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 _IN_CLASS = re.compile(r"\\[dDwWsSt]|\\[^\w\s]|[^\\]", re.DOTALL)
 
 
-class Query(Struct, frozen=True):
+class LineQuery(Struct, frozen=True):
     """What to look for in a line."""
 
     expression: str
@@ -34,7 +34,7 @@ class Query(Struct, frozen=True):
     """Finds it in the bytes of a line."""
 
     @classmethod
-    def of(cls, text: str, *, is_regex: bool) -> Query:
+    def of(cls, text: str, *, is_regex: bool) -> LineQuery:
         """Return the query; raises ToolArgumentsError for what only one of the engines understands."""
         if "\n" in text or "\r" in text:
             raise _refused("it must be one line")
@@ -76,8 +76,8 @@ def _checked(text: str) -> str:
 def _check_repeat(part: str, before: str) -> None:
     if before in {"open", "or", "anchor", "repeat"}:
         raise _refused(f"{part!r} has nothing to repeat")
-    if any(int(number) > _MOST_REPEATS for number in re.findall(r"\d+", part)):
-        raise _refused(f"{part!r} repeats more than {_MOST_REPEATS} times")
+    if any(int(number) > _MAX_REPEATS for number in re.findall(r"\d+", part)):
+        raise _refused(f"{part!r} repeats more than {_MAX_REPEATS} times")
 
 
 def _check_class(part: str) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.tools.code.arguments import Search
 from owlclaw_ray.tools.code.glob import glob_pattern
-from owlclaw_ray.tools.code.matching import Matcher
+from owlclaw_ray.tools.code.matchers import Matcher
 from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
-from owlclaw_ray.tools.code.query import Query
+from owlclaw_ray.tools.code.query import LineQuery
 from owlclaw_ray.tools.expression import Expression
 from owlclaw_ray.tools.failure import ToolFailureError
 
@@ -24,7 +24,7 @@ _SNIFFED_BYTES = 8 * 1024
 
 def search(arguments: Search, policy: PathPolicy, matcher: Matcher, most_bytes: int) -> JsonObject:
     """Return the lines of text files that match, by path and line. Secrets, links of any kind, binary and huge files are passed by."""
-    query = Query.of(arguments.query, is_regex=arguments.regex)
+    query = LineQuery.of(arguments.query, is_regex=arguments.regex)
     start = policy.permitted(arguments.path, Access.READ)
     shown = policy.shown(start)
     if not start.exists():

@@ -17,7 +17,7 @@ from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.code import arguments as models
 from owlclaw_ray.tools.code.edit_file import edit_file
 from owlclaw_ray.tools.code.list_dir import list_dir
-from owlclaw_ray.tools.code.matching import Matcher, PythonMatcher, Ripgrep
+from owlclaw_ray.tools.code.matchers import Matcher, PythonMatcher, Ripgrep
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
 from owlclaw_ray.tools.code.read_file import read_file

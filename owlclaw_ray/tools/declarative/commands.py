@@ -14,7 +14,7 @@ from pathlib import PurePath
 from msgspec import Struct
 
 
-class Role(IntEnum):
+class WordRole(IntEnum):
     """What a word of a command is to the program that reads it, the most dangerous first."""
 
     CODE = 0
@@ -260,22 +260,22 @@ _FIELD = "{{"
 _STDIN_WORD = "{{stdin}}"
 
 
-def roles(words: Sequence[str]) -> list[Role]:
+def roles(words: Sequence[str]) -> list[WordRole]:
     """Return what each word of a command is, its program first. Words may hold `{{field}}`."""
     return list(_command(words))
 
 
-def _command(words: Sequence[str], inside: str = "") -> Iterator[Role]:
+def _command(words: Sequence[str], inside: str = "") -> Iterator[WordRole]:
     if not words:
         return
     program = _known(inside + PurePath(words[0]).name)
     if program is None:
-        yield Role.CODE
+        yield WordRole.CODE
         yield from _unknown(words[1:])
     else:
         reader = _Reader(program, words[1:])
         told = list(reader.roles())
-        yield Role.STDIN if reader.runs_stdin else Role.CODE
+        yield WordRole.STDIN if reader.runs_stdin else WordRole.CODE
         yield from told
 
 
@@ -283,7 +283,7 @@ def _known(name: str) -> _Program | None:
     return next((program for pattern, program in _KNOWN if pattern.fullmatch(name)), None)
 
 
-def _unknown(words: Sequence[str]) -> list[Role]:
+def _unknown(words: Sequence[str]) -> list[WordRole]:
     found = _data(words)
     for start, word in enumerate(words):
         program = _known(PurePath(word).name)
@@ -292,9 +292,9 @@ def _unknown(words: Sequence[str]) -> list[Role]:
     return found
 
 
-def _data(words: Sequence[str]) -> list[Role]:
+def _data(words: Sequence[str]) -> list[WordRole]:
     end = words.index("--") if "--" in words else len(words)
-    return [Role.WORD if at <= end else Role.FREE for at in range(len(words))]
+    return [WordRole.WORD if at <= end else WordRole.FREE for at in range(len(words))]
 
 
 class _Reader:
@@ -315,7 +315,7 @@ class _Reader:
         """Whether what comes on stdin is run, once the arguments were read."""
         return self._from_stdin or (self._program.stdin and not self._told)
 
-    def roles(self) -> Iterator[Role]:
+    def roles(self) -> Iterator[WordRole]:
         """Yield what each argument is."""
         while self._at < len(self._words):
             word = self._words[self._at]
@@ -333,16 +333,16 @@ class _Reader:
             return self._program.assigns or self._program.dash
         return word.startswith(signs) or (self._program.bundles and not self._at)
 
-    def _option(self, word: str) -> Role:
+    def _option(self, word: str) -> WordRole:
         if (word == "--" and not self._program.words) or (word == "-" and self._program.dash):
             self._free = True
-            return Role.WORD
+            return WordRole.WORD
         found = list(self._values_of(word))
         self._values = [kind for kind, value in found if value is None]
         told = [self._taken(kind, value) for kind, value in found if value is not None]
         if told:
             return told[-1]
-        return Role.CODE if _FIELD in word and self._program.operands is not _Operands.DATA else Role.WORD
+        return WordRole.CODE if _FIELD in word and self._program.operands is not _Operands.DATA else WordRole.WORD
 
     def _values_of(self, word: str) -> Iterator[tuple[_Kind, str | None]]:
         """Yield the options of a word that take a value or matter, and their value where it stands in the word."""
@@ -377,7 +377,7 @@ class _Reader:
                 if signed:
                     return
 
-    def _value(self, kind: _Kind, word: str) -> Iterator[Role]:
+    def _value(self, kind: _Kind, word: str) -> Iterator[WordRole]:
         if kind is _Kind.STARTS:
             rest = self._words[self._at :]
             ends = (at for at, each in enumerate(rest) if each == ";" or (each == "+" and rest[at - 1] == "{}"))
@@ -390,7 +390,7 @@ class _Reader:
             if kind in {_Kind.LAST, _Kind.MODULE}:
                 yield from self._rest_is(self._arguments)
 
-    def _taken(self, kind: _Kind, value: str) -> Role:
+    def _taken(self, kind: _Kind, value: str) -> WordRole:
         self._all_code |= kind is _Kind.OPENS or (kind is _Kind.MODULE and value not in _HARMLESS_MODULES)
         self._has_code |= kind in {_Kind.RUNS, _Kind.LAST, _Kind.MODULE}
         self._told |= self._has_code or kind is _Kind.ALSO
@@ -399,12 +399,14 @@ class _Reader:
             self._place = value
         if kind is _Kind.SETS:
             name, equals, _ = value.partition("=")
-            return Role.WORD if equals and _FIELD not in name and not _RUN_VARIABLE.fullmatch(name) else Role.CODE
-        return Role.WORD if kind is _Kind.TAKES or kind in _FLAGS else Role.CODE
+            return (
+                WordRole.WORD if equals and _FIELD not in name and not _RUN_VARIABLE.fullmatch(name) else WordRole.CODE
+            )
+        return WordRole.WORD if kind is _Kind.TAKES or kind in _FLAGS else WordRole.CODE
 
-    def _operand(self, word: str) -> Iterator[Role]:
+    def _operand(self, word: str) -> Iterator[WordRole]:
         program, place = self._program, self._operands
-        data = Role.CODE if self._all_code else Role.FREE if self._free else Role.WORD
+        data = WordRole.CODE if self._all_code else WordRole.FREE if self._free else WordRole.WORD
         if program.assigns and "=" in word.partition(_FIELD)[0]:
             self._at += 1
             yield self._taken(_Kind.SETS, word)
@@ -416,14 +418,14 @@ class _Reader:
         self._operands += 1
         match program.operands:
             case _Operands.DATA:
-                yield Role.CODE if "+" in program.options and not self._free else data
+                yield WordRole.CODE if "+" in program.options and not self._free else data
             case _Operands.CODE | _Operands.COMMAND:
-                yield data if place < program.before else Role.CODE
+                yield data if place < program.before else WordRole.CODE
                 self._is_code(word, told=place >= program.before)
             case _Operands.SCRIPT | _Operands.FILTER if self._has_code:
                 yield data
             case _Operands.SCRIPT | _Operands.FILTER:
-                yield Role.CODE
+                yield WordRole.CODE
                 self._has_code = place == program.before
                 self._is_code(word, told=True)
                 if self._has_code and program.operands is _SCRIPT:
@@ -433,20 +435,20 @@ class _Reader:
         self._told |= told
         self._from_stdin |= told and word in _STDIN
 
-    def _arguments(self, words: Sequence[str]) -> list[Role]:
-        return [Role.CODE] * len(words) if self._all_code else _data(words)
+    def _arguments(self, words: Sequence[str]) -> list[WordRole]:
+        return [WordRole.CODE] * len(words) if self._all_code else _data(words)
 
-    def _started(self, words: Sequence[str]) -> Iterable[Role]:
+    def _started(self, words: Sequence[str]) -> Iterable[WordRole]:
         inside = self._program.inside
         if self._program.appends:
             filled = (
                 [word.replace(self._place, _STDIN_WORD) for word in words] if self._place else [*words, _STDIN_WORD]
             )
             told = zip(filled, _command(filled), strict=True)
-            self._from_stdin |= any(role is Role.CODE and _STDIN_WORD in word for word, role in told)
+            self._from_stdin |= any(role is WordRole.CODE and _STDIN_WORD in word for word, role in told)
         return _command(words, inside)
 
-    def _rest_is(self, reading: Callable[[Sequence[str]], Iterable[Role]]) -> Iterator[Role]:
+    def _rest_is(self, reading: Callable[[Sequence[str]], Iterable[WordRole]]) -> Iterator[WordRole]:
         rest = self._words[self._at :]
         self._at = len(self._words)
         yield from reading(rest)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ToolArgumentsError
-from owlclaw_ray.tools.declarative.commands import Role, roles
+from owlclaw_ray.tools.declarative.commands import WordRole, roles
 
 _FIELD = re.compile(r"\{\{([^{}]*)\}\}")
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
@@ -41,12 +41,12 @@ def code_with_field(command: str, args: Sequence[str]) -> int | None:
     there is none.
     """
     told = zip(args, roles([command, *args])[1:], strict=True)
-    return next((place for place, (arg, role) in enumerate(told) if role is Role.CODE and fields_of(arg)), None)
+    return next((place for place, (arg, role) in enumerate(told) if role is WordRole.CODE and fields_of(arg)), None)
 
 
 def program_of_stdin(command: str, args: Sequence[str]) -> int | None:
     """Return the place, from the command on, of the first program that would run what comes on its stdin; None if there is none."""
-    return next((place for place, role in enumerate(roles([command, *args])) if role is Role.STDIN), None)
+    return next((place for place, role in enumerate(roles([command, *args])) if role is WordRole.STDIN), None)
 
 
 def filled_arguments(tool: str, command: str, args: Sequence[str], arguments: JsonObject) -> list[str]:
@@ -55,7 +55,7 @@ def filled_arguments(tool: str, command: str, args: Sequence[str], arguments: Js
     for arg, role in zip(args, roles([command, *args])[1:], strict=True):
         first = _FIELD.match(arg)
         text = _FIELD.sub(lambda found: _text(tool, found[1], arguments[found[1]]), arg)
-        if first is not None and role is not Role.FREE:
+        if first is not None and role is not WordRole.FREE:
             _refuse_option(tool, first[1], text)
         filled.append(text)
     return filled

@@ -21,9 +21,9 @@ from owlclaw_ray.tools.event_port import EventSources, Rows
 from owlclaw_ray.tools.json_result import to_json
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 
-_MOST = 100
+_MAXIMUM = 100
 """What one source may say is pending: more of it changes nothing about whether the agent wakes."""
-_MOST_BYTES = 256 * 1024
+_MAX_BYTES = 256 * 1024
 """What one source may say, as JSON."""
 _RESULT_BYTES = 64 * 1024 * 1024
 """What all may say together without becoming an artifact: the answer is the runtime's to read."""
@@ -103,7 +103,7 @@ class EventTools:
         """Return the oldest webhooks that wait, as many as may be said; the others wait for the next time."""
         told: list[JsonObject] = []
         size = 0
-        for each in self._query("waiting_deliveries", agent, _MOST):
+        for each in self._query("waiting_deliveries", agent, _MAXIMUM):
             event = {
                 "delivery_id": each.delivery_id,
                 "source": each.source,
@@ -112,13 +112,13 @@ class EventTools:
                 **({"failures": each.failures} if each.failures else {}),
             }
             size += len(orjson.dumps(event)) + 1
-            if size >= _MOST_BYTES:
+            if size >= _MAX_BYTES:
                 break
             told.append(event)
         return told
 
     def _queued(self, agent: AgentRef) -> JsonValue:
-        found = self._query("runs", RunFilter(agent.tenant, agent, RunStatus.QUEUED, limit=_MOST))
+        found = self._query("runs", RunFilter(agent.tenant, agent, RunStatus.QUEUED, limit=_MAXIMUM))
         return [
             {"run_id": run.run_id, "trigger": run.trigger.kind.value, "focus": run.trigger.focus}
             for run in sorted(found, key=lambda each: each.run_id)
@@ -137,13 +137,13 @@ class EventTools:
         url = self._environ.get(variable)
         if not url:
             raise ValueError(f"the environment variable {variable} is not set; it must hold the URL of the database")
-        return list(self._rows(url, query, _MOST))
+        return list(self._rows(url, query, _MAXIMUM))
 
 
 def _bounded(pending: JsonValue) -> JsonValue:
     size = len(orjson.dumps(pending))
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise ValueError(
-            f"says {size} bytes, and {_MOST_BYTES} are allowed: return what names the events, not their contents"
+            f"says {size} bytes, and {_MAX_BYTES} are allowed: return what names the events, not their contents"
         )
     return pending

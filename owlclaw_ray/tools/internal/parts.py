@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.domain.json import JsonObject
 
-_MOST_CHARACTERS = 10_000
-PART_BYTES = 6 * _MOST_CHARACTERS + 4_096
+_MAX_CHARACTERS = 10_000
+PART_BYTES = 6 * _MAX_CHARACTERS + 4_096
 """What so many characters take as JSON, each of them escaped: a part never becomes an artifact."""
 
 
@@ -19,7 +19,7 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     offset: Annotated[int, Field(ge=0, description="The first character to read.")] = 0
-    limit: Annotated[int, Field(ge=1, le=_MOST_CHARACTERS, description="How many characters to read at most.")] = 4_000
+    limit: Annotated[int, Field(ge=1, le=_MAX_CHARACTERS, description="How many characters to read at most.")] = 4_000
 
     def of(self, text: str) -> JsonObject:
         """Return the part, and where to go on."""

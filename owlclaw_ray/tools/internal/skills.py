@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.configuration.governance import GovernanceFile
-from owlclaw_ray.definitions.skills.loading import (
+from owlclaw_ray.definitions.skills.loader import (
     CAPABILITIES_FOLDER,
     MAX_SKILL_BYTES,
-    Surroundings,
+    SkillConditions,
     load_skill,
     load_skills,
     skill_folders,
@@ -32,7 +32,7 @@ from owlclaw_ray.tools.signature import arguments_of_model
 _RESULT_BYTES = 2 * MAX_SKILL_BYTES + 16 * 1024
 """A skill is never read in part: its text as JSON, and the names of its files."""
 _REFERENCE_BYTES = 10 * 1024 * 1024
-_MOST_REFERENCES = 200
+_MAX_REFERENCES = 200
 
 
 class LoadSkill(BaseModel):
@@ -98,7 +98,7 @@ class SkillTools:
 
 
 def _listing(folder: Path, withheld: dict[str, str]) -> list[JsonObject]:
-    skills, _ = load_skills(folder, CAPABILITIES_FOLDER, _surroundings())
+    skills, _ = load_skills(folder, CAPABILITIES_FOLDER, _skill_conditions())
     return [{"name": each.name, "description": each.description} for each in skills if each.name not in withheld]
 
 
@@ -108,21 +108,21 @@ def _skill(folder: Path, name: str, withheld: dict[str, str]) -> Skill:
         known = ", ".join(each for each in names if each not in withheld) or "none"
         raise ToolFailureError("skill_not_found", f"there is no skill {name!r}; there are: {known}")
     try:
-        return load_skill(folder / name / SKILL_FILE, f"{name}/{SKILL_FILE}", _surroundings()).skill
+        return load_skill(folder / name / SKILL_FILE, f"{name}/{SKILL_FILE}", _skill_conditions()).skill
     except ConfigurationError as error:
         raise ToolFailureError("skill_broken", f"the skill {name} cannot be read: {error}") from error
 
 
-def _surroundings() -> Surroundings:
+def _skill_conditions() -> SkillConditions:
     """What to read skills with whose conditions were judged when the run began, as `withheld_skills` says."""
-    return Surroundings(trading_hours=GovernanceFile().trading_hours.of(()))
+    return SkillConditions(trading_hours=GovernanceFile().trading_hours.of(()))
 
 
 def _references(files: Path) -> list[str]:
     """Return the files that can be read beside the skill, by the paths to ask for."""
     below = (files / REFERENCES).rglob("*")
     names = sorted(each.relative_to(files).as_posix() for each in below if each.is_file())
-    return names[:_MOST_REFERENCES]
+    return names[:_MAX_REFERENCES]
 
 
 def _reference(files: Path, path: str) -> str:

@@ -17,10 +17,10 @@ from owlclaw_ray.tools.arguments import Arguments, as_object
 from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import ARTIFACT_BYTES
-from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpServers, McpTrouble
-from owlclaw_ray.tools.mcp.naming import PREFIX
-from owlclaw_ray.tools.mcp.offering import RAW_NAME, SERVER
+from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpServerAccess, McpTrouble
+from owlclaw_ray.tools.mcp.names import PREFIX
 from owlclaw_ray.tools.mcp.result import content_of
+from owlclaw_ray.tools.mcp.server_tools import RAW_NAME, SERVER
 
 UNAVAILABLE = "server_unavailable"
 _FRESH_SECONDS = 1.0
@@ -34,10 +34,10 @@ _TYPES = {
     McpTrouble.UNKNOWN_TOOL: "tool_not_available",
     McpTrouble.BAD_ARGUMENTS: "invalid_arguments",
 }
-_PASSING = frozenset({McpTrouble.NOT_SENT, McpTrouble.LOST, McpTrouble.LATE})
+_TRANSIENT = frozenset({McpTrouble.NOT_SENT, McpTrouble.LOST, McpTrouble.LATE})
 
 
-class _Known(Struct):
+class _KnownTools(Struct):
     """What the worker knows of the servers' tools."""
 
     version: str = ""
@@ -52,9 +52,11 @@ class McpTools:
     source = "the MCP servers"
     own_errors = frozenset({"uncertain", "tool_not_available"})
 
-    def __init__(self, servers: McpServers, artifacts: ArtifactStore | None, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, servers: McpServerAccess, artifacts: ArtifactStore | None, monotonic: Callable[[], float]
+    ) -> None:
         self._servers, self._artifacts, self._monotonic = servers, artifacts, monotonic
-        self._known = _Known()
+        self._known = _KnownTools()
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """See ToolSource.definitions; those of this moment."""
@@ -108,7 +110,7 @@ class McpTools:
         assert isinstance(given, dict)
         return given
 
-    def _fresh(self) -> _Known:
+    def _fresh(self) -> _KnownTools:
         now = self._monotonic()
         if now - self._known.asked < _FRESH_SECONDS:
             return self._known
@@ -124,7 +126,7 @@ class McpTools:
                 for name, each in self._known.definitions.items()
                 if each.metadata[SERVER] not in catalog.tools
             }
-            self._known = _Known(catalog.version, now, kept | definitions)
+            self._known = _KnownTools(catalog.version, now, kept | definitions)
         return self._known
 
     def _keep(self, invocation: ToolInvocation, index: int, media_type: str, content: bytes) -> JsonObject | None:
@@ -147,5 +149,5 @@ def _failure(invocation: ToolInvocation, problem: McpProblem) -> ToolFailureErro
     if acted:
         message += " It may or may not have acted: check before you repeat it."
     type_ = "uncertain" if acted and trouble is McpTrouble.LOST else _TYPES[trouble]
-    retryable = trouble in _PASSING and not acted
+    retryable = trouble in _TRANSIENT and not acted
     return ToolFailureError(type_, message, retryable=retryable, details=problem.details)

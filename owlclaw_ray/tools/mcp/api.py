@@ -108,7 +108,7 @@ class McpCall(Struct, frozen=True):
     """By which others ask for the call's progress."""
 
 
-class McpServers(Protocol):
+class McpServerAccess(Protocol):
     """The servers of a node, from a tool worker's threads. Raises RuntimeUnavailableError while the node's pool is not there."""
 
     def catalog(self, known: str) -> McpCatalog | None:

@@ -34,15 +34,15 @@ from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions
-from owlclaw_ray.tools.mcp.screening import ToolScreen
 from owlclaw_ray.tools.mcp.secrets import Secrets
 from owlclaw_ray.tools.mcp.stdio import ServerProcess
+from owlclaw_ray.tools.mcp.tool_screen import ToolScreen
 
-_MOST_PAGES = 100
-_MOST_TRIES = 1_000_000
+_MAX_PAGES = 100
+_MAX_ATTEMPTS = 1_000_000
 _STABLE_SECONDS = 30.0
 """A server that was up for so long begins with the shortest pause again."""
-_MOST_UNANSWERED = 3
+_MAX_UNANSWERED = 3
 """After so many calls without an answer a server is asked for a sign of life although others run."""
 _PATIENCE_SECONDS = 5.0
 """How long a call waits for a server that is being started."""
@@ -60,7 +60,7 @@ class _UnusedError(Exception):
     """Nobody has used the server for a while."""
 
 
-class Traffic(Struct):
+class ConnectionActivity(Struct):
     """What goes on between here and a server."""
 
     starts: int = 0
@@ -90,7 +90,7 @@ class Connection:
     ) -> None:
         self.name, self.endpoint = name, endpoint
         self.state, self.since, self.problem = McpState.CONNECTING, clock.now(), ""
-        self.traffic = Traffic()
+        self.traffic = ConnectionActivity()
         self.listed: tuple[JsonObject, ...] | None = None
         """Its tools in the form of the protocol, from the last time that they were listed; None before the first."""
         self.progress: dict[str, CallProgress] = {}
@@ -104,7 +104,7 @@ class Connection:
             changed,
         )
         self._secrets = Secrets(environ)
-        self._retry = RetryPolicy(_MOST_TRIES, options.backoff, options.backoff_limit)
+        self._retry = RetryPolicy(_MAX_ATTEMPTS, options.backoff, options.backoff_limit)
         self._client: Client | None = None
         self._scope = anyio.CancelScope()
         self._turned = anyio.Event()
@@ -149,7 +149,7 @@ class Connection:
         began = self.traffic.used = self._clock.monotonic()
         self._wanted.set()
         try:
-            client = await self._at_hand(call.seconds)
+            client = await self._connected_client(call.seconds)
             if client is None:
                 return self._absent()
             return await self._asked(client, call, call.seconds - (self._clock.monotonic() - began))
@@ -204,7 +204,7 @@ class Connection:
             McpTrouble.REFUSED, f"{self.name} refused the call: {said}", self._secrets.hide_in(error.data)
         )
 
-    async def _at_hand(self, seconds: float) -> Client | None:
+    async def _connected_client(self, seconds: float) -> Client | None:
         """Return the client, after a moment for a server that is being started or was idle."""
         with suppress(TimeoutError), self._within(min(seconds, _PATIENCE_SECONDS)):
             while self.state in {McpState.CONNECTING, McpState.IDLE}:
@@ -240,11 +240,11 @@ class Connection:
             self._client, self.traffic.used, self.traffic.unanswered = client, self._clock.monotonic(), 0
             self._turn(McpState.UP)
             tasks.start_soon(self._end_of_process)
-            tasks.start_soon(self._look_after, client)
-            tasks.start_soon(self._keep_listed, client)
+            tasks.start_soon(self._ping_server, client)
+            tasks.start_soon(self._refresh_tools, client)
             tasks.start_soon(self._listen, client)
             if self._options.idle is not None:
-                tasks.start_soon(self._end_of_use, self._options.idle)
+                tasks.start_soon(self._wait_idle_end, self._options.idle)
 
     async def _hurry(self, ready: anyio.Event) -> None:
         try:
@@ -276,7 +276,7 @@ class Connection:
     async def _list(self, client: Client) -> None:
         tools: list[JsonObject] = []
         cursor: str | None = None
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
             tools += [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in page.tools]
             cursor = page.next_cursor
@@ -291,14 +291,14 @@ class Connection:
             await self.process.ended.wait()
             raise _LostError("it ended")
 
-    async def _look_after(self, client: Client) -> None:
+    async def _ping_server(self, client: Client) -> None:
         """Ask for a sign of life (the list of tools) now and then, and after a call that had no answer, while no call runs."""
         while True:
             doubtful = anyio.Event()
             self._doubtful = doubtful
             with suppress(TimeoutError), self._within(self._options.health):
                 await doubtful.wait()
-            if self.traffic.running == 0 or self.traffic.unanswered >= _MOST_UNANSWERED:
+            if self.traffic.running == 0 or self.traffic.unanswered >= _MAX_UNANSWERED:
                 await self._check(client)
 
     async def _check(self, client: Client) -> None:
@@ -308,7 +308,7 @@ class Connection:
         except TimeoutError as error:
             raise _LostError(f"it gave no sign of life within {self._options.connect:g} s") from error
 
-    async def _keep_listed(self, client: Client) -> None:
+    async def _refresh_tools(self, client: Client) -> None:
         while True:
             await self._stale.wait()
             self._stale = anyio.Event()
@@ -327,7 +327,7 @@ class Connection:
                     return
             await self._clock.sleep(self._options.health)
 
-    async def _end_of_use(self, idle: float) -> None:
+    async def _wait_idle_end(self, idle: float) -> None:
         while True:
             left = self.traffic.used + idle - self._clock.monotonic()
             if left <= 0 and self.traffic.running == 0:

@@ -28,7 +28,7 @@ def prose(text: str) -> str:
     return neutralise(text)[:DESCRIPTION_CHARACTERS]
 
 
-def attempt_in(text: str, most: int = _VALUE_CHARACTERS) -> str | None:
+def injection_in(text: str, most: int = _VALUE_CHARACTERS) -> str | None:
     """Return why a text cannot be passed on as it is; None if it can. Words are told apart however they are written together."""
     if len(text) > most:
         return f"is longer than {most} characters"
@@ -40,7 +40,7 @@ def attempt_in(text: str, most: int = _VALUE_CHARACTERS) -> str | None:
 
 def check_name(name: str, where: str) -> None:
     """Raise ConfigurationError for a name that tries to be more than one."""
-    why = attempt_in(name, _NAME_CHARACTERS)
+    why = injection_in(name, _NAME_CHARACTERS)
     if why is not None:
         raise ConfigurationError([Problem(where, f"{sanitise(name)[:60]!r} {why}", "a server cannot name things so")])
 
@@ -62,7 +62,7 @@ def harmless_schema(schema: JsonObject, where: str) -> JsonObject:
         elif key in {"items", "additionalProperties"} and isinstance(value, dict):
             harmless[key] = harmless_schema(value, place)
         elif key in _SHOWN:
-            if all(attempt_in(text) is None for text in _texts(value)):
+            if all(injection_in(text) is None for text in _texts(value)):
                 harmless[key] = value
         else:
             if key in _SENT:
@@ -73,7 +73,7 @@ def harmless_schema(schema: JsonObject, where: str) -> JsonObject:
 
 def _check_values(value: JsonValue, where: str) -> None:
     for text in _texts(value):
-        why = attempt_in(text)
+        why = injection_in(text)
         if why is not None:
             what = f"{sanitise(text)[:60]!r} {why}"
             raise ConfigurationError([Problem(where, what, "a model has to read it and send it back as it is")])

@@ -23,7 +23,7 @@ _PAUSE = 0.5
 logger = logging.getLogger(__name__)
 
 
-class LiveTools:
+class McpCatalogWatcher:
     """Follows the MCP servers of its node. What a server last offered stays known while it is down: calls say that it is."""
 
     def __init__(self, node: McpNode, clock: Clock, learn: Callable[[tuple[ToolDefinition, ...]], None]) -> None:

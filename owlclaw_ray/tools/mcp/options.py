@@ -63,7 +63,7 @@ class ToolRule(Struct, frozen=True):
     timeout: float | None = None
 
 
-class McpServer(Struct, frozen=True):
+class McpServerOptions(Struct, frozen=True):
     """One server."""
 
     name: str
@@ -77,7 +77,7 @@ class McpServer(Struct, frozen=True):
 class McpOptions(Struct, frozen=True):
     """All servers, and how connections to them are kept. Times in seconds."""
 
-    servers: tuple[McpServer, ...]
+    servers: tuple[McpServerOptions, ...]
     connect: float = CONNECT_SECONDS
     """How long a server may take to be ready, and for a sign of life."""
     health: float = HEALTH_SECONDS

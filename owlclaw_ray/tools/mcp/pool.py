@@ -12,11 +12,11 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.callers import caller_ended
 from owlclaw_ray.tools.mcp.connection import Connection
-from owlclaw_ray.tools.mcp.offering import Offering, offering_of
-from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions, McpServer, shown_target
+from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions, McpServerOptions, shown_target
+from owlclaw_ray.tools.mcp.server_tools import ServerTools, offering_of
 
 
-class Leases:
+class ConnectionLeases:
     """Connections by what is connected to: who asks for the same one shares it, and the last to give it back ends it."""
 
     def __init__(self, make: Callable[[str, Endpoint], Connection]) -> None:
@@ -57,13 +57,13 @@ class McpPool:
         """`incarnation` is another one for every pool: versions of its catalog begin with it."""
         self._servers = {server.name: server for server in options.servers}
         self._clock, self._incarnation = clock, incarnation
-        self._leases = Leases(
+        self._leases = ConnectionLeases(
             lambda name, endpoint: Connection(
                 name, endpoint, options, environ=environ, clock=clock, jitter=jitter, changed=self._change
             )
         )
         self._connections: dict[str, Connection] = {}
-        self._offerings: dict[str, tuple[object, Offering]] = {}
+        self._offerings: dict[str, tuple[object, ServerTools]] = {}
         self._catalog = McpCatalog(f"{incarnation}-0")
         self._changes, self._changed = 0, asyncio.Event()
 
@@ -117,8 +117,11 @@ class McpPool:
         """See McpNode.servers."""
         return tuple(self._view(self._servers[name]) for name in sorted(self._connections))
 
-    def _view(self, server: McpServer) -> McpServerView:
-        connection, offering = self._connections[server.name], self._offerings.get(server.name, (None, Offering()))[1]
+    def _view(self, server: McpServerOptions) -> McpServerView:
+        connection, offering = (
+            self._connections[server.name],
+            self._offerings.get(server.name, (None, ServerTools()))[1],
+        )
         return McpServerView(
             name=server.name,
             transport="stdio" if isinstance(server.endpoint, Command) else "http",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from owlclaw_ray.configuration.placeholders import PLACEHOLDER, names_in
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.ledger.redaction import SHORTEST_SECRET
+from owlclaw_ray.ledger.redaction import MIN_SECRET_CHARACTERS
 
 _HIDDEN = "[secret]"
 
@@ -35,7 +35,7 @@ class Secrets:
     def hide(self, text: str) -> str:
         """Return the text without the values."""
         for value in sorted(self._values, key=len, reverse=True):
-            if len(value) >= SHORTEST_SECRET:
+            if len(value) >= MIN_SECRET_CHARACTERS:
                 text = text.replace(value, _HIDDEN)
         return text
 

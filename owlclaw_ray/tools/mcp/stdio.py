@@ -76,7 +76,7 @@ class ServerProcess(Struct):
         finally:
             with anyio.CancelScope(shield=True):
                 try:
-                    await _let_end(process)
+                    await _terminate(process)
                 finally:
                     kill_group(process.pid)
                     if guard is not None:
@@ -161,7 +161,7 @@ async def _writer(pipe: IO[bytes], transports: list[asyncio.BaseTransport]) -> a
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-async def _let_end(process: subprocess.Popen[bytes]) -> None:
+async def _terminate(process: subprocess.Popen[bytes]) -> None:
     """Close its pipes, which tells a server to end, then tell it with a signal; each time it has a moment.
 
     It is not reaped: its group can still be killed.

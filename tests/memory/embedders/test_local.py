@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from owlclaw_ray.errors import MissingDependencyError
-from owlclaw_ray.memory.embedders import LocalEmbedder, OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder, LocalEmbedder
 from owlclaw_ray.memory.embedders import local as module
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.testing.clock import ManualClock
@@ -40,7 +40,7 @@ def test_any_text_can_be_embedded(local_embedder):
 
 
 def test_memories_are_recalled_by_meaning_without_a_common_word(tmp_path, clock, local_embedder):
-    store = LanceMemory(tmp_path, OneEmbedder(local_embedder), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(local_embedder), clock)
     for number, content in enumerate(["客户喜欢喝绿茶", "The server runs out of memory at night", "港口下午六点关闭"]):
         store.remember(TRADER, memory(number, content))
     assert recalled(store, "favourite beverage of the client", 1) == ["客户喜欢喝绿茶"]

@@ -7,8 +7,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.embedders import OneEmbedder
-from owlclaw_ray.memory.embedding import Embedded, Patience
+from owlclaw_ray.memory.embedders import FixedEmbedder
+from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.testing.clock import ManualClock
 
@@ -29,7 +29,7 @@ class LetterEmbedder:
     def embed_queries(self, texts):
         return Embedded([self._embed(text) for text in texts])
 
-    def embed_documents(self, texts, patience=Patience.LONG):
+    def embed_documents(self, texts, patience=EmbeddingWait.LONG):
         vectors = [self._embed(text) for text in texts]
         self.documents += texts
         return Embedded(vectors)
@@ -65,4 +65,4 @@ def embedder():
 
 @pytest.fixture(params=["words", "vectors"])
 def store(request, tmp_path, clock, embedder):
-    return LanceMemory(tmp_path, OneEmbedder(embedder if request.param == "vectors" else None), clock)
+    return LanceMemory(tmp_path, FixedEmbedder(embedder if request.param == "vectors" else None), clock)

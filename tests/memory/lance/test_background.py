@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.memory.embedders import OneEmbedder
-from owlclaw_ray.memory.embedding import Patience
+from owlclaw_ray.memory.embedders import FixedEmbedder
+from owlclaw_ray.memory.embedding import EmbeddingWait
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.memory.lance.damage import IndexUnusableError
 from owlclaw_ray.memory.lance.table import MemoryTable
@@ -21,7 +21,7 @@ class HeldEmbedder(LetterEmbedder):
         self.begun = threading.Event()
         self.let_go = threading.Event()
 
-    def embed_documents(self, texts, patience=Patience.LONG):
+    def embed_documents(self, texts, patience=EmbeddingWait.LONG):
         self.begun.set()
         assert self.let_go.wait(30)
         return super().embed_documents(texts, patience)
@@ -29,7 +29,7 @@ class HeldEmbedder(LetterEmbedder):
 
 def test_remember_answers_before_anything_is_embedded(tmp_path, clock):
     embedder = HeldEmbedder()
-    store = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(embedder), clock)
     stored = store.remember(TRADER, memory("a", "the harbour closes at six"))
     assert embedder.begun.wait(30)
     assert store.files.memories(TRADER) == (stored,)
@@ -138,10 +138,10 @@ DYING = """
 import os, sys
 from pathlib import Path
 from tests.memory.lance.conftest import TRADER, LetterEmbedder, memory
-from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.kernel.system_clock import SystemClock
-store = LanceMemory(Path(sys.argv[1]), OneEmbedder(LetterEmbedder()), SystemClock())
+store = LanceMemory(Path(sys.argv[1]), FixedEmbedder(LetterEmbedder()), SystemClock())
 store.remember(TRADER, memory("a", "the harbour closes at six"))
 os._exit(0) if sys.argv[2] == "at once" else sys.exit(0)
 """
@@ -150,7 +150,7 @@ os._exit(0) if sys.argv[2] == "at once" else sys.exit(0)
 @pytest.mark.parametrize("how", ["at once", "in order"])
 def test_what_a_process_did_not_index_the_next_one_does(tmp_path, clock, how):
     subprocess.run([sys.executable, "-c", DYING, str(tmp_path), how], check=True, timeout=60)
-    store = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder()), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(LetterEmbedder()), clock)
     assert recalled(store, "harbour") == ["the harbour closes at six"]
     store.settle()
     assert store.indexed(TRADER) == {"mem_a"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.testing.clock import ManualClock
 from tests.memory.lance.conftest import NOW, TRADER, LetterEmbedder, memory, recalled
@@ -67,12 +67,12 @@ def full_disk(size):
 
 @pytest.mark.parametrize("embedder", [None, LetterEmbedder()], ids=["words", "vectors"])
 def test_in_a_read_only_folder_memories_are_found_and_new_ones_refused(open_folder, embedder):
-    writer = LanceMemory(open_folder, OneEmbedder(embedder), ManualClock(NOW))
+    writer = LanceMemory(open_folder, FixedEmbedder(embedder), ManualClock(NOW))
     writer.remember(TRADER, memory("a", "the harbour closes at six"))
     writer.settle()
     folder = writer.files.folder(TRADER)
     with read_only(open_folder):
-        store = LanceMemory(open_folder, OneEmbedder(embedder), ManualClock(NOW))
+        store = LanceMemory(open_folder, FixedEmbedder(embedder), ManualClock(NOW))
         assert recalled(store, "harbour") == ["the harbour closes at six"]
         with pytest.raises(PermissionError):
             store.remember(TRADER, memory("b", "likes tea"))
@@ -131,7 +131,7 @@ def test_flipped_bytes_in_the_index_cost_no_answer(store, files, tmp_path, clock
 
 def test_one_flipped_bit_in_a_vector_makes_the_index_anew(tmp_path, clock):
     embedder = LetterEmbedder()
-    store = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(embedder), clock)
     store.remember(TRADER, memory("a", "the harbour closes at six"))
     store.settle()
     (path,) = (store.files.folder(TRADER) / "index").rglob("data/*.lance")
@@ -139,7 +139,7 @@ def test_one_flipped_bit_in_a_vector_makes_the_index_anew(tmp_path, clock):
     vector = np.asarray(embedder.embed_queries(["the harbour closes at six"]).vectors[0], np.float16).tobytes()
     data[data.index(vector) + 1] ^= 0x20
     path.write_bytes(data)
-    again = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
+    again = LanceMemory(tmp_path, FixedEmbedder(embedder), clock)
     assert recalled(again, "harbour") == ["the harbour closes at six"]
     again.settle()
     assert not path.exists()

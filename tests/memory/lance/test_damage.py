@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from owlclaw_ray.errors import ToolTimeoutError
-from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.memory.lance.damage import IndexUnusableError, index_errors
 from owlclaw_ray.memory.lance.table import MemoryTable
@@ -21,7 +21,7 @@ QUERY, BEST = "number3", "客户 number3"
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("healthy")
-    store = LanceMemory(folder, OneEmbedder(LetterEmbedder()), StoppedClock())
+    store = LanceMemory(folder, FixedEmbedder(LetterEmbedder()), StoppedClock())
     for number in range(9):
         store.remember(TRADER, memory(number, f"客户 number{number}"))
     store.settle()
@@ -60,7 +60,7 @@ def damage(path, how):
 @pytest.mark.parametrize("kind", ["*.manifest", "data/*.lance", "metadata.lance", "part_0_*.lance"])
 def test_a_damaged_index_is_made_again(healthy, tmp_path, how, when, kind):
     folder = shutil.copytree(healthy, tmp_path / "copy")
-    store = LanceMemory(folder, OneEmbedder(LetterEmbedder()), StoppedClock())
+    store = LanceMemory(folder, FixedEmbedder(LetterEmbedder()), StoppedClock())
     if when == "while it is open":
         recalled(store, "customer")
     files = sorted((folder / "agents" / TRADER.folder / "index").glob(f"**/{kind}"))
@@ -74,7 +74,7 @@ def test_a_damaged_index_is_made_again(healthy, tmp_path, how, when, kind):
 
 
 def test_damage_that_the_search_is_the_first_to_see_does_not_make_it_find_nothing(tmp_path, monkeypatch):
-    store = LanceMemory(tmp_path, OneEmbedder(None), StoppedClock())
+    store = LanceMemory(tmp_path, FixedEmbedder(None), StoppedClock())
     store.remember(TRADER, memory("a", "likes green teas"))
     recalled(store, "green")
     damaged = [ValueError("bad page"), ValueError("bad page")]
@@ -108,7 +108,7 @@ def test_a_memory_that_was_stored_but_not_indexed_is_recalled(store, tmp_path, c
     store.settle()
     shutil.rmtree(index)
     shutil.copytree(tmp_path / "before", index)
-    assert recalled(LanceMemory(tmp_path, OneEmbedder(LetterEmbedder()), clock), "rain", 1) == ["hates rain"]
+    assert recalled(LanceMemory(tmp_path, FixedEmbedder(LetterEmbedder()), clock), "rain", 1) == ["hates rain"]
 
 
 def test_without_any_usable_index_memory_is_searched_word_by_word(store, tmp_path):
@@ -132,7 +132,7 @@ texts = st.text(min_size=1, max_size=40).filter(str.strip)
 @settings(max_examples=100, deadline=None)
 @given(contents=st.lists(texts, max_size=6), query=texts, tags=st.lists(st.text(min_size=1, max_size=9), max_size=2))
 def test_property_20_without_a_usable_index_recall_is_never_an_error(tmp_path_factory, contents, query, tags):
-    store = LanceMemory(tmp_path_factory.mktemp("unusable"), OneEmbedder(None), StoppedClock())
+    store = LanceMemory(tmp_path_factory.mktemp("unusable"), FixedEmbedder(None), StoppedClock())
     folder = store.files.folder(TRADER)
     folder.mkdir(parents=True)
     (folder / "index").write_text("a file where the folder should be")
@@ -150,7 +150,7 @@ def test_property_20_without_a_usable_index_recall_is_never_an_error(tmp_path_fa
 
 
 def test_a_failing_embedder_degrades_recall_to_words_until_it_works_again(tmp_path, clock, embedder):
-    store = LanceMemory(tmp_path, OneEmbedder(embedder), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(embedder), clock)
     embedder.broken = True
     store.remember(TRADER, memory("a", "likes tea"))
     found = store.recall(TRADER, "tea", 5)
@@ -163,9 +163,9 @@ def test_a_failing_embedder_degrades_recall_to_words_until_it_works_again(tmp_pa
 
 
 def test_another_embedder_gets_its_own_vectors(tmp_path, clock, embedder):
-    LanceMemory(tmp_path, OneEmbedder(embedder), clock).remember(TRADER, memory("a", "likes tea"))
+    LanceMemory(tmp_path, FixedEmbedder(embedder), clock).remember(TRADER, memory("a", "likes tea"))
     other = LetterEmbedder("other/model:v2", 8)
-    store = LanceMemory(tmp_path, OneEmbedder(other), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(other), clock)
     assert recalled(store, "tea") == ["likes tea"]
     assert other.documents == ["likes tea"]
     assert recalled(store, "tea") == ["likes tea"]
@@ -176,11 +176,11 @@ def test_another_embedder_gets_its_own_vectors(tmp_path, clock, embedder):
 def test_while_somebody_waits_few_memories_are_embedded_and_many_are_left_for_later(
     tmp_path, clock, memories, embedded, monkeypatch
 ):
-    words_only = LanceMemory(tmp_path, OneEmbedder(None), clock)
+    words_only = LanceMemory(tmp_path, FixedEmbedder(None), clock)
     for number in range(memories):
         words_only.remember(TRADER, memory(number, f"fact number{number}"))
     later = LetterEmbedder()
-    store = LanceMemory(tmp_path, OneEmbedder(later), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(later), clock)
     monkeypatch.setattr(store._background, "note", lambda agent: None)
 
     assert recalled(store, "number7", 1) == ["fact number7"]
@@ -202,10 +202,10 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.memory.lance.conftest import TRADER, LetterEmbedder, memory
-from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.kernel.system_clock import SystemClock
-store = LanceMemory(Path(sys.argv[1]), OneEmbedder(LetterEmbedder()), SystemClock())
+store = LanceMemory(Path(sys.argv[1]), FixedEmbedder(LetterEmbedder()), SystemClock())
 for number in range(8):
     store.remember(TRADER, memory(f"{sys.argv[2]}{number}", f"fact {sys.argv[2]}{number}"))
     assert not store.recall(TRADER, "fact", 20).degraded
@@ -215,5 +215,5 @@ for number in range(8):
 def test_processes_that_write_and_read_at_once_agree_in_the_end(tmp_path, clock):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "ab"]
     assert [writer.wait(60) for writer in writers] == [0, 0]
-    store = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder()), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(LetterEmbedder()), clock)
     assert len(recalled(store, "fact", 50)) == 16

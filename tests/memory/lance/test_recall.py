@@ -10,7 +10,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import MemoryLimits, Recall
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.memory.duplicates import likeness
-from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory, table
 from owlclaw_ray.memory.lance import store as module
 from owlclaw_ray.testing.clock import ManualClock
@@ -43,7 +43,7 @@ def test_chinese_memories_are_found_by_chinese_questions(store):
 
 def test_another_process_sees_the_memory_and_an_id_is_stored_once(store, tmp_path, clock):
     first = store.remember(TRADER, memory("a", "likes tea", ("drinks",)))
-    again = LanceMemory(tmp_path, OneEmbedder(None), clock)
+    again = LanceMemory(tmp_path, FixedEmbedder(None), clock)
     assert again.remember(TRADER, memory("a", "likes coffee")) == first
     assert again.files.memories(TRADER) == store.files.memories(TRADER) == (first,)
     assert recalled(again, "tea") == ["likes tea"]
@@ -51,7 +51,7 @@ def test_another_process_sees_the_memory_and_an_id_is_stored_once(store, tmp_pat
 
 def test_stores_that_take_turns_see_each_others_memories(tmp_path, clock):
     embedder = LetterEmbedder()
-    stores = [LanceMemory(tmp_path, OneEmbedder(embedder), clock) for _ in range(2)]
+    stores = [LanceMemory(tmp_path, FixedEmbedder(embedder), clock) for _ in range(2)]
     for number in range(6):
         stores[number % 2].remember(TRADER, memory(number, f"fact number{number}"))
         assert recalled(stores[1 - number % 2], f"number{number}", 1) == [f"fact number{number}"]
@@ -107,14 +107,14 @@ def test_a_deleted_memory_file_is_forgotten(store, tmp_path):
 
 
 def test_archived_memories_are_not_recalled(tmp_path, clock):
-    store = LanceMemory(tmp_path, OneEmbedder(None), clock, MemoryLimits(memories=2))
+    store = LanceMemory(tmp_path, FixedEmbedder(None), clock, MemoryLimits(memories=2))
     for number in range(3):
         store.remember(TRADER, memory(number, f"tea {number}", created_at=NOW + timedelta(seconds=number)))
     assert set(recalled(store, "tea")) == {"tea 1", "tea 2"}
 
 
 def test_hundreds_of_memories_stay_in_few_index_files(tmp_path, clock):
-    store = LanceMemory(tmp_path, OneEmbedder(None), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(None), clock)
     for number in range(70):
         store.remember(TRADER, memory(number, f"fact number{number}"))
         if number % 7 == 0:
@@ -136,7 +136,7 @@ def test_the_index_is_reopened_after_many_writes(store, monkeypatch):
 
 
 def test_an_index_that_a_recall_makes_anew_knows_all_words(store, tmp_path):
-    for number in range(table.MOST_UNINDEXED):
+    for number in range(table.MAX_UNINDEXED):
         with store.files.file(TRADER) as file:
             file.append(memory(number, f"fact number{number}"))
     assert recalled(store, "number77", 1) == ["fact number77"]
@@ -155,7 +155,7 @@ def test_indexes_that_were_used_are_let_go_when_there_are_too_many(store, monkey
 
 @pytest.fixture(scope="module")
 def growing_store(tmp_path_factory):
-    return LanceMemory(tmp_path_factory.mktemp("growing"), OneEmbedder(None), ManualClock(NOW))
+    return LanceMemory(tmp_path_factory.mktemp("growing"), FixedEmbedder(None), ManualClock(NOW))
 
 
 words = st.text(max_size=80) | st.sampled_from(
@@ -193,7 +193,7 @@ def test_lancedb_is_not_imported_before_the_first_use():
     ],
 )
 def test_short_words_that_tell_facts_apart_are_words_to_the_index(tmp_path, clock, query, best):
-    store = LanceMemory(tmp_path, OneEmbedder(None), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(None), clock)
     contents = (
         "The wind limit of crane 2 is 15 m/s.",
         "The wind limit of crane 3 is 18 m/s.",
@@ -213,7 +213,7 @@ def test_short_words_that_tell_facts_apart_are_words_to_the_index(tmp_path, cloc
 
 async def test_yesterday_is_another_day_after_midnight(tmp_path):
     clock = ManualClock(NOW.replace(day=2, hour=23, minute=58))
-    store = LanceMemory(tmp_path, OneEmbedder(None), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(None), clock)
     for day in (1, 2):
         store.remember(TRADER, memory(str(day), f"day {day}", created_at=NOW.replace(day=day)))
     store.settle()

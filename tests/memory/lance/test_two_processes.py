@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from owlclaw_ray.memory.embedders import OneEmbedder
-from owlclaw_ray.memory.embedding import Patience
+from owlclaw_ray.memory.embedders import FixedEmbedder
+from owlclaw_ray.memory.embedding import EmbeddingWait
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.memory.lance.damage import IndexUnusableError
 from owlclaw_ray.memory.lock import FileLock
@@ -17,19 +17,19 @@ REINDEXING = """
 import sys
 from pathlib import Path
 from tests.memory.lance.conftest import TRADER, LetterEmbedder
-from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.kernel.system_clock import SystemClock
 embedder = LetterEmbedder()
 embedder.broken = True
-store = LanceMemory(Path(sys.argv[1]), OneEmbedder(embedder), SystemClock())
+store = LanceMemory(Path(sys.argv[1]), FixedEmbedder(embedder), SystemClock())
 assert store.reindex(TRADER) == 3
 store.settle()
 """
 
 
 def test_a_table_that_another_process_made_anew_is_told_from_the_one_before(tmp_path, clock):
-    store = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder()), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(LetterEmbedder()), clock)
     for number in range(3):
         store.remember(TRADER, memory(number, f"fact number{number}"))
     store.settle()
@@ -51,7 +51,7 @@ class HeldAtTheFirst(LetterEmbedder):
         super().__init__(id_)
         self.begun, self.let_go = threading.Event(), threading.Event()
 
-    def embed_documents(self, texts, patience=Patience.LONG):
+    def embed_documents(self, texts, patience=EmbeddingWait.LONG):
         self.begun.set()
         assert self.let_go.wait(30)
         return super().embed_documents(texts, patience)
@@ -65,11 +65,11 @@ def held():
 @pytest.fixture
 def at_work(tmp_path, clock, held):
     """A worker that is busy embedding 20 memories with a new model, for which there was another."""
-    old = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder("old")), clock)
+    old = LanceMemory(tmp_path, FixedEmbedder(LetterEmbedder("old")), clock)
     for number in range(20):
         old.remember(TRADER, memory(number, f"fact number{number}"))
     old.settle()
-    store = LanceMemory(tmp_path, OneEmbedder(held), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(held), clock)
     store.refresh(TRADER)
     assert held.begun.wait(30)
     yield store
@@ -79,7 +79,7 @@ def at_work(tmp_path, clock, held):
 
 def test_of_several_workers_one_embeds_an_agents_memories_anew(tmp_path, clock, at_work, held):
     idle = LetterEmbedder("new")
-    other = LanceMemory(tmp_path, OneEmbedder(idle), clock)
+    other = LanceMemory(tmp_path, FixedEmbedder(idle), clock)
 
     other.catch_up(TRADER, lambda: True)
     found = other.recall(TRADER, "number7", 1)
@@ -95,7 +95,7 @@ def test_of_several_workers_one_embeds_an_agents_memories_anew(tmp_path, clock, 
 
 
 def test_what_is_gone_leaves_the_index_while_another_worker_embeds(tmp_path, clock, at_work, held):
-    other = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder("new")), clock)
+    other = LanceMemory(tmp_path, FixedEmbedder(LetterEmbedder("new")), clock)
     other.recall(TRADER, "number7", 1)
     assert "mem_7" in other.indexed(TRADER)
 
@@ -111,7 +111,7 @@ def test_what_somebody_else_kept_from_being_embedded_is_found_by_words_and_embed
 ):
     monkeypatch.setattr("owlclaw_ray.memory.lance.background._AGAIN_SECONDS", 0.0)
     held.let_go.set()
-    store = LanceMemory(tmp_path, OneEmbedder(held), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(held), clock)
     store.remember(TRADER, memory("a", "likes green tea"))
     store.settle()
     held.begun.clear()
@@ -126,7 +126,7 @@ def test_what_somebody_else_kept_from_being_embedded_is_found_by_words_and_embed
 
 
 def test_a_lock_that_cannot_be_had_at_all_is_told_and_does_not_hinder_a_recall(tmp_path, clock, caplog):
-    store = LanceMemory(tmp_path, OneEmbedder(LetterEmbedder("new")), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(LetterEmbedder("new")), clock)
     (store.files.folder(TRADER) / ".embedding-new.lock").mkdir(parents=True)
     store.remember(TRADER, memory("a", "likes green tea"))
 
@@ -147,7 +147,7 @@ def test_a_recall_waits_a_little_for_who_embeds_what_was_just_remembered(tmp_pat
 
     asking = Asking("new")
     held.let_go.set()
-    writer, reader = (LanceMemory(tmp_path, OneEmbedder(each), clock) for each in (held, asking))
+    writer, reader = (LanceMemory(tmp_path, FixedEmbedder(each), clock) for each in (held, asking))
     writer.remember(TRADER, memory("a", "likes green tea"))
     writer.settle()
     held.let_go.clear()
@@ -168,18 +168,18 @@ def test_what_somebody_waits_for_is_embedded_with_little_patience(tmp_path, cloc
     patience_of = {}
 
     class Patient(LetterEmbedder):
-        def embed_documents(self, texts, patience=Patience.LONG):
+        def embed_documents(self, texts, patience=EmbeddingWait.LONG):
             patience_of.update(dict.fromkeys(texts, patience))
             return super().embed_documents(texts, patience)
 
-    store = LanceMemory(tmp_path, OneEmbedder(Patient()), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(Patient()), clock)
     store.remember(TRADER, memory("a", "likes green tea"))
     store.settle()
     store._background.stop()
     store.remember(TRADER, memory("b", "the harbour closes at six"))
     store.recall(TRADER, "tea", 5)
 
-    assert patience_of == {"likes green tea": Patience.LONG, "the harbour closes at six": Patience.SHORT}
+    assert patience_of == {"likes green tea": EmbeddingWait.LONG, "the harbour closes at six": EmbeddingWait.SHORT}
 
 
 def test_what_was_deleted_while_a_recall_waited_is_not_put_back(tmp_path, clock):
@@ -192,7 +192,7 @@ def test_what_was_deleted_while_a_recall_waited_is_not_put_back(tmp_path, clock)
             writer.settle()
             return super().embed_queries(texts)
 
-    writer, reader = (LanceMemory(tmp_path, OneEmbedder(each), clock) for each in (LetterEmbedder(), Deleting()))
+    writer, reader = (LanceMemory(tmp_path, FixedEmbedder(each), clock) for each in (LetterEmbedder(), Deleting()))
     writer.remember(TRADER, memory("a", "likes green tea"))
     writer.remember(TRADER, memory("b", "the harbour closes at six"))
     writer.settle()
@@ -204,12 +204,12 @@ def test_what_was_deleted_while_a_recall_waited_is_not_put_back(tmp_path, clock)
 
 def test_what_was_deleted_while_a_recall_embedded_it_leaves_the_index(tmp_path, clock):
     class Deleting(LetterEmbedder):
-        def embed_documents(self, texts, patience=Patience.LONG):
-            if patience is Patience.SHORT:
+        def embed_documents(self, texts, patience=EmbeddingWait.LONG):
+            if patience is EmbeddingWait.SHORT:
                 store.files.delete(TRADER, "mem_b")
             return super().embed_documents(texts, patience)
 
-    store = LanceMemory(tmp_path, OneEmbedder(Deleting()), clock)
+    store = LanceMemory(tmp_path, FixedEmbedder(Deleting()), clock)
     store.remember(TRADER, memory("a", "likes green tea"))
     store.settle()
     store._background.stop()

@@ -107,7 +107,9 @@ async def test_neither_agents_nor_people_wait_for_the_engine(alarms, state, ask,
         models=[Model(schedules_twice_and_cancels_once())],
         clock=clock,
     ) as runtime:
-        alarm_clock = EngineAlarmClock(bell=runtime.bell, store=runtime.store, engine=alarms, clock=clock)
+        alarm_clock = EngineAlarmClock(
+            schedule_firer=runtime.schedule_firer, store=runtime.store, engine=alarms, clock=clock
+        )
         runtime.store.tell(lambda _, schedule_ids: alarm_clock.changed(list(schedule_ids)))
         alarm_clock.start()
         while not alarms.calls:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from owlclaw_ray.schedules.hatchet.options import HatchetOptions, Tls
-from owlclaw_ray.schedules.hatchet.supervision import Sign, WorkerSupervisor
+from owlclaw_ray.schedules.hatchet.supervision import WorkerHealth, WorkerSupervisor
 from owlclaw_ray.testing.clock import ManualClock
 
 OPTIONS = HatchetOptions("a-token", "a-tenant", "http://127.0.0.1:1", "127.0.0.1:1", Tls("none"), "")
@@ -20,7 +20,7 @@ FAILING = ("/bin/sh", "-c", "exit 3")
 
 class Signs:
     def __init__(self):
-        self.sign, self.looks = Sign.WELL, 0
+        self.sign, self.looks = WorkerHealth.WELL, 0
 
     async def __call__(self, _port):
         self.looks += 1
@@ -72,7 +72,7 @@ async def test_a_worker_that_is_well_stays(supervisor, clock):
     assert not await replaced(supervisor, clock, 600)
 
 
-@pytest.mark.parametrize(("sign", "borne"), [(Sign.SILENT, 14), (Sign.TROUBLED, 295)])
+@pytest.mark.parametrize(("sign", "borne"), [(WorkerHealth.SILENT, 14), (WorkerHealth.TROUBLED, 295)])
 async def test_a_worker_that_is_not_well_any_more_is_borne_with_for_a_while(supervisor, clock, signs, sign, borne):
     await clock.advance(5)
     signs.sign = sign
@@ -101,7 +101,7 @@ async def test_a_worker_that_dies_is_replaced_after_a_second(supervisor, clock):
 
 async def test_workers_that_never_get_well_are_replaced_with_growing_pauses(clock):
     signs = Signs()
-    signs.sign = Sign.SILENT
+    signs.sign = WorkerHealth.SILENT
     supervisor = WorkerSupervisor(OPTIONS, not_rung, clock, command=FAILING, look=signs)
     supervisor.start()
     begun = []

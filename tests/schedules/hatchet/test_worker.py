@@ -15,7 +15,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.hatchet.options import RING
-from owlclaw_ray.schedules.hatchet.supervision import Sign, WorkerSupervisor, look_at
+from owlclaw_ray.schedules.hatchet.supervision import WorkerHealth, WorkerSupervisor, probe_worker
 from tests.hatchet_engine.engine import HatchetEngine
 from tests.hatchet_engine.records import RunState
 from tests.schedules.hatchet.world import START, options_for
@@ -116,7 +116,7 @@ async def test_a_worker_is_rung_survives_an_outage_and_failures_and_is_replaced_
     engine.ring_again(first)
     await _until(records, lambda: len(records.finished) == 5)
     assert supervisor.process.pid != old
-    assert await look_at(supervisor.health_port) in {Sign.WELL, Sign.TROUBLED}
+    assert await probe_worker(supervisor.health_port) in {WorkerHealth.WELL, WorkerHealth.TROUBLED}
 
     written = "".join(capfd.readouterr())
     lines = [json.loads(line) for line in written.splitlines()]

@@ -10,7 +10,7 @@ from hatchet_sdk.contracts.v1 import workflows_pb2 as workflow_wire
 from owlclaw_ray.errors import RuntimeUnavailableError, UnknownAgentError
 from owlclaw_ray.schedules.alarm_sync import EngineAlarmClock, SyncPace
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firing import Firings
+from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
 from owlclaw_ray.schedules.hatchet.options import RING, HatchetOptions, Tls
 from owlclaw_ray.store.api import RunFilter
@@ -87,7 +87,11 @@ class World:
         self.counting = Counting(self.alarms)
         self.working, self.rung = True, []
         self.alarm_clock = EngineAlarmClock(
-            bell=firings_over(self.store, clock), store=self.store, engine=self.counting, clock=clock, pace=pace
+            schedule_firer=firings_over(self.store, clock),
+            store=self.store,
+            engine=self.counting,
+            clock=clock,
+            pace=pace,
         )
         self.store.tell(lambda _, schedule_ids: self.alarm_clock.changed(list(schedule_ids)))
         clock.between = self.settle
@@ -115,7 +119,7 @@ class World:
 
 
 def firings_over(store, clock):
-    return Firings(
+    return StoreScheduleFirer(
         store=store, wake=_nothing, cancel=_nothing, next_fire=next_fire, definitions=_NoDefinitions(), clock=clock
     )
 

@@ -15,9 +15,9 @@ from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.models.scripted.library import ScriptLibrary
 from owlclaw_ray.settings import load_settings
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.openai_server import Answer, Failure, FunctionCall, OpenAIServer
+from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer
 from tests.serve.cli.conftest import Run
 
 
@@ -162,8 +162,8 @@ def test_models_are_asked_for_a_call_of_a_tool_if_that_is_wanted(
         agent.write_text(f"model: openai/deaf\nfallback: [openai/able, openai/gone]\napi_base: {server.base_url}\n")
         assert "understood" not in cli("doctor", "--folder", str(project)).output
         assert server.requests == []
-        call = Answer(tool_calls=[FunctionCall("report_status", '{"status": "ok"}')])
-        server.enqueue(Answer("status: ok", prompt_tokens=40), call, Failure(401, "who are you?"))
+        call = CannedReply(tool_calls=[FunctionCall("report_status", '{"status": "ok"}')])
+        server.enqueue(CannedReply("status: ok", prompt_tokens=40), call, CannedFailure(401, "who are you?"))
         text = cli("doctor", "--probe", "--folder", str(project)).output
 
     assert (

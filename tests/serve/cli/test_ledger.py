@@ -14,9 +14,9 @@ from pyarrow import parquet
 
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, LedgerKind, LedgerRecord, NotedHead
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ledger.noted_heads import HeadsFile, HeadsFolder
+from owlclaw_ray.ledger.chain_heads import ChainHeadFile, ChainHeadFolder
 from owlclaw_ray.store.api import AppendLedger
-from owlclaw_ray.store.sql.opening import open_existing, open_store
+from owlclaw_ray.store.sql.factory import open_existing, open_store
 from owlclaw_ray.testing.store_ledger_contract import NOW
 from serve.cli import ledger_files
 from serve.cli.ledger_files import LedgerFormat, whole_file, write
@@ -228,8 +228,8 @@ CUT = (
 """What cuts off the end of the only chain together with its recorded end."""
 
 
-def heads_beside(folder: Path) -> HeadsFile:
-    return HeadsFolder(folder / ".owlclaw").writer("keeper@猫 1")
+def heads_beside(folder: Path) -> ChainHeadFile:
+    return ChainHeadFolder(folder / ".owlclaw").writer("keeper@猫 1")
 
 
 def note(folder: Path) -> None:
@@ -380,10 +380,10 @@ def test_an_export_takes_page_after_page(filled: Run, tmp_path: Path, owlclaw: R
             sizes.append(len(page))
             yield page
 
-    from serve.cli.ledger_source import LedgerQuery, ledger_source, pages
+    from serve.cli.ledger_source import LedgerSelection, ledger_source, pages
 
     with ledger_source(None, tmp_path) as source:
-        count = write(counted(pages(source, LedgerQuery(), 2_000)), LedgerFormat.JSONL, io.BytesIO())
+        count = write(counted(pages(source, LedgerSelection(), 2_000)), LedgerFormat.JSONL, io.BytesIO())
 
     assert (count, sizes) == (4_300, [2_000, 2_000, 300])
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from serve.preflight import sole_use
+from serve.preflight import exclusive_data_dir
 from tests.serve.cli.conftest import Run
 
 ROOT = Path(__file__).parents[3]
@@ -71,7 +71,7 @@ def a_program_on_the_port(_folder: Path, port: int) -> Iterator[None]:
 @contextmanager
 def another_runtime(folder: Path, _port: int) -> Iterator[None]:
     (folder / ".owlclaw").mkdir()
-    with sole_use(folder / ".owlclaw"):
+    with exclusive_data_dir(folder / ".owlclaw"):
         yield
 
 

@@ -10,13 +10,13 @@ from owlclaw_ray.ids import RecordId, RunId
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.store.api import AppendLedger, LedgerAppended, RunFinished
 from owlclaw_ray.telemetry.metrics import gauges
-from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
+from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
 from owlclaw_ray.testing.store_commands import AGENT, NOW, ending
 from owlclaw_ray.webhooks.outbox import CallbackCounts
-from serve.cli.numbers import Change, Numbers
-from serve.cli.top import board, looks
+from serve.cli.numbers import MetricsDelta, Numbers
+from serve.cli.top import looks, render_dashboard
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 100, "cached_tokens": 500, "cost": 0.5}
 
@@ -27,7 +27,7 @@ def counted():
 
 
 def shown(change):
-    return rendered(board(change))
+    return rendered(render_dashboard(change))
 
 
 def rendered(shown):
@@ -73,7 +73,7 @@ def numbers(metrics):
 def test_the_first_look_shows_what_there_is_and_was(counted):
     ends(counted, 2)
 
-    text = shown(Change(numbers(counted)))
+    text = shown(MetricsDelta(numbers(counted)))
 
     assert "3 queued, 2 running, 0 waiting" in text
     assert "ended   2 completed" in text
@@ -94,7 +94,7 @@ def test_a_later_look_shows_what_a_second_brings(counted):
     before = numbers(counted)
     ends(counted, 10)
 
-    text = shown(Change(numbers(counted), before, 4.0))
+    text = shown(MetricsDelta(numbers(counted), before, 4.0))
 
     assert "ended   2.5/s completed" in text
     [tool] = [line.split() for line in text.splitlines() if line.startswith("remember")]
@@ -104,7 +104,7 @@ def test_a_later_look_shows_what_a_second_brings(counted):
 def test_what_nothing_happened_to_has_no_table(counted):
     before = numbers(counted)
 
-    text = shown(Change(numbers(counted), before, 4.0))
+    text = shown(MetricsDelta(numbers(counted), before, 4.0))
 
     assert "ended   none" in text
     assert "MODEL" not in text
@@ -117,13 +117,13 @@ def test_a_count_that_began_anew_is_no_step_back(counted):
     restarted = CommitMetrics()
     ends(restarted, 2)
 
-    assert Change(numbers(restarted), before, 1.0).total("owlclaw_runs_ended_total") == 2
+    assert MetricsDelta(numbers(restarted), before, 1.0).total("owlclaw_runs_ended_total") == 2
 
 
 def test_what_terminals_obey_is_not_shown(counted):
     ends(counted, 1)
 
-    assert "\x1b[2J" not in shown(Change(numbers(counted)))
+    assert "\x1b[2J" not in shown(MetricsDelta(numbers(counted)))
 
 
 def test_top_asks_the_server(owlclaw):

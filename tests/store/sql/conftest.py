@@ -9,11 +9,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.schema import metadata
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
-from owlclaw_ray.testing.store_file import put_new_store
+from owlclaw_ray.testing.store_file import create_store
 
 _TABLES = ", ".join(metadata.tables)
 
@@ -50,7 +50,7 @@ async def postgres_url(postgres_server) -> str:
 @pytest.fixture
 async def sqlite_url(tmp_path) -> str:
     path = tmp_path / "owlclaw.db"
-    await asyncio.to_thread(put_new_store, path)
+    await asyncio.to_thread(create_store, path)
     return f"sqlite:///{path}"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from owlclaw_ray.domain.agent import AgentRef, ModelChoice
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.model import Message, ModelRequest, Price, Role
+from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest, Price
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import BudgetExhaustedError
 from owlclaw_ray.ids import RequestId, RunId
@@ -23,7 +23,7 @@ from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.store.api import BudgetReserved, BudgetSettled, BudgetSpent, ClaimRun
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.group_commit import GroupCommit
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_budget_contract import reservation, settlement
 from owlclaw_ray.testing.store_commands import NOW, activation, ending, one, submission
 from tests.world import new_stores
@@ -186,7 +186,7 @@ async def test_a_thousand_runs_at_once_overspend_money_by_less_than_one_real_res
     price, reply = Price(2.5, 10.0), 4_096
     budget = Budget("house", BudgetScope.TENANT, BudgetUnit.MONEY, 2 * NANO)
     prices = Prices(no_price, clock, [("dear", price)])
-    question = Message(Role.USER, "what do we have? " * 100)
+    question = Message(MessageRole.USER, "what do we have? " * 100)
     tokens = estimate_tokens(question.content)
 
     async def spend(number):
@@ -260,8 +260,8 @@ async def test_two_keepers_share_one_budget(store_url):
 
 
 async def test_old_accounts_are_removed_in_time(stores, monkeypatch):
-    monkeypatch.setattr("owlclaw_ray.store.sql.writing._SWEEP_EVERY", 1)
-    monkeypatch.setattr("owlclaw_ray.store.sql.writing._KEPT", -2 * 86_400_000_000)
+    monkeypatch.setattr("owlclaw_ray.store.sql.writer._SWEEP_EVERY", 1)
+    monkeypatch.setattr("owlclaw_ray.store.sql.writer._KEPT", -2 * 86_400_000_000)
     crew = Crew(stores)
     await crew.start()
 

@@ -39,7 +39,7 @@ from owlclaw_ray.store.api import (
     RunEnded,
     RunFilter,
 )
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_approval_contract import deciding, request, waiting
 from owlclaw_ray.testing.store_budget_contract import reservation, settlement
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, entries, submission

@@ -5,7 +5,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from owlclaw_ray.store.api import AppendLedger, LedgerFilter
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
 _RECORD = "tenant, writer, position, record_id, agent, run_id, kind, at, data, previous_hash, hash"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.store.api import AppendLedger, LedgerFilter
 from owlclaw_ray.store.group_commit import GroupCommit
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
 TOLD = 500

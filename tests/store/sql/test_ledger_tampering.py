@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from owlclaw_ray.store.api import AppendLedger, LedgerFilter
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from owlclaw_ray.store.sql.databases import SqliteDatabase
 from owlclaw_ray.store.sql.locations import locate
-from owlclaw_ray.store.sql.sqlite_files import KEPT_LOG_BYTES, MOST_LOG_BYTES
+from owlclaw_ray.store.sql.sqlite_files import KEPT_LOG_BYTES, MAX_LOG_BYTES
 
 A_COMMIT = 500_000
 WRITTEN = 80_000_000
@@ -85,7 +85,7 @@ async def test_the_log_is_emptied_once_a_reader_that_held_it_is_through(database
     holder.execute("SELECT count(*) FROM t").fetchall()
     for _ in range(30):
         await fill(database)
-    assert log.stat().st_size > MOST_LOG_BYTES, "a reader keeps what it reads"
+    assert log.stat().st_size > MAX_LOG_BYTES, "a reader keeps what it reads"
 
     holder.close()
     for _ in range(2 + KEPT_LOG_BYTES // A_COMMIT):

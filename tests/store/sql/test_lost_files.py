@@ -10,16 +10,16 @@ import pytest
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.api import RunAccepted, RunFilter
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_commands import AGENT, one, submission
-from owlclaw_ray.testing.store_file import put_new_store
+from owlclaw_ray.testing.store_file import create_store
 
 
 @pytest.fixture
 async def path(tmp_path):
     path = tmp_path / "data" / "owlclaw.db"
     path.parent.mkdir()
-    await asyncio.to_thread(put_new_store, path)
+    await asyncio.to_thread(create_store, path)
     return path
 
 

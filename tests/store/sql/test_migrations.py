@@ -15,7 +15,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.store.api import ApprovalFilter, CancelRun, CreateSchedule, PauseSchedule, RunFilter
 from owlclaw_ray.store.sql import migrations
-from owlclaw_ray.store.sql.migrating import migrate
+from owlclaw_ray.store.sql.migrator import migrate
 from owlclaw_ray.store.sql.schema import metadata
 from owlclaw_ray.testing import store_family_contract as family
 from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority

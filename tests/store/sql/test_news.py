@@ -17,7 +17,7 @@ from owlclaw_ray.store.api import (
     ClaimRun,
     CommandFailed,
     CreateSchedule,
-    Position,
+    JournalPosition,
     RunFilter,
 )
 from owlclaw_ray.testing.store_approval_contract import deciding, waiting
@@ -45,7 +45,7 @@ STEPS = (
 
 async def lengths(store):
     runs = [run.run_id for run in await store.runs(RunFilter(AGENT.tenant, limit=100))]
-    found = await store.watched([Position(AGENT.tenant, run_id) for run_id in runs])
+    found = await store.watched([JournalPosition(AGENT.tenant, run_id) for run_id in runs])
     return {run_id: (len(watched.entries), watched.status) for run_id, watched in zip(runs, found, strict=True)}
 
 

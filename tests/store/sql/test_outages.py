@@ -12,7 +12,7 @@ from sqlalchemy import text
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.store.api import RunAccepted, RunFilter
 from owlclaw_ray.store.sql import sql_store
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_commands import AGENT, one, submission
 
 

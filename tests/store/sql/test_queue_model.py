@@ -24,7 +24,7 @@ from owlclaw_ray.store.api import (
     RunFinished,
     SubmitRun,
 )
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, submission
 from tests.store.sql.emptying import emptied
 

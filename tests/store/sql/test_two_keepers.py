@@ -35,7 +35,7 @@ from owlclaw_ray.store.api import (
     ScheduleFired,
     StaleEpoch,
 )
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_approval_contract import ALLOW, DENY, deciding, request, waiting
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, one, submission
 from owlclaw_ray.testing.store_ledger_contract import record

@@ -22,7 +22,7 @@ from owlclaw_ray.store.api import (
     ScheduleFired,
 )
 from owlclaw_ray.telemetry.metrics import gauges
-from owlclaw_ray.telemetry.metrics.counting import CommitMetrics
+from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import labelled, text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
 from owlclaw_ray.testing.store_commands import AGENT, NOW, ending, submission

@@ -8,7 +8,7 @@ import pytest
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.telemetry.trace_export import TraceExport
-from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 from owlclaw_ray.telemetry.tracing.destinations import receiver_of
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
@@ -28,7 +28,7 @@ def exporting(receiver, tmp_path):
     async def made(ends, *, mask=None, redactor=None, environ=None, cursor=None, **options):
         options = {"destination": Destination.OTLP, "url": f"{receiver.url}/v1/traces", **options}
         chosen = TracingOptions(**options)
-        content = Content(redactor or Redactor(), mask, shown=chosen.content)
+        content = ContentAttributes(redactor or Redactor(), mask, shown=chosen.content)
         there = receiver_of(chosen, content, environ or {})
         export = TraceExport(
             ends,

@@ -11,16 +11,16 @@ from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.api import CancelRun
 from owlclaw_ray.store.run_ends import Chain
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.telemetry.trace_export import BATCH, POLL_SECONDS
 from owlclaw_ray.telemetry.tracing.cursor_file import NAME, CursorFile
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
-from owlclaw_ray.testing.store_file import put_new_store
+from owlclaw_ray.testing.store_file import create_store
 
 
 @pytest.fixture
 async def store(tmp_path):
-    await asyncio.to_thread(put_new_store, tmp_path / "owlclaw.db")
+    await asyncio.to_thread(create_store, tmp_path / "owlclaw.db")
     opened = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="keeper")
     yield opened
     await opened.close()

@@ -17,7 +17,7 @@ from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.telemetry.trace_export import TraceExport
 from owlclaw_ray.telemetry.tracing import destinations
-from owlclaw_ray.telemetry.tracing.content import Content
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 from owlclaw_ray.telemetry.tracing.destinations import check_installed, receiver_of
 from owlclaw_ray.testing.in_process import in_process_runtime
@@ -64,7 +64,7 @@ async def export_of(collector, tmp_path):
         "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=shop%20floor,service.name=other",
     }
     options = load_runtime_settings(tmp_path, variables).tracing.options(variables)
-    receiver = receiver_of(options, Content(Redactor()), variables)
+    receiver = receiver_of(options, ContentAttributes(Redactor()), variables)
 
     async def made(ends):
         export = TraceExport(ends, CursorFile(tmp_path / "cursor"), receiver, buffer_runs=100, jitter=lambda: 0.0)

@@ -25,7 +25,7 @@ from owlclaw_ray.errors import ConfigurationError, ModelRefusedError, ModelUnava
 from owlclaw_ray.ids import RecordId, RunId
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.api import AppendLedger, ApprovalFilter, CancelRun
-from owlclaw_ray.store.sql.opening import open_store
+from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission

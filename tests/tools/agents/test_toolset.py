@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain import agent_tools as names
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.lineage import Lineage, Role
+from owlclaw_ray.domain.lineage import ChildRole, Lineage
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.tool import AGENT, Permission, ToolClass
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.ids import AgentId, RunId
-from owlclaw_ray.runs.turn_order import Lane, lane_of
+from owlclaw_ray.runs.turn_order import CallLane, lane_of
 from owlclaw_ray.store.api import QueueFull, RunAccepted, TaskChanged, TaskStored
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.agents.api import DefinitionView
@@ -24,7 +24,7 @@ from owlclaw_ray.tools.agents.toolset import AgentTools, DeclaredAgentTools
 from owlclaw_ray.tools.failure import ToolFailureError
 
 LEAD = AgentRef.parse("lead")
-ABOVE = Lineage(RunId("run_0"), RunId("run_0"), AgentId("boss"), 1, Role.SUB_AGENT, (("code.*",),))
+ABOVE = Lineage(RunId("run_0"), RunId("run_0"), AgentId("boss"), 1, ChildRole.SUB_AGENT, (("code.*",),))
 CREATE = {"title": "t", "steps": [{"step_id": "a", "title": "a"}, {"step_id": "b", "title": "b"}]}
 
 
@@ -103,7 +103,7 @@ def test_there_are_all_agent_tools_and_each_is_quick_and_changes_nothing_outside
     assert {each.tool_class for each in definitions} == {ToolClass.QUICK}
     assert {each.permission for each in definitions} == {Permission.READONLY}
     assert {each.name for each in definitions if AGENT in each.tags} == names.STARTING
-    assert {each.name for each in definitions if lane_of(each) is Lane.AGENTS} == names.STARTING
+    assert {each.name for each in definitions if lane_of(each) is CallLane.AGENTS} == names.STARTING
     assert not names.ORCHESTRATING & names.WORKING
 
 

@@ -9,7 +9,7 @@ from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, ToolCallId, derived_id
-from owlclaw_ray.memory.embedders import OneEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.store.api import ScheduleCancelled, ScheduleCreated, TooManySchedules
 from owlclaw_ray.testing.clock import ManualClock
@@ -92,7 +92,7 @@ def states():
 
 @pytest.fixture
 def memory(tmp_path, clock):
-    return LanceMemory(tmp_path, OneEmbedder(None), clock)
+    return LanceMemory(tmp_path, FixedEmbedder(None), clock)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass
 from owlclaw_ray.tools.builtin import BuiltInTools
-from owlclaw_ray.tools.naming import BUILT_IN_NAMES
+from owlclaw_ray.tools.names import BUILT_IN_NAMES
 from owlclaw_ray.tools.schema import plain_schema
 
 DEFINITIONS = {definition.name: definition for definition in BuiltInTools.definitions()}

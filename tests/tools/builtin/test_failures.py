@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import StateChoice
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.lineage import Lineage, Role
+from owlclaw_ray.domain.lineage import ChildRole, Lineage
 from owlclaw_ray.errors import RuntimeUnavailableError, ToolArgumentsError, ToolExecutionError, ToolTimeoutError
 from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.kernel import durable_files
@@ -117,7 +117,7 @@ def test_execute_returns_the_content_or_the_structured_error(tools):
 
 
 def bound(*granted):
-    return Lineage(RunId("run_0"), RunId("run_0"), AgentId("lead"), 1, Role.SUB_AGENT, (("*",), granted))
+    return Lineage(RunId("run_0"), RunId("run_0"), AgentId("lead"), 1, ChildRole.SUB_AGENT, (("*",), granted))
 
 
 @pytest.fixture

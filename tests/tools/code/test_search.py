@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.tools.code.glob import glob_pattern
-from owlclaw_ray.tools.code.matching import PythonMatcher, Ripgrep
-from owlclaw_ray.tools.code.query import Query
+from owlclaw_ray.tools.code.matchers import PythonMatcher, Ripgrep
+from owlclaw_ray.tools.code.query import LineQuery
 from owlclaw_ray.tools.failure import ToolFailureError
 
 RIPGREP = shutil.which("rg")
@@ -134,7 +134,7 @@ def test_a_query_is_one_line(searched, query):
 )
 def test_expressions_that_the_engines_read_differently_are_refused(query):
     with pytest.raises(ToolArgumentsError, match="query"):
-        Query.of(query, is_regex=True)
+        LineQuery.of(query, is_regex=True)
 
 
 def test_expressions_find_lines(searched):
@@ -183,7 +183,7 @@ def test_ripgrep_and_python_find_the_same_lines(shared, query, contents):
         path.write_bytes(content)
     for is_regex in (True, False):
         try:
-            wanted = Query.of(query, is_regex=is_regex)
+            wanted = LineQuery.of(query, is_regex=is_regex)
         except ToolArgumentsError:
             continue
         ripgrep = Ripgrep(RIPGREP, {}, 20.0)
@@ -195,7 +195,7 @@ def test_a_broken_ripgrep_is_an_error_of_the_tool(project, tmp_path):
     program.write_text("#!/bin/sh\necho 'regex parse error' >&2\nexit 2\n")
     program.chmod(0o755)
     with pytest.raises(ToolFailureError, match="regex parse error"):
-        list(Ripgrep(str(program), {"PATH": "/bin"}, 20.0).lines(Query.of("x", is_regex=False), [program], 1))
+        list(Ripgrep(str(program), {"PATH": "/bin"}, 20.0).lines(LineQuery.of("x", is_regex=False), [program], 1))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.tools.declarative.loading import load_tools
+from owlclaw_ray.tools.declarative.loader import load_tools
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.declarative.template import filled_arguments
 from owlclaw_ray.tools.executor import LocalExecutor

@@ -13,7 +13,7 @@ from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.internal.events import EventTools
-from owlclaw_ray.tools.naming import HIDDEN_NAMES
+from owlclaw_ray.tools.names import HIDDEN_NAMES
 from owlclaw_ray.tools.sources import ToolSources, definitions_of
 from owlclaw_ray.tools.states import StateProviders
 from tests.tools.builtin.conftest import TRADER, invocation

@@ -11,7 +11,7 @@ import pytest
 
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.tools.mcp.api import McpCall, McpState
-from owlclaw_ray.tools.mcp.options import Address, Command, McpOptions, McpServer
+from owlclaw_ray.tools.mcp.options import Address, Command, McpOptions, McpServerOptions
 from owlclaw_ray.tools.mcp.pool import McpPool
 from serve.loopback import free_ports
 
@@ -25,7 +25,7 @@ QUICK = {"backoff": 0.01, "backoff_limit": 0.02}
 def plain(name="plain", log=None, **options):
     own = {"environment": options.pop("environment", ())}
     argv = PLAIN if log is None else (*PLAIN, str(log))
-    return McpServer(name, Command(argv, folder=str(FOLDER), **own), **options)
+    return McpServerOptions(name, Command(argv, folder=str(FOLDER), **own), **options)
 
 
 class Pool(McpPool):
@@ -90,7 +90,7 @@ class Web:
 
     def __init__(self, *words):
         self.port, self.words = free_ports(1)[0], words
-        self.server = McpServer("web", Address(f"http://127.0.0.1:{self.port}/mcp"))
+        self.server = McpServerOptions("web", Address(f"http://127.0.0.1:{self.port}/mcp"))
         self.start()
 
     def start(self):

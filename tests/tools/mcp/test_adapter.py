@@ -11,13 +11,13 @@ from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.mcp.adapter import McpTools
 from owlclaw_ray.tools.mcp.api import McpCatalog, McpProblem, McpTrouble
-from owlclaw_ray.tools.mcp.offering import offering_of
-from owlclaw_ray.tools.mcp.options import Annotations, Command, McpServer
+from owlclaw_ray.tools.mcp.options import Annotations, Command, McpServerOptions
+from owlclaw_ray.tools.mcp.server_tools import offering_of
 from owlclaw_ray.tools.sources import ToolSources
 from tests.tools.builtin.conftest import invocation
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-FILES = McpServer("files", Command(("files",)), Annotations.TRUST)
+FILES = McpServerOptions("files", Command(("files",)), Annotations.TRUST)
 
 
 def offered(*names):

@@ -7,7 +7,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.mcp.api import McpCatalog
-from owlclaw_ray.tools.mcp.live_tools import SETTLE_SECONDS, START_SECONDS, LiveTools
+from owlclaw_ray.tools.mcp.live_tools import SETTLE_SECONDS, START_SECONDS, McpCatalogWatcher
 
 
 def tool(name, description=""):
@@ -35,7 +35,7 @@ class Node:
 class World:
     def __init__(self):
         self.node, self.clock, self.learned = Node(), ManualClock(), []
-        self.live = LiveTools(self.node, self.clock, self.learned.append)
+        self.live = McpCatalogWatcher(self.node, self.clock, self.learned.append)
         self.following = asyncio.create_task(self.live.follow())
 
     async def say(self, *answers):

@@ -10,7 +10,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.store.api import LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.mcp.api import McpState
-from owlclaw_ray.tools.mcp.options import Annotations, Command, McpOptions, McpServer
+from owlclaw_ray.tools.mcp.options import Annotations, Command, McpOptions, McpServerOptions
 from tests.tools.mcp.conftest import PATH, SDK, plain
 
 SCRIPT = """
@@ -26,8 +26,8 @@ rules:
           - {name: mcp.plain.die, arguments: {}}
       - text: done
 """
-GONE = McpServer("gone", Command(("/nowhere/server",)))
-DEMO = McpServer("demo", Command(SDK), Annotations.TRUST)
+GONE = McpServerOptions("gone", Command(("/nowhere/server",)))
+DEMO = McpServerOptions("demo", Command(SDK), Annotations.TRUST)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_a_server_that_is_down_delays_no_run_and_its_known_tools_say_so(fo
     marker = folder / "up"
     marker.touch()
     own = Command(("/bin/sh", "-c", f'test -e {marker} && exec "$@"', "sh", *plain().endpoint.argv))
-    async with runtime_with(folder, McpServer("plain", own), GONE) as runtime:
+    async with runtime_with(folder, McpServerOptions("plain", own), GONE) as runtime:
         first = await runtime.trigger("clerk")
         marker.unlink()
         second = await runtime.trigger("clerk")

@@ -14,11 +14,11 @@ import pytest
 from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpState, McpTrouble
-from owlclaw_ray.tools.mcp.options import Address, Command, McpServer
+from owlclaw_ray.tools.mcp.options import Address, Command, McpServerOptions
 from tests.tools.mcp.conftest import FOLDER, PATH, PLAIN, SDK, alive, plain, pool_of, wait_for_end
 
-DEMO = McpServer("demo", Command(SDK))
-NOWHERE = McpServer("nowhere", Command(("/nowhere/server",)))
+DEMO = McpServerOptions("demo", Command(SDK))
+NOWHERE = McpServerOptions("nowhere", Command(("/nowhere/server",)))
 
 
 def text(words):
@@ -135,7 +135,7 @@ class Forgetful(BaseHTTPRequestHandler):
 async def test_a_session_that_a_server_forgot_is_begun_anew():
     with ThreadingHTTPServer(("127.0.0.1", 0), Forgetful) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        async with pool_of(McpServer("web", Address(f"http://127.0.0.1:{server.server_port}/mcp"))) as pool:
+        async with pool_of(McpServerOptions("web", Address(f"http://127.0.0.1:{server.server_port}/mcp"))) as pool:
             await pool.up("web")
             lost = await pool.ask("web", "read")
             await pool.up("web", starts=2)
@@ -340,7 +340,7 @@ async def test_a_server_gets_its_own_environment_and_no_other_and_secrets_are_hi
 
 
 async def test_a_secret_that_is_not_set_is_named():
-    server = McpServer("web", Address("http://127.0.0.1:9/mcp", (("Authorization", "Bearer ${TOKEN}"),)))
+    server = McpServerOptions("web", Address("http://127.0.0.1:9/mcp", (("Authorization", "Bearer ${TOKEN}"),)))
     async with pool_of(server) as pool:
         problem = (await pool.seen("web", lambda view: view.problem)).problem
 
@@ -372,7 +372,7 @@ async def test_a_server_that_does_not_end_with_its_stdin_is_told_by_a_signal(tmp
 async def test_a_server_that_writes_nonsense_is_heard_nevertheless(tmp_path):
     noisy = tmp_path / "noisy.py"
     noisy.write_text("print('Welcome!')\nprint('{\"jsonrpc\": 3}')\n" + (FOLDER / "plain_server.py").read_text())
-    server = McpServer("noisy", Command((*PLAIN[:-1], str(noisy))))
+    server = McpServerOptions("noisy", Command((*PLAIN[:-1], str(noisy))))
     async with pool_of(server) as pool:
         await pool.up("noisy")
         assert await pool.ask("noisy", "echo", {"text": "hello"}) == text("hello")

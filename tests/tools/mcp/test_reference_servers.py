@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from owlclaw_ray.tools.mcp.api import McpProblem
-from owlclaw_ray.tools.mcp.options import Address, Command, McpServer
+from owlclaw_ray.tools.mcp.options import Address, Command, McpServerOptions
 from serve.loopback import free_ports
 from tests.tools.mcp.conftest import pool_of
 
@@ -55,13 +55,13 @@ def npm(tmp_path_factory):
 
 def of_npm(npm, name, *arguments, **variables):
     program = ("node", str(npm / name / "dist" / "index.js"), *arguments)
-    return McpServer("real", Command(program, tuple(variables.items())))
+    return McpServerOptions("real", Command(program, tuple(variables.items())))
 
 
 def of_pypi(module, *arguments):
     assert importlib.util.find_spec(module), f"{module} is missing: pip install -e '.[dev]'"
     variables = tuple((name, ENVIRON[name]) for name in ENVIRON.keys() & {"PYTHONPATH"})
-    return McpServer("real", Command((sys.executable, "-m", module, *arguments), variables))
+    return McpServerOptions("real", Command((sys.executable, "-m", module, *arguments), variables))
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ def everything_over_http(npm, port):
 
 async def test_everything_over_http(npm):
     port = free_ports(1)[0]
-    server = McpServer("real", Address(f"http://127.0.0.1:{port}/mcp"))
+    server = McpServerOptions("real", Address(f"http://127.0.0.1:{port}/mcp"))
     with everything_over_http(npm, port):
         running = started(server)
         pool = await running.__aenter__()

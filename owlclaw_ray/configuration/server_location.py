@@ -1,0 +1,91 @@
+"""Where a runtime is: what those who talk to it read of its settings. The rest, its secrets above all, is the server's own concern."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
+from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.errors import ConfigurationError, Problem
+
+FILE_NAME = "owlclaw.yaml"
+DEFAULT_HOST, DEFAULT_PORT, DEFAULT_DATA_DIR = "127.0.0.1", 8700, ".owlclaw"
+_MAX_FILE_BYTES = 1024 * 1024
+_HIGHEST_PORT = 65_535
+
+
+class ServerLocation(Struct, frozen=True):
+    """Where a runtime listens, or would, and where its data is."""
+
+    url: str
+    data_dir: Path
+
+
+def find_runtime(folder: Path, environ: Mapping[str, str]) -> ServerLocation:
+    """Return what `owlclaw.yaml` in the folder, if it is there, and the variables `OWLCLAW_…` say of it.
+
+    Raises ConfigurationError if the file cannot be read, or if one of these settings is bad. Others are not looked at.
+    """
+    folder = folder.resolve()
+    document = read_settings_file(folder / FILE_NAME)
+    found: dict[tuple[str, ...], JsonValue] = {}
+    problems = []
+    for path, default in (
+        (("http", "host"), DEFAULT_HOST),
+        (("http", "port"), DEFAULT_PORT),
+        (("data_dir",), DEFAULT_DATA_DIR),
+    ):
+        where, value = _said(path, document, environ)
+        found[path] = default if value is None else _checked(path, value)
+        if found[path] is None:
+            wanted = f"a whole number from 1 to {_HIGHEST_PORT}" if path[-1] == "port" else "a text"
+            problems.append(Problem(where, f"is {value!r}", f"it must be {wanted}"))
+    if problems:
+        raise ConfigurationError(problems)
+    return ServerLocation(
+        url_of(str(found["http", "host"]), int(found["http", "port"])), folder / Path(found["data_dir",]).expanduser()
+    )
+
+
+def url_of(host: str, port: int) -> str:
+    """Return where programs on this machine reach a server."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def read_settings_file(path: Path) -> YamlDocument:
+    """Return what the file holds, nothing without one; raises ConfigurationError."""
+    try:
+        content = path.read_bytes()
+        if len(content) > _MAX_FILE_BYTES:
+            raise ConfigurationError([Problem(FILE_NAME, f"is {len(content)} bytes long", "it may have 1 MiB")])
+        return read_yaml(content.decode("utf-8-sig"), FILE_NAME)
+    except FileNotFoundError:
+        return YamlDocument(FILE_NAME, {})
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            [Problem(str(path), f"cannot be read: {error}", "it must be a UTF-8 text file")]
+        ) from error
+
+
+def _said(path: Sequence[str], document: YamlDocument, environ: Mapping[str, str]) -> tuple[str, JsonValue]:
+    """Return the value of a setting, None if nothing says it, and where it stands. Empty variables count as absent."""
+    variable = f"OWLCLAW_{'__'.join(path).upper()}"
+    text = environ.get(variable, "").strip()
+    if text:
+        return variable, text
+    value: JsonValue = document.data
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return document.where(path), value
+
+
+def _checked(path: Sequence[str], value: JsonValue) -> JsonValue:
+    """Return the value if it is one for this setting, else None."""
+    if path[-1] != "port":
+        return value if isinstance(value, str) and value else None
+    text = str(value)
+    number = int(text) if text.isascii() and text.isdecimal() and not isinstance(value, bool) else 0
+    return number if 1 <= number <= _HIGHEST_PORT else None

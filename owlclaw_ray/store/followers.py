@@ -1,0 +1,220 @@
+"""Following runs: many readers of journals that grow, woken by commits.
+
+A follower that waits costs nothing: no query, no timer of its own. A process keeps the runs that it follows known where commits
+are made (`engine.news_link`), on every node that has a store of its own to write through. On news the journals are read, many in
+one query, and the followers of a run that have read equally far share what was read. What is followed is known over there before
+it is read here, so nothing can be committed unseen between the two. Beside that a slow poll, also many runs in one query, finds
+what was committed by those whom nobody here knows: another cluster on the same database, while one takes over from the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.errors import NotFoundError
+from owlclaw_ray.ids import IdSource, RunId, TenantId
+from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import JournalPosition, RunProgress, RunStore
+from owlclaw_ray.store.run_update_subscription import RunUpdateSubscription
+from owlclaw_ray.store.run_updates import RunUpdateSource
+
+POLL_SECONDS = 30.0
+_NODES_SECONDS = 5.0
+"""How often it is asked where commits are made, while anything is followed."""
+_ANSWER_SECONDS = 1.0
+"""How long a new follower waits until it is known everywhere. Who does not answer within it is heard of later."""
+_READ_AT_ONCE = 256
+_POLLED_AT_ONCE = 500
+
+RemoteReplyBoxes = Callable[[], Awaitable[Mapping[str, RunUpdateSource]]]
+"""Returns all places where commits are made, by name."""
+
+logger = logging.getLogger(__name__)
+
+
+class FollowerRegistry:
+    """All followers of one process."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        far_ends: RemoteReplyBoxes,
+        *,
+        ids: IdSource,
+        clock: Clock,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._store, self._far_ends, self._ids, self._clock = store, far_ends, ids, clock
+        self._poll_seconds = poll_seconds
+        self._followers: dict[RunId, set[RunFollower]] = {}
+        self._known: set[RunId] = set()
+        """Runs of which every place was told that they are followed."""
+        self._dropped: set[RunId] = set()
+        """Runs of which none was told yet that they are followed no more."""
+        self._links: dict[str, RunUpdateSubscription] = {}
+        self._changes: Batcher[RunId, None] = Batcher(self._subscribe, recalls=True)
+        self._reads: Batcher[JournalPosition, RunProgress | None] = Batcher(
+            self._read, most=Bound(_READ_AT_ONCE, MESSAGE.size), recalls=True
+        )
+        self._upkeep_task: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AsyncGenerator[RunFollower]:
+        """See Runtime.follow."""
+        follower = RunFollower(JournalPosition(tenant, run_id, after), self._reads)
+        self._followers.setdefault(run_id, set()).add(follower)
+        try:
+            if run_id not in self._known:
+                await self._changes(run_id)
+            yield follower
+        finally:
+            self._leave(follower, run_id)
+
+    async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> RunProgress:
+        """See Runtime.watch."""
+        if seconds > 0:
+            async with self.follow(tenant, run_id, after) as follower:
+                return await follower.next(seconds)
+        return await RunFollower(JournalPosition(tenant, run_id, after), self._reads).next(0)
+
+    def close(self) -> None:
+        """Hear of nothing any more."""
+        if self._upkeep_task is not None:
+            self._upkeep_task.cancel()
+        for link in self._links.values():
+            link.close()
+
+    def _leave(self, follower: RunFollower, run_id: RunId) -> None:
+        followers = self._followers[run_id]
+        followers.discard(follower)
+        if not followers:
+            del self._followers[run_id]
+            self._known.discard(run_id)
+            self._dropped.add(run_id)
+
+    def _heard(self, run_ids: Collection[RunId]) -> None:
+        for run_id in run_ids:
+            for follower in self._followers.get(run_id, ()):
+                follower.news()
+
+    async def _subscribe(self, run_ids: Sequence[RunId]) -> Sequence[None]:
+        if self._upkeep_task is None:
+            await self._find_links()
+            self._upkeep_task = asyncio.create_task(self._run_upkeep())
+        added = tuple(dict.fromkeys(run_ids))
+        dropped, self._dropped = tuple(self._dropped - self._followers.keys()), set()
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await asyncio.gather(*(link.follow(added, dropped) for link in self._links.values()))
+        except TimeoutError:
+            logger.info("%d runs are followed before it is known everywhere", len(added))
+        for run_id in added:
+            (self._known if run_id in self._followers else self._dropped).add(run_id)
+        return [None] * len(run_ids)
+
+    async def _read(self, positions: Sequence[JournalPosition]) -> Sequence[RunProgress | None]:
+        distinct = tuple(dict.fromkeys(positions))
+        found = dict(zip(distinct, await self._store.watched(distinct), strict=True))
+        return [found[position] for position in positions]
+
+    async def _run_upkeep(self) -> None:
+        polled = self._clock.monotonic()
+        while self._followers:
+            await self._clock.sleep(min(_NODES_SECONDS, self._poll_seconds))
+            try:
+                await self._find_links()
+                if self._clock.monotonic() - polled >= self._poll_seconds:
+                    polled = self._clock.monotonic()
+                    await self._poll()
+            except Exception as error:  # noqa: BLE001 - it is tried again soon
+                logger.info("followed runs could not be looked after: %s", error)
+        self._upkeep_task = None
+
+    async def _find_links(self) -> None:
+        places = await self._far_ends()
+        for name in self._links.keys() - places.keys():
+            self._links.pop(name).close()
+        for name in places.keys() - self._links.keys():
+            self._links[name] = link = RunUpdateSubscription(
+                places[name], self._heard, ids=self._ids, clock=self._clock
+            )
+            link.follow_when_reachable(self._followers)
+
+    async def _poll(self) -> None:
+        followers = [follower for followers in self._followers.values() for follower in followers]
+        positions = tuple({follower.position: None for follower in followers})
+        for at in range(0, len(positions), _POLLED_AT_ONCE):
+            self._heard(await self._store.moved(positions[at : at + _POLLED_AT_ONCE]))
+
+
+class RunFollower:
+    """Implements `Follower`."""
+
+    def __init__(
+        self, position: JournalPosition, read: Callable[[JournalPosition], Awaitable[RunProgress | None]]
+    ) -> None:
+        self.position, self._read = position, read
+        self._behind, self._nudged = True, False
+        self._status = RunStatus.QUEUED
+        self._waiting: asyncio.Future[None] | None = None
+
+    def news(self) -> None:
+        """Note that there may be something to read."""
+        self._behind = True
+        self._wake()
+
+    def nudge(self) -> None:
+        """See Follower.nudge."""
+        self._nudged = True
+        self._wake()
+
+    async def next(self, seconds: float | None = None) -> RunProgress:
+        """See Follower.next."""
+        loop = asyncio.get_running_loop()
+        end = None if seconds is None else loop.time() + seconds
+        while True:
+            if self._behind:
+                watched = await self._read_on()
+                if watched.entries or watched.over:
+                    self._nudged = False
+                    return watched
+            elif self._nudged or (end is not None and loop.time() >= end):
+                self._nudged = False
+                return RunProgress((), self._status)
+            else:
+                await self._wait(end)
+
+    async def _read_on(self) -> RunProgress:
+        self._behind = False
+        try:
+            watched = await self._read(self.position)
+        except BaseException:
+            self._behind = True
+            raise
+        if watched is None:
+            raise NotFoundError("run", self.position.run_id)
+        self._behind = self._behind or watched.more or watched.over
+        self._status = watched.status
+        if watched.entries:
+            self.position = JournalPosition(self.position.tenant, self.position.run_id, watched.entries[-1].seq)
+        return watched
+
+    async def _wait(self, end: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = None if end is None else loop.call_at(end, self._wake)
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

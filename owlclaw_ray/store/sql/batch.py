@@ -1,0 +1,223 @@
+"""A batch of commands inside a transaction: load, apply one after another in memory, write, complete the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from sqlalchemy import Connection, select
+from sqlalchemy.engine.interfaces import Dialect as EngineDialect
+
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.store.api import (
+    ActivateAgent,
+    AppendJournal,
+    AppendLedger,
+    AwaitApprovals,
+    AwaitRuns,
+    BackfillTick,
+    CancelRun,
+    CancelSchedule,
+    ChangeCallback,
+    ClaimRun,
+    Command,
+    CommandFailed,
+    CreateSchedule,
+    DecideApproval,
+    ExpireApproval,
+    FinishRun,
+    FireSchedule,
+    ForgetWebhooks,
+    LedgerAppended,
+    Outcome,
+    PauseSchedule,
+    PutTask,
+    ReceiveDelivery,
+    ReleaseAgent,
+    ReserveBudget,
+    ResumeSchedule,
+    RunEnded,
+    SettleBudget,
+    SubmitRun,
+)
+from owlclaw_ray.store.sql import (
+    approvals,
+    budgets,
+    cancellation,
+    run_lifecycle,
+    schedules,
+    submission,
+    waits,
+    webhooks,
+)
+from owlclaw_ray.store.sql.answers import (
+    ActivateAnswer,
+    Answer,
+    BatchTexts,
+    CancelAnswer,
+    ClaimAnswer,
+    FinishAnswer,
+    LateAnswer,
+    named_blobs,
+)
+from owlclaw_ray.store.sql.codec import load, load_trigger
+from owlclaw_ray.store.sql.dialects import Dialect
+from owlclaw_ray.store.sql.entry_rows import ENTRY_COLUMNS, entry_of
+from owlclaw_ray.store.sql.failures import FailureAction, explain, failure_of
+from owlclaw_ray.store.sql.loader import Loader
+from owlclaw_ray.store.sql.row_needs import needs_of
+from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, small_payload
+from owlclaw_ray.store.sql.working_set import WorkingSet
+from owlclaw_ray.store.sql.writer import Writer
+
+_LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
+
+
+class Applier:
+    """Applies commands to the database of one dialect, writing ledger chains under one writer's name."""
+
+    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, writer: str, redactor: Redactor) -> None:
+        self._ids = dialect.ids
+        self._loader = Loader(dialect)
+        self._registered: set[str] = set()
+        self._grown: set[str] = set()
+        self._changed_schedules: set[str] = set()
+        self._writer = Writer(dialect, engine_dialect, writer, redactor)
+        among = dialect.among(runs.c.run_id, "ids")
+        self._triggers = select(runs.c.run_id, runs.c.trigger, runs.c.payload).where(among)
+        self._brief_triggers = select(runs.c.run_id, runs.c.trigger, small_payload, payload_left).where(among)
+        self._journals = (
+            select(journal.c.run_id, *ENTRY_COLUMNS)
+            .where(dialect.among(journal.c.run_id, "ids"), journal.c.kind != EntryKind.TRIGGER_MERGED.value)
+            .order_by(journal.c.run_id, journal.c.seq)
+        )
+        self._blobs = select(blobs.c.hash, blobs.c.content).where(dialect.among(blobs.c.hash, "ids"))
+
+    def together(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
+        """Apply all in a new transaction; one that cannot be applied fails them all."""
+        self._begin()
+        return self._apply(connection, commands)
+
+    def _begin(self) -> None:
+        self._registered, self._grown, self._changed_schedules = set(), set(), set()
+
+    def _apply(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
+        needs = needs_of(commands)
+        store = self._loader.load(connection, needs)
+        answers = [_apply(store, command) for command in commands]
+        self._writer.write(connection, store.changes)
+        self._registered |= needs.registered.keys()
+        self._grown.update(row[0] for row in store.changes.journal)
+        self._grown |= store.changes.forgotten_journals
+        self._changed_schedules |= store.changes.new_schedules.keys() | store.changes.schedules.keys()
+        late = [answer for answer in answers if isinstance(answer, _LATE)]
+        texts = self._read_texts(connection, late) if late else BatchTexts()
+        return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
+
+    def one_by_one(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
+        """Apply each on its own in a new transaction; one that cannot be applied is undone and CommandFailed."""
+        self._begin()
+        return [self._alone(connection, command) for command in commands]
+
+    def probe(self, connection: Connection) -> None:
+        """Write something that matters to nobody."""
+        self._writer.probe(connection)
+
+    def committed(self) -> tuple[Iterable[RunId], Iterable[ScheduleId]]:
+        """Note that the transaction of the last call was committed, so that the next batch loads less.
+
+        Returns the runs whose journals grew by it, or were given up with the run's end, and the schedules that it made or changed.
+        """
+        self._loader.learn(self._registered)
+        return map(RunId, self._grown), map(ScheduleId, self._changed_schedules)
+
+    def _alone(self, connection: Connection, command: Command) -> Outcome:
+        savepoint = connection.begin_nested()
+        try:
+            outcome = self._apply(connection, [command])[0]
+        except Exception as error:
+            if failure_of(error) is not FailureAction.COMMAND:
+                raise
+            savepoint.rollback()
+            return CommandFailed(f"{type(command).__name__}: {explain(error)}")
+        savepoint.commit()
+        return outcome
+
+    def _read_texts(self, connection: Connection, late: Sequence[LateAnswer]) -> BatchTexts:
+        claimed = {answer.run.run_id for answer in late if not isinstance(answer, CancelAnswer)}
+        cancelled = {answer.run.run_id for answer in late if isinstance(answer, CancelAnswer)}
+        triggers, left = {}, {}
+        if claimed:
+            for run_id, trigger, payload, size in connection.execute(self._brief_triggers, {"ids": self._ids(claimed)}):
+                triggers[run_id], left[run_id] = load_trigger(trigger, payload), size
+        if cancelled:
+            for run_id, trigger, payload in connection.execute(self._triggers, {"ids": self._ids(cancelled)}):
+                triggers[run_id] = load_trigger(trigger, payload)
+        journals: dict[str, list[JournalEntry]] = {run_id: [] for run_id in claimed}
+        if claimed:
+            for row in connection.execute(self._journals, {"ids": self._ids(claimed)}):
+                journals[row.run_id].append(entry_of(row))
+        hashes = {digest for entries in journals.values() for digest in named_blobs(entries)}
+        texts: dict[str, str] = {}
+        if hashes:
+            texts = {row[0]: load(row[1]) for row in connection.execute(self._blobs, {"ids": self._ids(hashes)})}
+        return BatchTexts(triggers, left, journals, texts)
+
+
+def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR0911, PLR0912 - one case a command
+    match command:
+        case SubmitRun():
+            return submission.submit_run(store, command)
+        case ClaimRun():
+            return run_lifecycle.claim(store, command)
+        case AppendJournal():
+            return run_lifecycle.append(store, command)
+        case FinishRun():
+            return run_lifecycle.finish(store, command)
+        case ActivateAgent():
+            return run_lifecycle.activate(store, command)
+        case AwaitApprovals():
+            return approvals.await_approvals(store, command)
+        case AwaitRuns():
+            return waits.await_runs(store, command)
+        case RunEnded():
+            return waits.run_ended(store, command)
+        case PutTask():
+            return waits.put_task(store, command)
+        case DecideApproval():
+            return approvals.decide(store, command)
+        case ExpireApproval():
+            return approvals.expire(store, command)
+        case ReleaseAgent():
+            return run_lifecycle.release(store, command)
+        case CancelRun():
+            return cancellation.cancel_run(store, command)
+        case CreateSchedule():
+            return schedules.create_schedule(store, command)
+        case CancelSchedule():
+            return schedules.cancel_schedule(store, command)
+        case PauseSchedule():
+            return schedules.pause_schedule(store, command)
+        case ResumeSchedule():
+            return schedules.resume_schedule(store, command)
+        case FireSchedule():
+            return schedules.fire_schedule(store, command)
+        case BackfillTick():
+            return schedules.backfill_tick(store, command)
+        case ReserveBudget():
+            return budgets.reserve_budget(store, command)
+        case SettleBudget():
+            return budgets.settle_budget(store, command)
+        case ReceiveDelivery():
+            return webhooks.receive_delivery(store, command)
+        case ChangeCallback():
+            return webhooks.change_callback(store, command)
+        case ForgetWebhooks():
+            return webhooks.forget(store, command)
+        case AppendLedger():
+            store.record(command.records)
+            return LedgerAppended()
+        case _:
+            assert_never(command)

@@ -1,0 +1,54 @@
+"""CancelRun on the working set."""
+
+from __future__ import annotations
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.entries import run_finished
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.run import RunResult, RunStatus
+from owlclaw_ray.ids import RecordId, RunId
+from owlclaw_ray.store.api import CancelOutcome, CancelRun
+from owlclaw_ray.store.sql.answers import CancelAnswer
+from owlclaw_ray.store.sql.approvals import withdraw
+from owlclaw_ray.store.sql.codec import agent_of, dump, from_micros, to_micros
+from owlclaw_ray.store.sql.row_needs import end_record_id
+from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
+
+
+def cancel_run(store: WorkingSet, command: CancelRun) -> CancelOutcome | CancelAnswer:
+    """End a queued run, mark a running one, leave a final one."""
+    run = store.runs.get(command.run_id)
+    if run is None or agent_of(run.agent).tenant != command.tenant:
+        return CancelOutcome(None)
+    waited = run.status is RunStatus.WAITING
+    ask_to_end(store, run, to_micros(command.at))
+    return CancelAnswer(run.snapshot(), waited)
+
+
+def ask_to_end(store: WorkingSet, run: RunRow, at: int) -> None:
+    """End a run that is queued; have any other that is not over end soon, without what it waits for."""
+    if run.status is RunStatus.QUEUED:
+        _end_queued(store, run, at)
+        store.run_over(run, at)
+    elif not run.status.final and not run.cancel_requested:
+        run.cancel_requested = True
+        store.changed_run(run)
+    if run.status is RunStatus.WAITING:
+        withdraw(store, run, at)
+
+
+def _end_queued(store: WorkingSet, run: RunRow, at: int) -> None:
+    result = RunResult(RunStatus.CANCELLED)
+    data = run_finished(result)
+    store.note(run, EntryKind.RUN_FINISHED, at, data)
+    run.status, run.finished_at, run.cancel_requested = RunStatus.CANCELLED, at, True
+    run.result = dump(result)
+    store.changed_run(run)
+    store.agents[run.agent].leave(run)
+    store.record((_end_record(agent_of(run.agent), run, data, at),))
+
+
+def _end_record(agent: AgentRef, run: RunRow, data: dict[str, object], at: int) -> LedgerRecord:
+    record_id, run_id = RecordId(end_record_id(run.run_id)), RunId(run.run_id)
+    return LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, LedgerKind.RUN, from_micros(at), data)

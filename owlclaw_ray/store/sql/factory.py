@@ -1,0 +1,97 @@
+"""Opening a store: the only ways to get a SqlStore."""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import DBAPIError
+
+from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
+from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.store.sql.databases import Database, PostgresqlDatabase, SqliteDatabase
+from owlclaw_ray.store.sql.failures import FAILURES, explain
+from owlclaw_ray.store.sql.locations import Location, locate, prepare_file
+from owlclaw_ray.store.sql.migrations import HEAD
+from owlclaw_ray.store.sql.migrator import NewerSchemaError, migrate, revision_of
+from owlclaw_ray.store.sql.sql_store import SqlStore
+from owlclaw_ray.store.sql.sqlite_files import GONE
+
+_REFUSED = {
+    "28P01": "the user or the password is wrong",
+    "28000": "the server does not let this user in",
+    "3D000": "the database does not exist; make it with createdb",
+    "42501": "this user may not create tables there",
+}
+
+
+async def open_store(url: str, *, writer: str, redactor: Redactor | None = None, must_exist: bool = False) -> SqlStore:
+    """Return the store at that place, made if it is new and migrated to this version's schema.
+
+    `writer` names the ledger chains that this store writes: one name for each process that writes at the same time, the
+    same name again after a restart. `redactor` takes secrets out of ledger records before they are written; None: one that knows
+    the usual forms of secrets. With `must_exist` no file is made: one that is not there is unavailable. Raises ConfigurationError
+    for what has to be put right by hand (a read-only or impossible path, a file that is no database, a wrong password, a missing
+    database, a database of a newer version, an unsupported URL) and StoreUnavailableError for what may pass (a server that does
+    not answer).
+    """
+    location = locate(url)
+    if location.path is not None:
+        if must_exist and not location.path.exists():
+            raise StoreUnavailableError(f"store {location.shown}: {GONE}")
+        prepare_file(location, location.path)
+        database: Database = SqliteDatabase(location.url)
+    else:
+        database = PostgresqlDatabase(location.url)
+    try:
+        restored = await database.write(migrate)
+    except (*FAILURES, NewerSchemaError) as error:
+        await database.close()
+        raise _opening_error(location, error) from error
+    except BaseException:
+        await database.close()
+        raise
+    return SqlStore(database, writer, redactor, tuple(restored))
+
+
+async def open_existing(url: str) -> SqlStore:
+    """Return the store at that place as it is, for reading: nothing is made, migrated or written.
+
+    Raises ConfigurationError if there is none, or one of another version's schema, and else as open_store.
+    """
+    location = locate(url)
+    if location.path is None:
+        database: Database = PostgresqlDatabase(location.url)
+    elif location.path.is_file():
+        database = SqliteDatabase(location.url)
+    else:
+        raise location.wrong("there is no store yet", "start the runtime, which makes it, with: owlclaw up")
+    try:
+        revision = await database.read(revision_of)
+    except FAILURES as error:
+        await database.close()
+        raise _opening_error(location, error) from error
+    if revision != HEAD:
+        await database.close()
+        raise location.wrong(
+            f"its schema is {revision or 'not there'}, and this version of owlclaw-ray reads {HEAD}",
+            "start the runtime once, which migrates it, or use the version that made it",
+        )
+    return SqlStore(database, "reader")
+
+
+def _opening_error(location: Location, error: BaseException) -> OwlClawError:
+    if isinstance(error, NewerSchemaError):
+        return location.wrong("the database was made by a newer version of owlclaw-ray", "install that version")
+    original = error.orig if isinstance(error, DBAPIError) else error
+    if location.path is not None:
+        return _file_error(location, explain(error))
+    state = getattr(original, "sqlstate", None)
+    if state in _REFUSED:
+        return location.wrong(_REFUSED[state], explain(error))
+    return StoreUnavailableError(f"store {location.shown}: the server does not answer: {explain(error)}")
+
+
+def _file_error(location: Location, said: str) -> OwlClawError:
+    if "not a database" in said:
+        return location.wrong("the file is not a SQLite database", "name another file, or move this one away")
+    if "readonly" in said or "unable to open" in said:
+        return location.wrong(f"the file cannot be written: {said}")
+    return StoreUnavailableError(f"store {location.shown}: {said}")

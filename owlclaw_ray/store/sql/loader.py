@@ -1,0 +1,339 @@
+"""Loading the working set of a batch with a number of statements that does not depend on its size.
+
+Locks are taken in one order everywhere, which is what excludes deadlocks: new agents, agents by key, Idempotency-Keys, new
+accounts of budgets, accounts by name, callbacks by id. Deliveries are locked with the Idempotency-Keys.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Integer, Label, bindparam, func, literal_column, null, select
+
+from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.store.sql.approval_rows import APPROVAL_COLUMNS, approval_of
+from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros
+from owlclaw_ray.store.sql.dialects import Dialect
+from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
+from owlclaw_ray.store.sql.schema import (
+    active_run,
+    agents,
+    approvals,
+    begun_run,
+    budget_reservations,
+    budgets,
+    callbacks,
+    idempotency_keys,
+    journal,
+    ledger,
+    mergeable_run,
+    open_schedule,
+    payload_left,
+    pending_approval,
+    runs,
+    schedules,
+    small_payload,
+    tasks,
+    ticks,
+    webhook_deliveries,
+)
+from owlclaw_ray.store.sql.task_rows import TASK_COLUMNS, task_of
+from owlclaw_ray.store.sql.webhook_rows import BRIEF_DELIVERY_COLUMNS, CALLBACK_COLUMNS, callback_of, delivery_of
+from owlclaw_ray.store.sql.working_set import (
+    AccountRow,
+    AgentRow,
+    KeyRow,
+    PutRow,
+    ReservationRow,
+    RunRow,
+    WorkingSet,
+)
+
+_KNOWN_AGENTS = 65_536
+_NEW_STATE = dump(AgentState())
+_last_entry = (
+    select(func.coalesce(func.max(journal.c.seq), 0)).where(journal.c.run_id == runs.c.run_id).scalar_subquery()
+)
+_RUN_COLUMNS = (
+    runs.c.seq,
+    runs.c.run_id,
+    runs.c.agent,
+    runs.c.created_at,
+    runs.c.status,
+    runs.c.started_at,
+    runs.c.finished_at,
+    runs.c.cancel_requested,
+    runs.c.claimed_epoch,
+    runs.c.result,
+    runs.c.rank,
+    runs.c.deadline,
+    runs.c.merge_key,
+    runs.c.interrupted_by,
+    runs.c.reserves,
+    runs.c.awaits,
+)
+_NOTHING_LEFT: Label[int] = literal_column("0", Integer).label("payload_left")
+_AGENT_COLUMNS = [column.name for column in agents.c]
+_ACCOUNT_COLUMNS = [column.name for column in budgets.c]
+
+
+class Loader:
+    """The statements for one database, made once, and the agents that are known to be registered."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._known_agents: set[str] = set()
+        among = dialect.among
+        self._register = (
+            dialect.insert(agents)
+            .values({name: bindparam(f"new_{name}") for name in _AGENT_COLUMNS})
+            .on_conflict_do_nothing()
+        )
+        columns = (*_RUN_COLUMNS, _last_entry.label("last_entry"))
+        brief = select(*columns, null().label("trigger"), null().label("payload"), _NOTHING_LEFT)
+        self._runs = brief.where(among(runs.c.run_id, "ids"))
+        self._running = brief.where(among(runs.c.agent, "ids"), begun_run)
+        self._queued = dialect.queue_heads((*columns, runs.c.trigger, small_payload, payload_left))
+        whole = (*columns, runs.c.trigger, runs.c.payload, _NOTHING_LEFT)
+        self._queue_lengths = dialect.queue_lengths()
+        self._mergeable = select(*whole).where(
+            among(runs.c.agent, "agents"), among(runs.c.merge_key, "ids"), mergeable_run
+        )
+        self._agents = dialect.locking(
+            select(agents.c.agent, agents.c.epoch, agents.c.activation_id, agents.c.state, agents.c.lineage)
+            .where(among(agents.c.agent, "ids"))
+            .order_by(agents.c.agent)
+        )
+        self._agents_of_runs = select(runs.c.agent).where(among(runs.c.run_id, "ids"))
+        self._agents_of_schedules = select(schedules.c.agent).where(among(schedules.c.schedule_id, "ids"))
+        self._keys = (
+            select(
+                idempotency_keys.c.key,
+                idempotency_keys.c.body_hash,
+                idempotency_keys.c.run_id,
+                idempotency_keys.c.expires_at,
+                runs.c.seq,
+                runs.c.agent,
+            )
+            .join(runs, runs.c.run_id == idempotency_keys.c.run_id)
+            .where(among(idempotency_keys.c.key, "ids"))
+        )
+        self._schedules = select(*SCHEDULE_COLUMNS).where(among(schedules.c.schedule_id, "ids"))
+        self._store_firer = select(ticks.c.firing_id).where(among(ticks.c.firing_id, "ids"))
+        self._ticks = select(*TICK_COLUMNS).where(among(ticks.c.run_id, "ids"))
+        self._open_schedules = (
+            select(schedules.c.agent, func.count())
+            .where(among(schedules.c.agent, "ids"), open_schedule)
+            .group_by(schedules.c.agent)
+        )
+        self._fired_runs = (
+            select(ticks.c.schedule_id, ticks.c.run_id)
+            .join(runs, runs.c.run_id == ticks.c.run_id)
+            .where(among(runs.c.agent, "agents"), active_run, among(ticks.c.schedule_id, "ids"))
+            .order_by(runs.c.seq)
+        )
+        self._recorded_calls = (
+            select(journal.c.run_id, func.count())
+            .where(among(journal.c.run_id, "ids"), journal.c.kind == EntryKind.TOOL_FINISHED.value)
+            .group_by(journal.c.run_id)
+        )
+        self._places = select(approvals.c.agent, approvals.c.run_id).where(among(approvals.c.approval_id, "ids"))
+        self._approvals = select(*APPROVAL_COLUMNS).where(among(approvals.c.approval_id, "ids"))
+        self._pending = select(*APPROVAL_COLUMNS).where(among(approvals.c.run_id, "ids"), pending_approval)
+        self._tasks = select(*TASK_COLUMNS).where(among(tasks.c.task_id, "ids"))
+        self._deliveries = select(*BRIEF_DELIVERY_COLUMNS).where(among(webhook_deliveries.c.delivery_id, "ids"))
+        self._callbacks = dialect.locking(
+            select(*CALLBACK_COLUMNS).where(among(callbacks.c.callback_id, "ids")).order_by(callbacks.c.callback_id)
+        )
+        self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
+        self._open_accounts = (
+            dialect.insert(budgets)
+            .values({name: bindparam(f"new_{name}") for name in _ACCOUNT_COLUMNS})
+            .on_conflict_do_nothing()
+        )
+        self._accounts = dialect.locking(
+            select(budgets.c.account, budgets.c.used, budgets.c.reserved, budgets.c.alerted)
+            .where(among(budgets.c.account, "ids"))
+            .order_by(budgets.c.account)
+        )
+        reserved = select(*budget_reservations.c)
+        self._reservations = reserved.where(among(budget_reservations.c.reservation_id, "ids"))
+        self._reservations_of_runs = reserved.where(among(budget_reservations.c.run_id, "ids"))
+
+    def load(self, connection: Connection, needs: RowNeeds) -> WorkingSet:
+        """Lock and return what these needs name."""
+        store = WorkingSet()
+        self._lock_agents(connection, needs, store)
+        self._load_schedules(connection, needs, store)
+        if needs.runs:
+            self._take_runs(store, self._many(connection, self._runs, needs.runs))
+        if needs.takes or needs.looks:
+            self._load_queues(connection, needs, store)
+        self._load_approvals(connection, needs, store)
+        self._load_tasks(connection, needs, store)
+        if needs.merges:
+            self._load_mergeable(connection, needs, store)
+        if needs.counted:
+            self._count_queues(connection, needs, store)
+        self._load_keys(connection, needs, store)
+        self._load_budgets(connection, needs, store)
+        if needs.callbacks:
+            known = map(callback_of, self._many(connection, self._callbacks, needs.callbacks))
+            store.callbacks = {each.callback_id: each for each in known}
+        if needs.records:
+            found = connection.execute(self._records, self._dialect.pairs(needs.records))
+            store.records.update((row[0], row[1]) for row in found)
+        if needs.submissions:
+            store.free_seqs = deque(self._dialect.next_seqs(connection, needs.submissions))
+        return store
+
+    def learn(self, agents_: set[str]) -> None:
+        """Note that these agents are registered, and committed."""
+        if len(self._known_agents) > _KNOWN_AGENTS:
+            self._known_agents.clear()
+        self._known_agents |= agents_
+
+    def _many(self, connection: Connection, statement: Any, ids: Iterable[str]) -> Iterable[Any]:
+        return connection.execute(statement, {"ids": self._dialect.ids(ids)})
+
+    def _lock_agents(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        new = sorted(needs.registered.keys() - self._known_agents)
+        if new:
+            connection.execute(self._register, [_new_agent(key, needs.registered[key]) for key in new])
+        keys = set(needs.agents)
+        if needs.cancelled:
+            keys.update(row[0] for row in self._many(connection, self._agents_of_runs, needs.cancelled))
+        if needs.fired:
+            keys.update(row[0] for row in self._many(connection, self._agents_of_schedules, needs.fired))
+        if needs.settled:
+            for agent, run_id in self._many(connection, self._places, needs.settled):
+                keys.add(agent)
+                needs.runs.add(run_id)
+        if keys:
+            for row in self._many(connection, self._agents, keys):
+                store.agents[row[0]] = AgentRow(*row)
+
+    def _load_schedules(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        if needs.schedules:
+            found = map(schedule_of, self._many(connection, self._schedules, needs.schedules))
+            store.schedules = {schedule.schedule_id: schedule for schedule in found}
+        if needs.firings:
+            store.firings.update(row[0] for row in self._many(connection, self._store_firer, needs.firings))
+        if needs.ticked:
+            store.run_ticks = {
+                tick.run_id: tick for tick in map(tick_of, self._many(connection, self._ticks, needs.ticked))
+            }
+        if needs.limited:
+            for agent, number in self._many(connection, self._open_schedules, needs.limited):
+                store.agents[agent].open_schedules = number
+        if needs.followed:
+            ids = self._dialect.ids
+            owners = {agent_key(each.agent) for each in store.schedules.values()}
+            parameters = {"agents": ids(owners), "ids": ids(needs.followed)}
+            for schedule_id, run_id in connection.execute(self._fired_runs, parameters):
+                store.fired_runs.setdefault(schedule_id, []).append(run_id)
+                needs.runs.add(run_id)
+                needs.cancelled.add(run_id)
+
+    def _load_queues(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        asked = needs.takes.keys() | needs.looks
+        depth = needs.removals + bool(needs.looks)
+        parameters = {"agents": self._dialect.ids(asked), "depth": depth}
+        for run in self._take_runs(store, connection.execute(self._queued, parameters)):
+            store.agents[run.agent].queue.append(run)
+        resumed = set()
+        for run in self._take_runs(store, self._many(connection, self._running, asked)):
+            store.agents[run.agent].running = run
+            if run.status is RunStatus.WAITING or needs.claims.get(run.agent, set()) - {run.claimed_epoch}:
+                run.recorded_calls = 0
+                resumed.add(run.run_id)
+        if resumed:
+            for run_id, number in self._many(connection, self._recorded_calls, resumed):
+                store.runs[run_id].recorded_calls = number
+
+    def _load_approvals(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        waiting = [run.run_id for run in store.runs.values() if run.status is RunStatus.WAITING]
+        for statement, ids in ((self._approvals, needs.approvals), (self._pending, waiting)):
+            if ids:
+                found = map(approval_of, self._many(connection, statement, ids))
+                store.approvals.update((each.request.approval_id, each) for each in found)
+
+    def _load_tasks(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        if needs.tasks:
+            for row in self._many(connection, self._tasks, needs.tasks):
+                store.tasks[row.task_id] = PutRow(task_of(row), row.created_at, from_micros(row.updated_at))
+
+    def _load_mergeable(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        ids = self._dialect.ids
+        parameters = {"agents": ids(needs.merges), "ids": ids(needs.merge_keys)}
+        for run in self._take_runs(store, connection.execute(self._mergeable, parameters)):
+            assert run.merge_key is not None
+            store.mergeable[run.agent, run.merge_key] = run
+
+    def _count_queues(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        bound = needs.queue_limit + needs.removals
+        parameters = {"agents": self._dialect.ids(needs.counted), "bound": bound}
+        for agent, number in connection.execute(self._queue_lengths, parameters):
+            store.agents[agent].queued = number
+
+    def _load_keys(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        locked = needs.keys | needs.deliveries
+        if locked:
+            self._dialect.lock_keys(connection, locked)
+        if needs.keys:
+            for key, *row in self._many(connection, self._keys, needs.keys):
+                store.keys[key] = KeyRow(*row)
+        if needs.deliveries:
+            found = map(delivery_of, self._many(connection, self._deliveries, needs.deliveries))
+            store.deliveries = {each.delivery_id: each for each in found}
+
+    def _load_budgets(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        ending = {run_id for run_id in needs.finished if run_id in store.runs and store.runs[run_id].reserves}
+        rows: dict[tuple[str, str], ReservationRow] = {}
+        for statement, ids in ((self._reservations, needs.reservations), (self._reservations_of_runs, ending)):
+            if ids:
+                rows.update(((row[0], row[1]), ReservationRow(*row)) for row in self._many(connection, statement, ids))
+        for row in rows.values():
+            store.reservations.setdefault(row.reservation_id, []).append(row)
+        if needs.accounts:
+            new = [_new_account(account, expiry) for account, expiry in sorted(needs.accounts.items())]
+            connection.execute(self._open_accounts, new)
+        accounts = needs.accounts.keys() | needs.charged | {row.account for row in rows.values()}
+        if accounts:
+            for each in self._many(connection, self._accounts, accounts):
+                store.accounts[each[0]] = AccountRow(*each)
+
+    def _take_runs(self, store: WorkingSet, rows: Iterable[Any]) -> list[RunRow]:
+        taken = []
+        for row in rows:
+            run = store.runs.get(row.run_id)
+            if run is None:
+                run = store.runs[row.run_id] = RunRow(*row)
+                run.status = RunStatus(run.status)
+            if row.trigger is not None and run.payload is None:
+                run.trigger, run.payload, run.payload_left = row.trigger, row.payload, row.payload_left
+            taken.append(run)
+        return taken
+
+
+def _new_account(account: str, expires_at: int | None) -> dict[str, Any]:
+    return {"new_account": account, "new_used": 0, "new_reserved": 0, "new_alerted": 0, "new_expires_at": expires_at}
+
+
+def _new_agent(key: str, at: int) -> dict[str, Any]:
+    agent = agent_of(key)
+    return {
+        "new_agent": key,
+        "new_tenant": agent.tenant,
+        "new_definition": agent.definition,
+        "new_epoch": 0,
+        "new_activation_id": None,
+        "new_state": _NEW_STATE,
+        "new_created_at": at,
+        "new_lineage": None,
+    }

@@ -1,0 +1,572 @@
+"""Queries of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, Connection, Select, Table, case, exists, func, null, select, tuple_
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import Approval
+from owlclaw_ray.domain.callback import Callback
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, ScheduleKind, ScheduleStatus, Tick
+from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.webhook import Delivery
+from owlclaw_ray.ids import AgentId, ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ledger.chain import ChainHead, verify
+from owlclaw_ray.store.api import (
+    AgentRecord,
+    ApprovalFilter,
+    CallbackFilter,
+    DeliveryFilter,
+    JournalPosition,
+    LedgerChain,
+    LedgerFilter,
+    LedgerPlace,
+    RunEnded,
+    RunFilter,
+    RunProgress,
+)
+from owlclaw_ray.store.sql.approval_rows import APPROVAL_COLUMNS, approval_of
+from owlclaw_ray.store.sql.codec import (
+    agent_key,
+    agent_of,
+    dump,
+    from_micros,
+    load_result,
+    load_state,
+    load_trigger,
+    optional_time,
+    tenant_key,
+    to_micros,
+)
+from owlclaw_ray.store.sql.dialects import Dialect
+from owlclaw_ray.store.sql.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
+from owlclaw_ray.store.sql.queue_order import priority_of
+from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
+from owlclaw_ray.store.sql.schema import (
+    QUEUED,
+    WAITING,
+    active_run,
+    active_schedule,
+    agents,
+    approvals,
+    awaiting_run,
+    begun_run,
+    callbacks,
+    journal,
+    ledger,
+    ledger_heads,
+    open_schedule,
+    pending_approval,
+    pending_callback,
+    runs,
+    schedules,
+    settled_callback,
+    tasks,
+    ticks,
+    waiting_delivery,
+    webhook_deliveries,
+)
+from owlclaw_ray.store.sql.task_rows import TASK_COLUMNS, task_of
+from owlclaw_ray.store.sql.webhook_rows import (
+    BRIEF_DELIVERY_COLUMNS,
+    CALLBACK_COLUMNS,
+    DELIVERY_COLUMNS,
+    callback_of,
+    delivery_of,
+)
+from owlclaw_ray.store.sql.working_set import awaited_by
+
+_PAGE = 500
+_BRIEF_RUN_COLUMNS = (*(column for column in runs.c if column is not runs.c.payload), null().label("payload"))
+_WATCHED_ROWS, _WATCHED_CHARACTERS = 2_000, 4_000_000
+"""Of journals that are followed, in one answer."""
+_SCHEDULE_ORDER = (schedules.c.agent, schedules.c.created_at, schedules.c.schedule_id)
+_queued_runs = (
+    select(func.count())
+    .select_from(runs)
+    .where(runs.c.agent == agents.c.agent, runs.c.status == QUEUED, active_run)
+    .correlate(agents)
+    .scalar_subquery()
+)
+_running_run = (
+    select(func.max(runs.c.run_id)).where(runs.c.agent == agents.c.agent, begun_run).correlate(agents).scalar_subquery()
+)
+_agents = select(agents, _queued_runs.label("queued_runs"), _running_run.label("running_run"))
+
+
+def read_run(connection: Connection, tenant: TenantId, run_id: RunId) -> Run | None:
+    """As RunStore.run."""
+    found = select(runs).where(runs.c.run_id == run_id, runs.c.tenant == tenant)
+    row = connection.execute(found).one_or_none()
+    return None if row is None else run_of_row(row)
+
+
+def read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
+    """As RunStore.runs."""
+    found = select(*(runs.c if where.payloads else _BRIEF_RUN_COLUMNS)).order_by(runs.c.seq.desc()).limit(where.limit)
+    if where.agent is None:
+        found = found.where(runs.c.tenant == where.tenant)
+    else:
+        found = found.where(runs.c.agent == agent_key(where.agent), runs.c.tenant == where.tenant)
+    if where.status is not None:
+        found = found.where(runs.c.status == where.status.value)
+    if where.before_seq is not None:
+        found = found.where(runs.c.seq < where.before_seq)
+    found_runs = [run_of_row(row) for row in connection.execute(found)]
+    if where.payloads:
+        return found_runs
+    return [replace(run, trigger=replace(run.trigger, content=None)) for run in found_runs]
+
+
+def read_journal(connection: Connection, tenant: TenantId, run_id: RunId, after: int) -> Sequence[JournalEntry]:
+    """As RunStore.journal."""
+    found = (
+        select(*ENTRY_COLUMNS)
+        .join(runs, runs.c.run_id == journal.c.run_id)
+        .where(journal.c.run_id == run_id, journal.c.seq > after, runs.c.tenant == tenant)
+        .order_by(journal.c.seq)
+    )
+    return [entry_of(row) for row in connection.execute(found)]
+
+
+class JournalReader:
+    """Reads many runs' journals at once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._parameters = dialect.positions
+        each = dialect.each_position()
+        self._statuses = select(each.c.place, runs.c.tenant, runs.c.status).select_from(
+            each.join(runs, runs.c.run_id == each.c.run_id)
+        )
+        behind = (journal.c.run_id == each.c.run_id) & (journal.c.seq > each.c.after)
+        self._entries = (
+            select(each.c.place, *ENTRY_COLUMNS)
+            .select_from(each.join(journal, behind))
+            .order_by(each.c.place, journal.c.seq)
+            .limit(_WATCHED_ROWS)
+        )
+        final = [status.value for status in RunStatus if status.final]
+        over = exists().where(runs.c.run_id == each.c.run_id, runs.c.status.in_(final))
+        self._moved = select(each.c.run_id).where(exists().where(behind) | over)
+
+    def watched(self, connection: Connection, positions: Sequence[JournalPosition]) -> Sequence[RunProgress | None]:
+        """As RunStore.watched."""
+        parameters = self._parameters([(each.run_id, each.after) for each in positions])
+        statuses = {
+            place: RunStatus(status)
+            for place, tenant, status in connection.execute(self._statuses, parameters)
+            if positions[place].tenant == tenant
+        }
+        entries: dict[int, list[JournalEntry]] = {place: [] for place in statuses}
+        rows = characters = last = 0
+        with connection.execute(self._entries, parameters) as found:
+            for row in found:
+                rows, characters, last = rows + 1, characters + len(row.data), row.place
+                if last in entries:
+                    entries[last].append(entry_of(row))
+                if characters >= _WATCHED_CHARACTERS:
+                    break
+        cut = rows >= _WATCHED_ROWS or characters >= _WATCHED_CHARACTERS
+        return [
+            RunProgress(tuple(entries[place]), statuses[place], more=cut and place >= last)
+            if place in statuses
+            else None
+            for place in range(len(positions))
+        ]
+
+    def moved(self, connection: Connection, positions: Sequence[JournalPosition]) -> Sequence[RunId]:
+        """As RunStore.moved."""
+        parameters = self._parameters([(each.run_id, each.after) for each in positions])
+        return [RunId(run_id) for run_id in connection.execute(self._moved, parameters).scalars()]
+
+
+def read_agent(connection: Connection, agent: AgentRef) -> AgentRecord | None:
+    """As RunStore.agent."""
+    row = connection.execute(_agents.where(agents.c.agent == agent_key(agent))).one_or_none()
+    return None if row is None else _agent(row)
+
+
+def read_agents(connection: Connection, tenant: TenantId, after: str, limit: int) -> Sequence[AgentRecord]:
+    """As RunStore.agents."""
+    behind = agents.c.agent > tenant_key(tenant, after)
+    found = _agents.where(agents.c.tenant == tenant, behind).order_by(agents.c.agent).limit(limit)
+    return [_agent(row) for row in connection.execute(found)]
+
+
+def read_agents_with_work(connection: Connection, limit: int) -> Sequence[AgentRef]:
+    """As RunStore.agents_with_work."""
+    waits = func.max(case((runs.c.status == WAITING, 1), else_=0))
+    found = (
+        select(runs.c.agent)
+        .where(active_run)
+        .group_by(runs.c.agent)
+        .having(waits == 0)
+        .order_by(func.min(runs.c.seq))
+        .limit(limit)
+    )
+    return [agent_of(key) for key in connection.execute(found).scalars()]
+
+
+def read_family(
+    connection: Connection, tenant: TenantId, definition: str, key_prefix: str, limit: int
+) -> Sequence[AgentRecord]:
+    """As RunStore.family."""
+    first = agent_key(AgentRef(tenant, AgentId(f"{definition}:{key_prefix}")))
+    beyond = first[:-1] + chr(ord(first[-1]) + 1)
+    found = _agents.where(agents.c.agent >= first, agents.c.agent < beyond).order_by(agents.c.agent).limit(limit)
+    return [_agent(row) for row in connection.execute(found)]
+
+
+def read_agents_of(connection: Connection, definition: str, limit: int) -> Sequence[AgentRef]:
+    """As RunStore.agents_of."""
+    unstarted = (agents.c.definition == definition) & agents.c.lineage.is_(None)
+    found = select(agents.c.agent).where(unstarted).order_by(agents.c.agent).limit(limit)
+    return [agent_of(key) for key in connection.execute(found).scalars()]
+
+
+def read_released_runs(connection: Connection, limit: int) -> Sequence[RunEnded]:
+    """As RunStore.released_runs."""
+    waiting = select(runs.c.agent, runs.c.run_id, runs.c.awaits).where(awaiting_run).order_by(runs.c.seq)
+    found: list[RunEnded] = []
+    for page in connection.execute(waiting).partitions(_PAGE):
+        awaited = {row.run_id: awaited_by(row.awaits) for row in page}
+        names = [run_id for ids in awaited.values() for run_id in ids]
+        active = set(connection.execute(select(runs.c.run_id).where(runs.c.run_id.in_(names), active_run)).scalars())
+        for row in page:
+            ended = tuple(run_id for run_id in awaited[row.run_id] if run_id not in active)
+            if ended:
+                found.append(RunEnded(agent_of(row.agent), row.run_id, ended))
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def read_task(connection: Connection, tenant: TenantId, task_id: TaskId) -> Task | None:
+    """As TaskStore.task."""
+    row = connection.execute(select(*TASK_COLUMNS).where(tasks.c.task_id == task_id)).one_or_none()
+    task = None if row is None else task_of(row)
+    return task if task is not None and task.owner.tenant == tenant else None
+
+
+def read_tasks(connection: Connection, owner: AgentRef, limit: int) -> Sequence[Task]:
+    """As TaskStore.tasks."""
+    found = select(*TASK_COLUMNS).where(tasks.c.agent == agent_key(owner))
+    found = found.order_by(tasks.c.created_at.desc(), tasks.c.task_id).limit(limit)
+    return [task_of(row) for row in connection.execute(found)]
+
+
+def read_due_schedules(connection: Connection, now: datetime, limit: int) -> Sequence[Schedule]:
+    """As ScheduleStore.due_schedules."""
+    found = (
+        select(*SCHEDULE_COLUMNS)
+        .where(active_schedule, schedules.c.next_fire_at <= to_micros(now))
+        .order_by(schedules.c.next_fire_at)
+        .limit(limit)
+    )
+    return [schedule_of(row) for row in connection.execute(found)]
+
+
+def read_next_due(connection: Connection) -> datetime | None:
+    """As ScheduleStore.next_due."""
+    found = select(func.min(schedules.c.next_fire_at)).where(active_schedule)
+    return optional_time(connection.execute(found).scalar_one())
+
+
+def read_schedule(connection: Connection, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
+    """As ScheduleStore.schedule."""
+    found = read_schedules_named(connection, [schedule_id])
+    return next((each for each in found if each.agent.tenant == tenant), None)
+
+
+def read_schedules_named(connection: Connection, schedule_ids: Sequence[ScheduleId]) -> Sequence[Schedule]:
+    """As ScheduleStore.schedules_named."""
+    found = select(*SCHEDULE_COLUMNS).where(schedules.c.schedule_id.in_(schedule_ids))
+    return [schedule_of(row) for row in connection.execute(found)]
+
+
+def read_upcoming_schedules(connection: Connection, limit: int) -> Mapping[ScheduleId, datetime]:
+    """As ScheduleStore.upcoming_schedules."""
+    found = (
+        select(schedules.c.schedule_id, schedules.c.next_fire_at)
+        .where(active_schedule, schedules.c.kind != ScheduleKind.HEARTBEAT.value)
+        .order_by(schedules.c.next_fire_at)
+        .limit(limit)
+    )
+    return {ScheduleId(row.schedule_id): from_micros(row.next_fire_at) for row in connection.execute(found)}
+
+
+def read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[Schedule]:
+    """As ScheduleStore.schedules."""
+    found = select(*SCHEDULE_COLUMNS).order_by(*_SCHEDULE_ORDER).limit(where.limit)
+    if where.agent is not None:
+        found = found.where(schedules.c.agent == agent_key(where.agent))
+    first = tenant_key(where.tenant, "")
+    found = found.where(schedules.c.agent >= first, schedules.c.agent < f"{first[:-1]}0")
+    if where.status is not None:
+        found = found.where(schedules.c.status == where.status.value)
+    if where.after is not None:
+        place = select(*_SCHEDULE_ORDER).where(schedules.c.schedule_id == where.after)
+        row = connection.execute(place).one_or_none()
+        if row is None:
+            return []
+        found = found.where(tuple_(*_SCHEDULE_ORDER) > tuple_(*row))
+    return [schedule_of(row) for row in connection.execute(found)]
+
+
+def read_paused_heartbeats(connection: Connection, limit: int) -> Sequence[Schedule]:
+    """As DeliveryStore.paused_heartbeats."""
+    found = select(*SCHEDULE_COLUMNS).where(
+        schedules.c.agent.in_(select(webhook_deliveries.c.agent).where(waiting_delivery)),
+        open_schedule,
+        schedules.c.status == ScheduleStatus.PAUSED.value,
+        schedules.c.kind == ScheduleKind.HEARTBEAT.value,
+    )
+    return [schedule_of(row) for row in connection.execute(found.limit(limit))]
+
+
+def read_ticks(connection: Connection, schedule_id: ScheduleId, before: datetime | None, limit: int) -> Sequence[Tick]:
+    """As ScheduleStore.ticks."""
+    found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == schedule_id)
+    found = found.order_by(ticks.c.due_at.desc(), ticks.c.firing_id.desc()).limit(limit)
+    if before is not None:
+        found = found.where(ticks.c.due_at < to_micros(before))
+    return [tick_of(row) for row in connection.execute(found)]
+
+
+def read_approval(connection: Connection, tenant: TenantId, approval_id: ApprovalId) -> Approval | None:
+    """As ApprovalStore.approval."""
+    found = select(*APPROVAL_COLUMNS).where(approvals.c.approval_id == approval_id, approvals.c.tenant == tenant)
+    row = connection.execute(found).one_or_none()
+    return None if row is None else approval_of(row)
+
+
+def read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[Approval]:
+    """As ApprovalStore.approvals."""
+    found = select(*APPROVAL_COLUMNS).where(*_of_runs(approvals, where))
+    found = found.order_by(approvals.c.requested_at.desc(), approvals.c.approval_id.desc()).limit(where.limit)
+    return [approval_of(row) for row in connection.execute(found)]
+
+
+def _of_runs(table: Table, where: ApprovalFilter | CallbackFilter) -> Iterator[ColumnElement[bool]]:
+    """Yield what rows have to meet that belong to a run, an agent and a tenant, and stand somehow."""
+    yield table.c.tenant == where.tenant
+    if where.agent is not None:
+        yield table.c.agent == agent_key(where.agent)
+    if where.run_id is not None:
+        yield table.c.run_id == where.run_id
+    if where.status is not None:
+        yield table.c.status == where.status.value
+
+
+def read_expired_approvals(connection: Connection, now: datetime, limit: int) -> Sequence[Approval]:
+    """As ApprovalStore.expired_approvals."""
+    found = (
+        select(*APPROVAL_COLUMNS)
+        .where(pending_approval, approvals.c.expires_at <= to_micros(now))
+        .order_by(approvals.c.expires_at)
+        .limit(limit)
+    )
+    return [approval_of(row) for row in connection.execute(found)]
+
+
+def read_delivery(connection: Connection, tenant: TenantId, delivery_id: DeliveryId) -> Delivery | None:
+    """As DeliveryStore.delivery."""
+    mine = (webhook_deliveries.c.delivery_id == delivery_id, webhook_deliveries.c.tenant == tenant)
+    row = connection.execute(select(*DELIVERY_COLUMNS).where(*mine)).one_or_none()
+    return None if row is None else delivery_of(row)
+
+
+def read_deliveries(connection: Connection, where: DeliveryFilter) -> Sequence[Delivery]:
+    """As DeliveryStore.deliveries."""
+    table = webhook_deliveries.c
+    found = select(*BRIEF_DELIVERY_COLUMNS).where(table.tenant == where.tenant)
+    if where.source is not None:
+        found = found.where(table.source == where.source)
+    if where.status is not None:
+        found = found.where(table.status == where.status.value)
+    found = found.order_by(table.received_at.desc(), table.delivery_id.desc()).limit(where.limit)
+    return [delivery_of(row) for row in connection.execute(found)]
+
+
+def read_waiting_deliveries(connection: Connection, agent: AgentRef, limit: int) -> Sequence[Delivery]:
+    """As DeliveryStore.waiting_deliveries."""
+    table = webhook_deliveries.c
+    found = select(*BRIEF_DELIVERY_COLUMNS, table.event).where(table.agent == agent_key(agent), waiting_delivery)
+    found = found.order_by(table.received_at, table.delivery_id).limit(limit)
+    return [delivery_of(row) for row in connection.execute(found)]
+
+
+def read_old_deliveries(connection: Connection, before: datetime, limit: int) -> Sequence[DeliveryId]:
+    """As DeliveryStore.old_deliveries."""
+    table = webhook_deliveries.c
+    found = select(table.delivery_id).where(table.received_at < to_micros(before), table.status != WAITING)
+    found = found.where(~exists().where(runs.c.run_id == table.run_id, runs.c.finished_at >= to_micros(before)))
+    return list(connection.execute(found.order_by(table.received_at).limit(limit)).scalars())
+
+
+def read_callback(connection: Connection, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
+    """As CallbackStore.callback."""
+    mine = (callbacks.c.callback_id == callback_id, callbacks.c.tenant == tenant)
+    row = connection.execute(select(*CALLBACK_COLUMNS).where(*mine)).one_or_none()
+    return None if row is None else callback_of(row)
+
+
+def read_callbacks(connection: Connection, where: CallbackFilter) -> Sequence[Callback]:
+    """As CallbackStore.callbacks."""
+    found = select(*CALLBACK_COLUMNS).where(*_of_runs(callbacks, where))
+    found = found.order_by(callbacks.c.created_at.desc(), callbacks.c.callback_id.desc()).limit(where.limit)
+    return [callback_of(row) for row in connection.execute(found)]
+
+
+def read_due_callbacks(
+    connection: Connection, dialect: Dialect, now: datetime, per_host: int, limit: int
+) -> Sequence[Callback]:
+    """As CallbackStore.due_callbacks."""
+    parameters = {"now": to_micros(now), "per_host": per_host, "limit": limit}
+    return [callback_of(row) for row in connection.execute(dialect.due_callbacks(CALLBACK_COLUMNS), parameters)]
+
+
+def read_old_callbacks(connection: Connection, before: datetime, limit: int) -> Sequence[CallbackId]:
+    """As CallbackStore.old_callbacks."""
+    found = select(callbacks.c.callback_id).where(callbacks.c.created_at < to_micros(before), settled_callback)
+    ended_at = func.coalesce(callbacks.c.delivered_at, callbacks.c.tried_at, callbacks.c.created_at)
+    found = found.where(ended_at < to_micros(before))
+    return list(connection.execute(found.order_by(callbacks.c.created_at).limit(limit)).scalars())
+
+
+def read_pending_callbacks(connection: Connection) -> int:
+    """As CallbackStore.pending_callbacks."""
+    return int(connection.execute(select(func.count()).select_from(callbacks).where(pending_callback)).scalar_one())
+
+
+def read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[ChainedRecord]:
+    """As LedgerStore.ledger."""
+    found: list[ChainedRecord] = []
+    while len(found) < where.limit:
+        size = where.limit if where.tool is None else _PAGE
+        page = [record_of(row) for row in connection.execute(_ledger_page(where, size))]
+        found += page if where.tool is None else [each for each in page if each.record.data.get("tool") == where.tool]
+        if len(page) < size:
+            break
+        where = replace(where, after=LedgerPlace.of(page[-1]))
+    return found[: where.limit]
+
+
+def _ledger_page(where: LedgerFilter, size: int) -> Select[Any]:
+    found = select(*RECORD_COLUMNS).where(ledger.c.tenant == where.tenant)
+    if where.agent is not None:
+        found = found.where(ledger.c.agent == agent_key(where.agent))
+    if where.run_id is not None:
+        found = found.where(ledger.c.run_id == where.run_id)
+    if where.kind is not None:
+        found = found.where(ledger.c.kind == where.kind.value)
+    if where.tool is not None:  # of what has the text somewhere, the caller takes what has it in its place
+        found = found.where(ledger.c.data.contains(f'"tool":{dump(where.tool)}', autoescape=True))
+    if where.since is not None:
+        found = found.where(ledger.c.at >= to_micros(where.since))
+    if where.until is not None:
+        found = found.where(ledger.c.at < to_micros(where.until))
+    if where.after is not None:
+        at, place = to_micros(where.after.at), (where.after.writer, where.after.position)
+        later = tuple_(ledger.c.writer, ledger.c.position) > place
+        found = found.where(ledger.c.at >= at, (ledger.c.at > at) | later)
+    return found.order_by(ledger.c.at, ledger.c.writer, ledger.c.position).limit(size)
+
+
+def read_ledger_chains(connection: Connection, tenant: TenantId) -> Sequence[LedgerChain]:
+    """As LedgerStore.ledger_chains."""
+    found = select(ledger_heads).where(ledger_heads.c.tenant == tenant).order_by(ledger_heads.c.writer)
+    return [LedgerChain(row.writer, row.position, row.hash) for row in connection.execute(found)]
+
+
+def read_own_heads(connection: Connection, writer: str) -> Sequence[ChainHead]:
+    """Return the recorded ends of the writer's chains, of all tenants."""
+    found = select(ledger_heads).where(ledger_heads.c.writer == writer).order_by(ledger_heads.c.tenant)
+    return [ChainHead(row.tenant, row.writer, row.position, row.hash) for row in connection.execute(found)]
+
+
+def read_chain_breaks(
+    connection: Connection, tenant: TenantId, noted: Sequence[NotedHead] = ()
+) -> Sequence[ChainBreak]:
+    """As LedgerStore.verify_ledger. The connection must see one moment of the store throughout."""
+    heads = {
+        row.writer: ChainHead(tenant, row.writer, row.position, row.hash)
+        for row in connection.execute(select(ledger_heads).where(ledger_heads.c.tenant == tenant))
+    }
+    noted = [head for head in noted if head.tenant == tenant]
+    writers = {*heads, *_writers(connection, tenant), *(head.writer for head in noted)}
+    ends = [heads.get(writer, ChainHead(tenant, writer)) for writer in sorted(writers)]
+    return [
+        each
+        for end in ends
+        for each in verify(_chain(connection, end), end, [head for head in noted if head.writer == end.writer])
+    ]
+
+
+def _chain(connection: Connection, end: ChainHead) -> Iterator[ChainedRecord]:
+    after = -1
+    page: Select[Any] = select(*RECORD_COLUMNS).where(ledger.c.tenant == end.tenant, ledger.c.writer == end.writer)
+    while True:
+        rows = connection.execute(page.where(ledger.c.position > after).order_by(ledger.c.position).limit(_PAGE)).all()
+        yield from map(record_of, rows)
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1].position
+
+
+def _writers(connection: Connection, tenant: TenantId) -> Iterable[str]:
+    writer = connection.execute(_next_writer(tenant, "")).scalar_one()
+    while writer is not None:
+        yield writer
+        writer = connection.execute(_next_writer(tenant, writer)).scalar_one()
+
+
+def read_active_runs(connection: Connection) -> Mapping[RunStatus, int]:
+    """As RunStore.active_runs."""
+    counted = select(runs.c.status, func.count()).where(active_run).group_by(runs.c.status)
+    found = {RunStatus(row[0]): row[1] for row in connection.execute(counted)}
+    return {status: found.get(status, 0) for status in RunStatus if not status.final}
+
+
+def _next_writer(tenant: TenantId, after: str) -> Select[Any]:
+    return select(func.min(ledger.c.writer)).where(ledger.c.tenant == tenant, ledger.c.writer > after)
+
+
+def run_of_row(row: Any) -> Run:
+    """Return the run of a row of the table."""
+    return Run(
+        row.run_id,
+        row.seq,
+        agent_of(row.agent),
+        load_trigger(row.trigger, row.payload),
+        RunStatus(row.status),
+        from_micros(row.created_at),
+        optional_time(row.started_at),
+        optional_time(row.finished_at),
+        cancel_requested=row.cancel_requested,
+        result=load_result(row.result),
+        priority=priority_of(row.rank),
+        deadline=optional_time(row.deadline),
+        interrupted_by=row.interrupted_by,
+        awaits=awaited_by(row.awaits),
+    )
+
+
+def _agent(row: Any) -> AgentRecord:
+    return AgentRecord(
+        agent_of(row.agent),
+        row.epoch,
+        row.activation_id,
+        load_state(row.state),
+        from_micros(row.created_at),
+        row.queued_runs,
+        row.running_run,
+    )

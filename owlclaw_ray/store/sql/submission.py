@@ -1,0 +1,165 @@
+"""SubmitRun on the working set: what its busy policy makes of the trigger."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
+from owlclaw_ray.ids import RecordId, RunId, derived_id
+from owlclaw_ray.store.api import AgentBusy, IdempotencyConflict, QueueFull, RunAccepted, SubmitRun
+from owlclaw_ray.store.sql.approvals import withdraw
+from owlclaw_ray.store.sql.codec import (
+    agent_key,
+    agent_of,
+    dump,
+    dump_trigger,
+    from_micros,
+    load_trigger,
+    optional_micros,
+    tenant_key,
+    to_micros,
+)
+from owlclaw_ray.store.sql.queue_order import rank_of
+from owlclaw_ray.store.sql.row_needs import merge_key, trigger_key
+from owlclaw_ray.store.sql.working_set import AgentRow, KeyRow, RunRow, WorkingSet
+
+Submitted: TypeAlias = RunAccepted | IdempotencyConflict | AgentBusy | QueueFull
+
+_MERGED_FOR = timedelta(days=1)
+"""How long a merged trigger is known by its id, should it be submitted again because the answer was lost."""
+
+
+def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
+    """Queue the run, merge or refuse it, unless its id or its Idempotency-Key is known."""
+    answered = _answered_before(store, command)
+    if answered is not None:
+        return answered
+    agent = store.agents[agent_key(command.agent)]
+    coalesces = command.busy is BusyPolicy.COALESCE
+    key = merge_key(command.trigger) if coalesces else None
+    if key is not None:
+        joined = store.mergeable.get((agent.agent, key))
+        if joined is not None and joined.status is RunStatus.QUEUED:
+            return _merge(store, joined, command)
+    refusal = _refusal(agent, command)
+    return refusal if refusal is not None else _enqueue(store, agent, command, key)
+
+
+def _bind(store: WorkingSet, agent: AgentRow, trigger: Trigger) -> None:
+    """Have the agent of a run that another agent asks for never do more than that lets it, whatever triggers it from now on."""
+    if trigger.lineage is not None:
+        agent.lineage = dump(trigger.lineage)
+        store.changed_agent(agent)
+
+
+def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | IdempotencyConflict | None:
+    known = store.runs.get(command.run_id)
+    if known is not None:
+        if known.agent != agent_key(command.agent):
+            raise ValueError(f"run id {command.run_id} belongs to another agent")
+        return _accepted(store, known, command)
+    at = to_micros(command.at)
+    if command.busy is BusyPolicy.COALESCE:
+        merged = store.keys.get(trigger_key(command.run_id))
+        if merged is not None and merged.expires_at > at:
+            return RunAccepted(RunId(merged.run_id), merged.seq, agent_of(merged.agent), merged=True)
+    claim = command.idempotency
+    earlier = None if claim is None else store.keys.get(tenant_key(command.agent.tenant, claim.key))
+    if claim is None or earlier is None or earlier.expires_at <= at:
+        return None
+    if earlier.body_hash != claim.body_hash:
+        return IdempotencyConflict(claim.key)
+    interrupted = _interrupted(store, earlier.agent, earlier.run_id, command)
+    return RunAccepted(
+        RunId(earlier.run_id), earlier.seq, agent_of(earlier.agent), duplicate=True, interrupted=interrupted
+    )
+
+
+def _accepted(store: WorkingSet, run: RunRow, command: SubmitRun, *, follows: bool = False) -> RunAccepted:
+    interrupted = _interrupted(store, run.agent, run.run_id, command)
+    return RunAccepted(command.run_id, run.seq, command.agent, interrupted=interrupted, follows=follows)
+
+
+def _interrupted(store: WorkingSet, agent: str, by: str, command: SubmitRun) -> RunId | None:
+    """Return the run that is still to end in favour of that one: whoever submits it again tells its host again."""
+    known = store.agents.get(agent)
+    running = None if known is None else known.running
+    if command.busy is BusyPolicy.INTERRUPT and running is not None and running.interrupted_by == by:
+        return RunId(running.run_id)
+    return None
+
+
+def _refusal(agent: AgentRow, command: SubmitRun) -> AgentBusy | QueueFull | None:
+    if command.busy is BusyPolicy.REJECT and (agent.running is not None or agent.queue):
+        return AgentBusy(RunId((agent.running or agent.queue[0]).run_id))
+    limit = command.queue_limit
+    if limit is not None and agent.queued is not None and agent.queued >= limit:
+        return QueueFull(limit)
+    return None
+
+
+def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | None) -> RunAccepted:
+    at, trigger = to_micros(command.at), command.trigger
+    _bind(store, agent, trigger)
+    run = RunRow(store.free_seqs.popleft(), command.run_id, agent.agent, at, RunStatus.QUEUED, recorded_calls=0)
+    (run.trigger, run.payload), run.merge_key = dump_trigger(trigger), key
+    run.rank, run.deadline = rank_of(command.busy, command.priority), optional_micros(command.deadline)
+    follows = command.queue_limit is not None and bool(agent.queued) and command.busy is not BusyPolicy.INTERRUPT
+    store.add_run(run)
+    if key is not None:
+        store.mergeable[agent.agent, key] = run
+    store.note(run, EntryKind.RUN_QUEUED, at, {"trigger": trigger.kind.value, "focus": trigger.focus})
+    _keep_key(store, run, command)
+    store.call_back(run, command.callback_urls, at)
+    if command.busy is BusyPolicy.INTERRUPT:
+        _interrupt(store, agent, run, command)
+    return _accepted(store, run, command, follows=follows)
+
+
+def _interrupt(store: WorkingSet, agent: AgentRow, run: RunRow, command: SubmitRun) -> None:
+    running = agent.running
+    if running is not None and not running.cancel_requested:
+        running.cancel_requested, running.interrupted_by = True, run.run_id
+        store.changed_run(running)
+        if running.status is RunStatus.WAITING:
+            withdraw(store, running, to_micros(command.at))
+        _tell_ledger(store, run, command, {"what": "interrupted", "run_id": running.run_id})
+
+
+def _merge(store: WorkingSet, run: RunRow, command: SubmitRun) -> RunAccepted:
+    assert run.trigger is not None
+    before = load_trigger(run.trigger, run.payload)
+    trigger = replace(command.trigger, merged=before.merged + command.trigger.merged)
+    run.trigger, run.payload = dump_trigger(trigger)
+    deadline = optional_micros(command.deadline)
+    run.deadline = None if run.deadline is None or deadline is None else max(run.deadline, deadline)
+    store.move_up(run, rank_of(command.busy, command.priority))
+    store.merged_run(run)
+    told = {"trigger_id": command.run_id, "merged": trigger.merged}
+    store.note(run, EntryKind.TRIGGER_MERGED, to_micros(command.at), {**told, "superseded": before.payload})
+    _tell_ledger(store, run, command, {"what": "merged", **told})
+    expires_at = to_micros(command.at + _MERGED_FOR)
+    store.note_key(trigger_key(command.run_id), KeyRow("", run.run_id, expires_at, run.seq, run.agent))
+    _keep_key(store, run, command)
+    store.call_back(run, command.callback_urls, to_micros(command.at))
+    return RunAccepted(RunId(run.run_id), run.seq, command.agent, merged=True)
+
+
+def _keep_key(store: WorkingSet, run: RunRow, command: SubmitRun) -> None:
+    claim = command.idempotency
+    if claim is not None:
+        row = KeyRow(claim.body_hash, run.run_id, to_micros(claim.expires_at), run.seq, run.agent)
+        store.note_key(tenant_key(command.agent.tenant, claim.key), row)
+
+
+def _tell_ledger(store: WorkingSet, run: RunRow, command: SubmitRun, data: JsonObject) -> None:
+    record_id, run_id = RecordId(derived_id("rec", command.run_id, "trigger")), RunId(run.run_id)
+    agent, at = command.agent, from_micros(to_micros(command.at))
+    store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, LedgerKind.TRIGGER, at, data),))

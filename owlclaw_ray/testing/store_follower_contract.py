@@ -1,0 +1,118 @@
+"""What following runs, and listing agents page by page, rest on in a store."""
+# ruff: noqa: D102 - the names of the tests are the contract
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.store.api import AppendJournal, CancelRun, ClaimRun, JournalPosition, RunProgress, Store
+from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
+
+_OTHER_AGENT = AgentRef.parse("trader:AAPL", TenantId("租户"))
+
+
+def position(run_id: str, after: int = 0, agent: AgentRef = AGENT) -> JournalPosition:
+    """Return how far somebody has read."""
+    return JournalPosition(agent.tenant, RunId(run_id), after)
+
+
+def seqs(watched: RunProgress | None) -> list[int]:
+    """Return the numbers of its entries."""
+    assert watched is not None
+    return [entry.seq for entry in watched.entries]
+
+
+class FollowingContract:
+    """Reading many journals from where they were read last."""
+
+    async def test_many_journals_are_read_each_from_its_position(self, store: Store) -> None:
+        await store.apply([submission("run_1"), submission("run_2", OTHER), activation("act_1")])
+        await store.apply([ClaimRun(AGENT, 1, NOW)])
+        told = AppendJournal(RunId("run_1"), AGENT, 1, entries(3, EntryKind.MODEL_REPLIED))
+        await store.apply([told, CancelRun(OTHER.tenant, RunId("run_2"), NOW)])
+
+        asked = [position("run_1"), position("run_2", 1), position("run_1", 2), position("run_1", 2**62)]
+        found = await store.watched(asked)
+
+        assert [seqs(each) for each in found] == [[1, 2, 3], [2], [3], []]
+        assert found[0] == RunProgress(tuple(await store.journal(AGENT.tenant, RunId("run_1"))), RunStatus.RUNNING)
+        assert found[1] is not None
+        assert found[1].over
+        assert found[1].status is RunStatus.CANCELLED
+        assert await store.watched([]) == []
+
+    async def test_runs_of_other_tenants_are_none(self, store: Store) -> None:
+        await store.apply([submission("run_1"), submission("run_2", _OTHER_AGENT)])
+
+        found = await store.watched([position("run_2"), position("run_none"), position("run_1")])
+
+        assert found[:2] == [None, None]
+        assert seqs(found[2]) == [1]
+
+    async def test_what_is_too_much_for_an_answer_comes_in_parts_until_nothing_is_left(self, store: Store) -> None:
+        await store.apply([submission("run_1"), submission("run_2", OTHER)])
+        await store.apply([activation("act_1"), activation("act_2", OTHER)])
+        await store.apply([ClaimRun(AGENT, 1, NOW), ClaimRun(OTHER, 1, NOW)])
+        for run_id, agent in (("run_1", AGENT), ("run_2", OTHER)):
+            long = tuple(JournalEntry(at, EntryKind.MODEL_REPLIED, NOW, {"text": "x" * 900_000}) for at in range(3, 9))
+            await store.apply([AppendJournal(RunId(run_id), agent, 1, long)])
+            await store.apply([ending(run_id, 9, agent=agent)])
+
+        after, read, answers = {"run_1": 0, "run_2": 0}, dict[str, list[int]](), 0
+        while after:
+            found = await store.watched([position(run_id, seq) for run_id, seq in after.items()])
+            answers += 1
+            for run_id, watched in zip(tuple(after), found, strict=True):
+                assert watched is not None
+                read.setdefault(run_id, []).extend(seqs(watched))
+                after[run_id] = max(read[run_id], default=0)
+                if watched.over:
+                    del after[run_id]
+
+        assert read == {"run_1": list(range(1, 10)), "run_2": list(range(1, 10))}
+        assert 2 <= answers <= 4
+
+    async def test_only_runs_that_went_on_or_ended_have_moved(self, store: Store) -> None:
+        await store.apply([submission(f"run_{at}", AGENT) for at in range(4)])
+        await store.apply([CancelRun(AGENT.tenant, RunId("run_3"), NOW)])
+
+        asked: Sequence[JournalPosition] = [
+            position("run_0", 1),
+            position("run_1", 0),
+            position("run_2", 2**62),
+            position("run_3", 2**62),
+        ]
+
+        assert list(await store.moved(asked)) == ["run_1", "run_3"]
+
+
+class AgentPagesContract:
+    """Agents, page by page."""
+
+    async def test_pages_hold_every_agent_once_while_others_appear(self, store: Store) -> None:
+        names = [f"trader:{at:04}" for at in range(25)]
+        await store.apply([submission(f"run_{name}", AgentRef.parse(name)) for name in names])
+        await store.apply([submission("run_stranger", AgentRef.parse("trader:0007", _OTHER_AGENT.tenant))])
+
+        found: list[str] = []
+        while page := await store.agents(AGENT.tenant, found[-1] if found else "", limit=10):
+            found += [record.agent.agent_id for record in page]
+            late = [f"trader:0000-{len(found)}", f"trader:9999-{len(found)}"] if len(found) < 30 else []
+            await store.apply([submission(f"run_{name}", AgentRef.parse(name)) for name in late])
+
+        assert [name for name in found if name in names] == names
+        assert found == sorted(set(found))
+        assert not any("0000-" in name for name in found)
+
+    async def test_agents_come_in_the_order_of_their_code_points(self, store: Store) -> None:
+        names = ["a", "a-b", "a_b", "a0", "a:b", "a:B", "a:+", "a:=1", "a:10", "a:9"]
+        await store.apply([submission(f"run_{at}", AgentRef.parse(name)) for at, name in enumerate(names)])
+
+        found = [record.agent.agent_id for record in await store.agents(AGENT.tenant)]
+
+        assert found == sorted(names)
+        assert [each.agent.agent_id for each in await store.agents(AGENT.tenant, "a:=1")] == ["a:B", "a:b", "a_b"]

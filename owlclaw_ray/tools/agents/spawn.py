@@ -1,0 +1,208 @@
+"""agent.create_sub_agent, agent.fork_agent, agent.dispatch_worker: calls that start a run of another agent.
+
+Such a call never waits. It commits the run under an id that it derives from its own idempotency key, and says that the run is
+not over; its own run then waits in the store. When it is made again, be it because the run is over or after a crash, it finds
+the run of the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import orjson
+from msgspec import Struct
+
+from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
+from owlclaw_ray.domain.agent_tools import CHILD_FAILED
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.lineage import MAX_DEPTH, ChildRole, Lineage, child_agent, child_run_id
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.tool import ToolResult
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.ids import derived_id
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import RunAccepted, SubmitRun
+from owlclaw_ray.tools.agents.api import Agents, DefinitionView
+from owlclaw_ray.tools.agents.arguments import CreateSubAgent, DispatchWorker, ForkAgent, StartArguments
+from owlclaw_ray.tools.agents.options import AgentOptions
+from owlclaw_ray.tools.failure import ToolFailureError
+
+_QUEUED = 100
+"""How many runs a started agent may have queued."""
+_FOCUS = 200
+
+
+class Assignment(Struct, frozen=True):
+    """What is to be started."""
+
+    agent: AgentRef
+    role: ChildRole
+    arguments: StartArguments
+    payload: JsonObject
+
+
+class SpawnTools:
+    """Starts runs of other agents."""
+
+    def __init__(self, agents: Agents, options: AgentOptions, clock: Clock) -> None:
+        self._agents, self._options, self._clock = agents, options, clock
+
+    def create_sub_agent(self, arguments: CreateSubAgent, caller: ToolInvocation) -> ToolOutcome:
+        """Start an agent of a definition that nobody else is, for one assignment."""
+        name = derived_id("sub", caller.idempotency_key)[:16]
+        agent = _child(caller, arguments.agent_definition_id, name)
+        return self._start(caller, Assignment(agent, ChildRole.SUB_AGENT, arguments, {}))
+
+    def fork_agent(self, arguments: ForkAgent, caller: ToolInvocation) -> ToolOutcome:
+        """Start an agent of the caller's own definition that is told what the caller's run was."""
+        name = derived_id("fork", caller.idempotency_key)[:16]
+        agent = _child(caller, caller.agent.definition, name)
+        journal = self._agents.journal(caller.agent.tenant, caller.run_id)
+        context = conversation_of(journal, self._options.context_characters)
+        return self._start(caller, Assignment(agent, ChildRole.FORK, arguments, {"conversation": context}))
+
+    def dispatch_worker(self, arguments: DispatchWorker, caller: ToolInvocation) -> ToolOutcome:
+        """Give a worker its next assignment."""
+        agent = _child(caller, arguments.agent_definition_id, arguments.worker)
+        named = {"task_id": arguments.task_id, "step_id": arguments.step_id}
+        payload = {key: value for key, value in named.items() if value is not None}
+        return self._start(caller, Assignment(agent, ChildRole.WORKER, arguments, payload))
+
+    def _start(self, caller: ToolInvocation, assignment: Assignment) -> ToolOutcome:
+        run_id = child_run_id(caller.idempotency_key)
+        run = self._agents.run(caller.agent.tenant, run_id)
+        if run is not None and run.status.final:
+            return ToolOutcome(ToolResult(caller.call_id, content=_told(run)), 0)
+        if run is None:
+            definition = self._definition(caller, assignment.agent)
+            self._submit(caller, assignment, tuple(filter(None, (definition.callback_url,))))
+        return ToolOutcome(ToolResult(caller.call_id), 0, started=run_id)
+
+    def _definition(self, caller: ToolInvocation, agent: AgentRef) -> DefinitionView:
+        """Return the definition of an agent that the caller may start."""
+        lineage = caller.lineage
+        if lineage is not None and lineage.depth >= MAX_DEPTH:
+            message = "an agent that was started by another one cannot start agents itself"
+            raise ToolFailureError("too_deep", message, details={"depth": lineage.depth, "limit": MAX_DEPTH})
+        known = {each.name: each for each in self._agents.definitions()}
+        may = [name for name in known if self._options.allows(name)]
+        definition = known.get(agent.definition)
+        if definition is None or agent.definition not in may:
+            message = (
+                f"no agent of definition {agent.definition!r} can be started; there are {', '.join(may) or 'none'}"
+            )
+            raise ToolFailureError("unknown_definition", message, details={"definitions": list(may)})
+        if definition.problem:
+            raise ToolFailureError("broken_definition", f"{agent.definition} cannot be used: {definition.problem}")
+        return definition
+
+    def _submit(self, caller: ToolInvocation, assignment: Assignment, told: tuple[str, ...]) -> None:
+        arguments, now = assignment.arguments, self._clock.now()
+        end = now + timedelta(seconds=self._options.child_seconds)
+        grants = (self._options.grant, *(() if arguments.allowed_tools is None else (tuple(arguments.allowed_tools),)))
+        above = caller.lineage
+        lineage = Lineage(
+            root_run=caller.run_id if above is None else above.root_run,
+            parent_run=caller.run_id,
+            parent=caller.agent.agent_id,
+            depth=1 if above is None else above.depth + 1,
+            role=assignment.role,
+            grants=grants if above is None else (*above.grants, *grants),
+            named_tools=arguments.allowed_tools is not None,
+        )
+        payload = {"assignment": arguments.assignment, "from": caller.agent.agent_id, **assignment.payload}
+        focus = arguments.assignment.strip().splitlines()[0][:_FOCUS]
+        trigger = Trigger(
+            TriggerKind.AGENT,
+            payload,
+            focus,
+            caller.run_id,
+            lineage=lineage,
+            traceparent=caller.traceparent,
+            session=caller.session,
+            user=caller.user,
+        )
+        outcome = self._agents.submit(
+            SubmitRun(
+                child_run_id(caller.idempotency_key),
+                assignment.agent,
+                trigger,
+                now,
+                deadline=end if caller.deadline is None else min(end, caller.deadline),
+                queue_limit=_QUEUED,
+                callback_urls=told,
+            )
+        )
+        if not isinstance(outcome, RunAccepted):
+            message = f"{assignment.agent.agent_id} has {_QUEUED} assignments waiting already"
+            raise ToolFailureError("limit_reached", message, retryable=True)
+
+
+def _child(caller: ToolInvocation, definition: str, name: str) -> AgentRef:
+    try:
+        return child_agent(caller.agent.tenant, definition, caller.agent.agent_id, name)
+    except InvalidAgentNameError as error:
+        raise ToolFailureError("unknown_definition", str(error)) from None
+
+
+def _told(run: Run) -> JsonObject:
+    """Return what a run came to, for the one that started it; raises ToolFailureError if it did not complete."""
+    result = run.result
+    assert result is not None
+    usage = result.usage
+    told = {
+        "agent_id": run.agent.agent_id,
+        "run_id": run.run_id,
+        "status": result.status.value,
+        "turns": result.turns,
+        "tools_called": list(result.tools_called),
+        "tokens": usage.prompt_tokens + usage.completion_tokens,
+        "cost": usage.cost,
+    }
+    if result.status is RunStatus.COMPLETED:
+        return {**told, "answer": result.final_text}
+    error = result.error
+    why = f": {error.message}" if error is not None else ""
+    message = f"{run.agent.agent_id} did not complete its assignment; its run is {result.status.value}{why}"
+    details = {**told, "error": None if error is None else error.type}
+    raise ToolFailureError(CHILD_FAILED, message, retryable=error is not None and error.retryable, details=details)
+
+
+def conversation_of(journal: Sequence[JournalEntry], characters: int) -> list[JsonObject]:
+    """Return the newest messages and tool results of a run, oldest first, within so many characters, none in part."""
+    told: list[JsonObject] = []
+    for entry in reversed(journal):
+        message = _message(entry)
+        if message is None:
+            continue
+        characters -= len(orjson.dumps(message).decode())
+        if characters < 0:
+            break
+        told.append(message)
+    return told[::-1]
+
+
+def _message(entry: JournalEntry) -> JsonObject | None:
+    data = entry.data
+    match entry.kind:
+        case EntryKind.PROMPT_BUILT:
+            return {"role": "user", "text": data["user"]}
+        case EntryKind.MODEL_REPLIED:
+            called = [{"tool": each["name"], "arguments": each["arguments"]} for each in data["tool_calls"]]
+            return {"role": "assistant", "text": data["text"], **({"called": called} if called else {})}
+        case EntryKind.TOOL_FINISHED:
+            came = {"error": data["error"]} if "error" in data else {"content": data.get("content")}
+            return {"role": "tool", "tool": data["tool"], **came}
+        case _:
+            return None
+
+
+def checked_agent(text: str, caller: ToolInvocation) -> AgentRef:
+    """Return the agent of that id; raises ToolFailureError if it is none."""
+    try:
+        return AgentRef.parse(text, caller.agent.tenant)
+    except InvalidAgentNameError as error:
+        raise ToolFailureError("unknown_agent", str(error)) from None
