@@ -12,6 +12,7 @@ demo: $(VENV)/.runtime
 
 check: lint test-quick
 	$(BIN)/python -m benchmarks.commands
+	$(BIN)/python scripts/size.py
 
 test: test-quick
 	$(BIN)/python -m pytest -m "ray and not long"

@@ -9,20 +9,16 @@ import importlib.metadata
 import re
 import sys
 import traceback
-from collections.abc import Iterator
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.tool import ToolOrigin
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.own_packages import OWN_PACKAGES, keep_own_packages, namesakes
 
 PLUGINS = "owlclaw.tools"
 """The group of entry points that name functions of an OwlClaw, each of which registers tools on it."""
-OWN_PACKAGES = ("owlclaw_ray", "actors", "serve")
-"""The names that mean OwlClaw's own packages in each of its processes, whatever else has these names."""
 _FIX = "write it as module:name, such as app:app for `app = OwlClaw(…)` in app.py"
 
 
@@ -76,7 +72,7 @@ def load_app(import_path: str, folder: Path | None = None) -> OwlClaw:
         what = f"{top} is the name of a package of OwlClaw, which is imported in its place"
         raise ConfigurationError([Problem(where, what, f"rename {top}.py or the folder {top}, such as to my_{top}")])
     if folder is not None:
-        _keep_own_packages()
+        keep_own_packages()
         _put_first(folder.resolve(), module_name)
     module = _import(module_name, where, folder)
     app = module
@@ -90,25 +86,6 @@ def load_app(import_path: str, folder: Path | None = None) -> OwlClaw:
         what = f"{attribute} is of type {type(app).__name__}, not OwlClaw"
         raise ConfigurationError([Problem(where, what, _suggestion(module))])
     return app
-
-
-def namesakes(folder: Path) -> Iterator[Problem]:
-    """Yield the modules of an application's folder that cannot be imported, for OwlClaw's own packages have their names."""
-    for name in OWN_PACKAGES:
-        for path in (folder / f"{name}.py", folder / name):
-            own = path.exists() and path.resolve().is_relative_to(Path(__file__).resolve().parents[1] / name)
-            if not own and (path.is_file() or next(path.glob("*.py"), None) is not None):
-                what = f"the application cannot import it: {name} is a package of OwlClaw"
-                yield Problem(str(path), what, f"rename it, such as to {path.with_stem(f'my_{name}').name}")
-
-
-def _keep_own_packages() -> None:
-    """Import our packages before a folder goes before them on the import path; their modules are found through them from then on."""
-    for name in OWN_PACKAGES:
-        spec = None if name in sys.modules else PathFinder.find_spec(name, [str(Path(__file__).resolve().parents[1])])
-        if spec is not None and spec.loader is not None:
-            sys.modules[name] = module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[name])
 
 
 def _put_first(folder: Path, module_name: str) -> None:

@@ -25,6 +25,7 @@ from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.models.litellm_prices import misspelling_hint
+from owlclaw_ray.own_packages import import_path
 from serve import ray_output
 from serve.connections import connections
 from serve.front import Front
@@ -333,6 +334,8 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
     from actors.secrets import erase, kept_back, shut
 
     environment = os.environ  # noqa: TID251 - Ray reads its settings from the environment only
+    if written := environment.get("PYTHONPATH"):
+        environment["PYTHONPATH"] = import_path(written)
     secrets = kept_back(environment)
     erase(secrets)
     shut()

@@ -13,12 +13,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.app_loader import application, namesakes
+from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
+from owlclaw_ray.own_packages import namesakes
 from owlclaw_ray.settings import Settings, load_runtime_settings
 from owlclaw_ray.store.sql.locations import Location
 from serve import pid_file

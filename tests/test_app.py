@@ -6,7 +6,7 @@ import pytest
 
 import owlclaw_ray
 from owlclaw_ray import ConfigurationError, OwlClaw, load_app
-from owlclaw_ray.app_loader import namesakes
+from owlclaw_ray.own_packages import import_path, namesakes
 
 
 @pytest.fixture
@@ -184,3 +184,11 @@ def test_a_folder_without_python_files_and_our_own_checkout_are_no_namesakes(fol
     (folder / "serve" / "notes.txt").write_text("nothing to import")
     assert not [*namesakes(folder)]
     assert not [*namesakes(Path(owlclaw_ray.__file__).parents[1])]
+
+
+def test_the_import_path_of_processes_is_left_alone_unless_it_has_modules_that_are_called_like_our_packages(folder):
+    here = Path(owlclaw_ray.__file__).parents[1]
+    assert import_path("") == ""
+    assert import_path(f"{folder}:/elsewhere") == f"{folder}:/elsewhere"
+    (folder / "actors.py").write_text("")
+    assert import_path(f"/elsewhere:{folder}") == f"{here}:/elsewhere:{folder}"

@@ -81,7 +81,8 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
 
 def _application(settings: Settings, usable: list[OwlClaw], *, known: bool) -> Iterator[CheckFinding]:
     """Yield what is found, and add the application to `usable`, if it can be used; nothing if it is not known which it is."""
-    from owlclaw_ray.app_loader import application, namesakes
+    from owlclaw_ray.app_loader import application
+    from owlclaw_ray.own_packages import namesakes
     from owlclaw_ray.tools.composition import declared_tools
 
     for namesake in namesakes(settings.folder):

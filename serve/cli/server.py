@@ -39,7 +39,7 @@ def up(
     if reload:
         from serve.reload import Reloader
 
-        command = [sys.executable, "-P", "-m", "serve.cli", "up", "--folder", str(folder)]
+        command = [sys.executable, "-P", "-m", "owlclaw_ray", "up", "--folder", str(folder)]
         raise typer.Exit(Reloader(command, folder, lambda line: target.print(line, soft_wrap=True)).run())
     from serve.launch import up as launch
 

@@ -47,9 +47,10 @@ class Environment:
         (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth files are not read
 
     def start(self, folder: Path, *arguments: str, **options) -> subprocess.Popen[str]:
-        """Start `owlclaw` as a shell in the folder would that has nothing set for Ray, Python or OwlClaw."""
+        """Start `owlclaw` as a shell in the folder would that has nothing set for Ray or OwlClaw, and for Python the current folder."""
         ours = ("RAY_", "PYTHON", "OWLCLAW_", "VIRTUAL_ENV")
         environ = {key: value for key, value in os.environ.items() if not key.startswith(ours)}  # noqa: TID251
+        environ["PYTHONPATH"] = "."
         return subprocess.Popen(
             [self._script, *arguments], cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, **options
         )
