@@ -16,6 +16,8 @@ from owlclaw_ray.errors import (
 )
 
 _CLASS_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)\s*(?::|-)\s*)+")
+_TLS_OBJECT = re.compile(r" ssl:(?:<[^<>]*>|\w+)(?= \[)")
+"""What aiohttp says of TLS beside an address that it cannot reach, plain HTTP included."""
 _NO_KEY = ("Missing credentials", "api_key client option", "api_key must be set")
 _TOO_LONG = "ContextWindowExceededError"
 _TOO_LONG_SIGNS = ("maximum context length", "exceeds the available context size", "prompt is too long")
@@ -86,7 +88,7 @@ def _key_name(provider: str) -> str:
 
 
 def _detail(error: Exception) -> str:
-    words = " ".join(str(error).split())
+    words = _TLS_OBJECT.sub("", " ".join(str(error).split()))
     text = _message_of(_CLASS_NAMES.sub("", words.partition(" Original exception: ")[0]))
     return text if len(text) <= _DETAIL_LIMIT else text[: _DETAIL_LIMIT - 1] + "…"
 

@@ -205,8 +205,11 @@ async def test_a_broken_answer_is_an_outage_never_half_a_reply(client, server, b
 async def test_an_unreachable_provider_is_an_outage(client, server, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
 
-    with pytest.raises(ModelUnavailableError, match="no usable answer from the provider"):
+    with pytest.raises(ModelUnavailableError, match="no usable answer from the provider") as raised:
         await client.complete(question(), MODEL)
+
+    assert "127.0.0.1:9 [" in str(raised.value)
+    assert "ssl" not in str(raised.value)
 
 
 @BOTH
