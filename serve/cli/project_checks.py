@@ -177,7 +177,7 @@ def _definitions(
     for problem in misnamed:
         yield (warn if source.present() else fail)("agents", f"{problem.where}: {problem.what}", problem.fix)
     if not source.present() and not misnamed:
-        yield fail("agents", f"there is no definition in {settings.agents_dir}", "make one with: owlclaw init")
+        yield _no_definition(settings)
     for name in source.present():
         try:
             definition = source.load(name)
@@ -188,6 +188,16 @@ def _definitions(
         yield ok(f"agent {name}", counted(len(definition.skills), "skill"))
         for warning in definition.warnings:
             yield warn(f"agent {name}", warning, "")
+
+
+def _no_definition(settings: Settings) -> CheckFinding:
+    if settings.agents_dir.exists():
+        return fail("agents", f"there is no definition in {settings.agents_dir}", "make one with: owlclaw init")
+    return fail(
+        "agents",
+        f"agents_dir: there is no folder {settings.agents_dir}",
+        "set agents_dir to the folder of the definitions, or make one with: owlclaw init",
+    )
 
 
 def _models(definitions: list[AgentDefinition]) -> Iterator[CheckFinding]:
@@ -243,7 +253,7 @@ def _real(asked: RealModel) -> Iterator[CheckFinding]:
 
     subject, where = f"model {asked.model}", "" if asked.endpoint is None else asked.endpoint.api_base
     if doubt := misspelling_hint(asked):
-        yield warn(subject, doubt, "")
+        yield warn(subject, doubt, "if a server of your own has it, say where that is: api_base in agent.yaml")
     missing = LiteLLMClient().missing_key(asked.model, asked.endpoint)
     if missing is None:
         yield ok(subject, f"{f'at {where}; ' if where else ''}its key is set, or it needs none")

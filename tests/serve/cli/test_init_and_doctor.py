@@ -146,6 +146,7 @@ def test_a_misspelt_model_is_told_with_the_nearest_one_and_an_own_endpoint_s_wit
     text = cli("doctor", "--folder", str(project)).output
 
     assert "WARN model openai/gpt-4o-mni: litellm knows no such model; did you mean gpt-4o-mini?" in text
+    assert "→ if a server of your own has it, say where that is: api_base in agent.yaml" in text
     assert "FAIL model openai/qwen3: GPU_KEY is not set" in text
     monkeypatch.setenv("GPU_KEY", "sk-gpu")
     assert (

@@ -314,8 +314,16 @@ IN_CODE = [
 
 IN_AGENTS = [
     Mistake(
+        "a misspelt folder of agents",
+        settings("agents_dir: agnts"),
+        """
+        FAIL agents: agents_dir: there is no folder FOLDER/agnts
+             → set agents_dir to the folder of the definitions, or make one with: owlclaw init
+        """,
+    ),
+    Mistake(
         "no agents",
-        {SOUL: None, IDENTITY: None, AGENT: None},
+        {SOUL: None, IDENTITY: None, AGENT: None, "agents/notes.md": "Later.\n"},
         """
         FAIL agents: there is no definition in FOLDER/agents
              → make one with: owlclaw init
