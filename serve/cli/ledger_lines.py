@@ -42,7 +42,8 @@ def _model_call(data: Mapping[str, Any]) -> str:
         return _json(data)
     usage = data["usage"]
     tokens = usage["prompt_tokens"] + usage["completion_tokens"]
-    return f"{data['model']} · {counted(tokens, 'token')} · ${usage['cost']:.4f} · {data['duration_ms']} ms"
+    cost = f" · ${usage['cost']:.4f}" if usage["cost"] else ""
+    return f"{data['model']} · {counted(tokens, 'token')}{cost} · {data['duration_ms']} ms"
 
 
 def _tool_call(data: Mapping[str, Any]) -> str:

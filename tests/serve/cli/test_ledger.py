@@ -8,6 +8,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import orjson
 import pytest
 from pyarrow import parquet
@@ -91,6 +92,17 @@ def filled(cli: Run, tmp_path: Path) -> Run:
     """Runs a command line in a folder whose store has a record of each kind, and where no server runs."""
     fill(tmp_path, [record(number, kind) for number, kind in enumerate(LedgerKind)])
     return cli
+
+
+def test_a_call_whose_price_is_not_known_is_not_said_to_cost_nothing(cli: Run, tmp_path: Path):
+    call = DATA[LedgerKind.MODEL_CALL]
+    unpriced = {**call, "usage": {**call["usage"], "cost": 0.0}}
+    fill(tmp_path, [msgspec.structs.replace(record(1, LedgerKind.MODEL_CALL), data=unpriced)])
+
+    output = cli("ledger", "query").output
+
+    assert "m · 960 tokens · 5 ms" in output
+    assert "$" not in output
 
 
 def damage(folder: Path, *statements: str) -> None:
