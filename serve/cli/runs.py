@@ -42,6 +42,8 @@ def runs(
             _show(client, which, as_json=as_json)
             return
         page = client.runs(which, status_of(status, wire.RunStatus), limit, payloads=payload)
+        if which is not None and not page["runs"]:
+            client.agent(which)  # a misspelt name is an error, as with every other command
     if as_json:
         print_json(page)
         return

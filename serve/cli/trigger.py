@@ -78,8 +78,11 @@ def trigger(
             else:
                 console().print(f"{_standing(accepted)}; follow it with: owlclaw tail {run_id}")
             return
-        for _event in client.events(run_id):
-            pass
+        for event in client.events(run_id):
+            if event["kind"] == "run_waiting" and event["data"].get("approvals"):
+                asked = event["data"]["approvals"]
+                how = f"decide with: owlclaw approvals allow {asked[0]}"
+                typer.echo(f"waiting for approvals: {', '.join(asked)} ({how})", err=True)
         run = client.run(run_id)
         if as_json:
             print_json(run)

@@ -272,6 +272,8 @@ class MemoryRuntime:
         """The run that triggers with the policy COALESCE join."""
         self.breaks: tuple[ChainBreak, ...] = ()
         """What is wrong with the ledger."""
+        self.waits_for: tuple[str, ...] = ()
+        """The approvals that every run of `assistant` waits for on its way."""
         self.outcomes: tuple[str, ...] = ("completed: 一切正常",)
         """Of every agent's last runs."""
         self.inbox, self.outbox = webhooks(clock, Submitting(self))
@@ -560,6 +562,8 @@ class MemoryRuntime:
         await self._append(run_id, EntryKind.MODEL_REPLIED, reply)
         await self._append(run_id, EntryKind.TOOL_FINISHED, {**found, "content": {"state": {"load": 0.5}}})
         await self._append(run_id, EntryKind.TOOL_FINISHED, {**failed, "error": error})
+        if self.waits_for:
+            await self._append(run_id, EntryKind.RUN_WAITING, {"approvals": [*self.waits_for]})
         await self._append(run_id, EntryKind.MODEL_REPLIED, {**reply, "text": FINAL_TEXT, "tool_calls": []})
         memory = Memory(MemoryId("mem_1"), "机器很闲", ("load",), self._clock.now(), run_id)
         self.memory.active.setdefault(run.agent, []).append(memory)

@@ -59,6 +59,16 @@ def test_waiting_prints_the_result_only(owlclaw: Run):
     assert result.output.split("\n", 1)[1] == "completed\n" + FINAL_TEXT.replace("\u2028", " ") + "\n"
 
 
+def test_waiting_says_which_approvals_a_run_waits_for_apart_from_its_result(owlclaw: Run, runtime: MemoryRuntime):
+    runtime.waits_for = ("apr_1", "apr_2")
+
+    told, as_json = owlclaw("trigger", "assistant", "--wait"), owlclaw("trigger", "assistant", "--wait", "--json")
+
+    said = "waiting for approvals: apr_1, apr_2 (decide with: owlclaw approvals allow apr_1)\n"
+    assert (told.stderr, as_json.stderr) == (said, said)
+    assert json.loads(as_json.stdout)["status"] == "completed"
+
+
 def test_json_output_is_the_run(owlclaw: Run):
     accepted = json.loads(owlclaw("trigger", "assistant", "--json").output)
     waited = json.loads(owlclaw("trigger", "assistant", "--wait", "--json").output)
@@ -142,6 +152,14 @@ def test_a_refusal_is_one_sentence_and_a_failure(owlclaw: Run):
     assert (unknown.exit_code, broken.exit_code) == (1, 1)
     assert "there is no agent definition for 'asistant'; defined here: assistant, broken, patient" in unknown.output
     assert "agents/broken/SOUL.md: is missing (write who the agent is)" in broken.output
+
+
+def test_runs_of_an_agent_that_there_is_not_are_refused_and_of_one_without_runs_are_none(owlclaw: Run):
+    unknown, known = owlclaw("runs", "asistant"), owlclaw("runs", "assistant")
+
+    assert unknown.exit_code == 1
+    assert "there is no agent definition for 'asistant'; defined here: assistant, broken, patient" in unknown.output
+    assert known.output == "there are no runs\n"
 
 
 def test_runs_are_listed_and_one_is_shown_with_its_timeline(owlclaw: Run):
