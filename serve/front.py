@@ -237,7 +237,10 @@ class Front:
                 _error(*each)
                 for each in (
                     (502, "The server process ended amid the request: whether it was carried out is not known"),
-                    (503, "The server process is starting, being restarted, or takes no more large bodies for now"),
+                    (
+                        503,
+                        "The server process is starting, being restarted, or takes no more large bodies for now: try again soon",
+                    ),
                     (504, "The server process did not answer in time"),
                 )
             ),
