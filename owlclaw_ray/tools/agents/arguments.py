@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from owlclaw_ray.tools.builtin.arguments import Arguments
+from owlclaw_ray.tools.builtin.arguments import ArgumentModel
 
 _NOT_BLANK = r"\S"
 
@@ -36,11 +36,11 @@ DefinitionName = Annotated[
 ]
 
 
-class Nothing(Arguments):
+class Nothing(ArgumentModel):
     """Arguments of tools that take none."""
 
 
-class StartArguments(Arguments):
+class StartArguments(ArgumentModel):
     """What all tools that start a run have in common."""
 
     assignment: Assignment
@@ -80,13 +80,13 @@ class DispatchWorker(StartArguments):
     step_id: StepName | None = Field(default=None, description="The step of the task that it is to claim, if any.")
 
 
-class InspectAgent(Arguments):
+class InspectAgent(ArgumentModel):
     """Arguments of agent.inspect_agent."""
 
     agent_id: AgentName = Field(description="An agent that you started: agent_id as the other agent tools give it.")
 
 
-class StepArguments(Arguments):
+class StepArguments(ArgumentModel):
     """One step of a task."""
 
     step_id: StepName = Field(description="A short name, unique in the task: letters, digits, _ and -.")
@@ -97,7 +97,7 @@ class StepArguments(Arguments):
     )
 
 
-class CreateTask(Arguments):
+class CreateTask(ArgumentModel):
     """Arguments of agent.task_create."""
 
     title: Title
@@ -105,19 +105,19 @@ class CreateTask(Arguments):
     steps: list[StepArguments] = Field(min_length=1, max_length=100)
 
 
-class TaskArgument(Arguments):
+class TaskArgument(ArgumentModel):
     """Arguments of agent.task_get."""
 
     task_id: TaskName
 
 
-class ListTasks(Arguments):
+class ListTasks(ArgumentModel):
     """Arguments of agent.task_list."""
 
     status: Literal["open", "completed", "failed", "cancelled", "any"] = "any"
 
 
-class UpdateTask(Arguments):
+class UpdateTask(ArgumentModel):
     """Arguments of agent.task_update."""
 
     task_id: TaskName
@@ -131,7 +131,7 @@ class UpdateTask(Arguments):
     remove_steps: list[StepName] = Field(default=[], max_length=100, description="Pending steps to take out.")
 
 
-class QuerySteps(Arguments):
+class QuerySteps(ArgumentModel):
     """Arguments of agent.task_query_steps."""
 
     task_id: TaskName
@@ -141,14 +141,14 @@ class QuerySteps(Arguments):
     )
 
 
-class ClaimStep(Arguments):
+class ClaimStep(ArgumentModel):
     """Arguments of agent.task_claim_step."""
 
     task_id: TaskName
     step_id: StepName | None = Field(default=None, description="Not given: the first that is ready.")
 
 
-class UpdateStep(Arguments):
+class UpdateStep(ArgumentModel):
     """Arguments of agent.task_update_step."""
 
     task_id: TaskName
@@ -159,7 +159,7 @@ class UpdateStep(Arguments):
     result: Text = Field(default="", description="What came of it, or why it failed: for those who go on from it.")
 
 
-class EndTask(Arguments):
+class EndTask(ArgumentModel):
     """Arguments of agent.task_complete, agent.task_fail and agent.task_cancel."""
 
     task_id: TaskName

@@ -18,7 +18,7 @@ from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.agents.spawn import SpawnTools
 from owlclaw_ray.tools.agents.tasks import TaskTools
 from owlclaw_ray.tools.arguments import decode_arguments
-from owlclaw_ray.tools.builtin.arguments import Arguments, input_schema, parse
+from owlclaw_ray.tools.builtin.arguments import ArgumentModel, input_schema, parse
 
 
 class AgentToolDeclaration(Struct, frozen=True):
@@ -26,7 +26,7 @@ class AgentToolDeclaration(Struct, frozen=True):
 
     name: str
     description: str
-    arguments: type[Arguments]
+    arguments: type[ArgumentModel]
     effect: Effect
 
     def definition(self) -> ToolDefinition:

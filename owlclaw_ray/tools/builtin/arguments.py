@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import ToolArgumentsError
-from owlclaw_ray.tools.arguments import Arguments as ToolArguments
-from owlclaw_ray.tools.arguments import as_model
+from owlclaw_ray.tools.arguments import Arguments, as_model
 from owlclaw_ray.tools.schema import plain_schema
 
 _NOT_BLANK = r"\S"
@@ -33,13 +32,13 @@ Focus = Annotated[
 Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=_NOT_BLANK)]
 
 
-class Arguments(BaseModel):
+class ArgumentModel(BaseModel):
     """What all tools' arguments have in common: nothing unknown is accepted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ScheduleOnceArguments(Arguments):
+class ScheduleOnceArguments(ArgumentModel):
     """Arguments of schedule_once."""
 
     delay_seconds: int = Field(
@@ -50,7 +49,7 @@ class ScheduleOnceArguments(Arguments):
     focus: Focus
 
 
-class ScheduleCronArguments(Arguments):
+class ScheduleCronArguments(ArgumentModel):
     """Arguments of schedule_cron."""
 
     cron_expression: str = Field(
@@ -67,7 +66,7 @@ class ScheduleCronArguments(Arguments):
     )
 
 
-class CancelScheduleArguments(Arguments):
+class CancelScheduleArguments(ArgumentModel):
     """Arguments of cancel_schedule."""
 
     schedule_id: str = Field(
@@ -75,7 +74,7 @@ class CancelScheduleArguments(Arguments):
     )
 
 
-class RememberArguments(Arguments):
+class RememberArguments(ArgumentModel):
     """Arguments of remember."""
 
     content: str = Field(
@@ -89,7 +88,7 @@ class RememberArguments(Arguments):
     )
 
 
-class Recall(Arguments):
+class RecallArguments(ArgumentModel):
     """Arguments of recall."""
 
     query: str = Field(
@@ -109,7 +108,7 @@ class Recall(Arguments):
     explain: bool = Field(default=False, description="Also say what each score is made of.")
 
 
-class QueryStateArguments(Arguments):
+class QueryStateArguments(ArgumentModel):
     """Arguments of query_state."""
 
     state_name: str = Field(
@@ -117,7 +116,7 @@ class QueryStateArguments(Arguments):
     )
 
 
-class LogDecisionArguments(Arguments):
+class LogDecisionArguments(ArgumentModel):
     """Arguments of log_decision."""
 
     reasoning: str = Field(
@@ -132,11 +131,11 @@ class LogDecisionArguments(Arguments):
     )
 
 
-A = TypeVar("A", bound=Arguments)
+A = TypeVar("A", bound=ArgumentModel)
 
 
 @cache
-def input_schema(model: type[Arguments]) -> JsonObject:
+def input_schema(model: type[ArgumentModel]) -> JsonObject:
     """Return the model's JSON schema in the subset that tools may use: the same object each time, not to be changed."""
     schema = plain_schema(model.model_json_schema(), model.__name__)
     del schema["description"]
@@ -153,5 +152,5 @@ def parse(tool: str, model: type[A], arguments: JsonObject) -> A:
 
 
 @cache
-def _reader(model: type[Arguments]) -> ToolArguments:
-    return ToolArguments(input_schema(model), as_model(model))
+def _reader(model: type[ArgumentModel]) -> Arguments:
+    return Arguments(input_schema(model), as_model(model))

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.tools.builtin.arguments import Arguments, input_schema, parse
+from owlclaw_ray.tools.builtin.arguments import ArgumentModel, input_schema, parse
 from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT
 
 
@@ -98,7 +98,7 @@ class BuiltInDeclaration(Struct, frozen=True):
 
     name: str
     description: str
-    arguments: type[Arguments]
+    arguments: type[ArgumentModel]
     effect: Effect
     tool_class: ToolClass
     inline_bytes: int = INLINE_BYTES
@@ -119,7 +119,7 @@ class BuiltInDeclaration(Struct, frozen=True):
         )
 
 
-A = TypeVar("A", bound=Arguments)
+A = TypeVar("A", bound=ArgumentModel)
 
 
 class Operation(Generic[A]):

@@ -50,7 +50,7 @@ DECLARATIONS = (
         RECALL,
         "Search your long-term memory. Returns the memories that fit best, with the time when each was stored; of two that "
         "contradict each other, trust the newer.",
-        arguments.Recall,
+        arguments.RecallArguments,
         Effect.PURE,
         ToolClass.MEMORY,
         inline_bytes=_RECALLED_BYTES,

@@ -8,14 +8,13 @@ from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.entries import recall_records
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
-from owlclaw_ray.domain.memory import Memory, ScoredMemory
-from owlclaw_ray.domain.memory import Recall as FoundMemories
+from owlclaw_ray.domain.memory import Memory, Recall, ScoredMemory
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory.api import MemoryStore
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account
-from owlclaw_ray.tools.builtin.arguments import Recall, RememberArguments
+from owlclaw_ray.tools.builtin.arguments import RecallArguments, RememberArguments
 from owlclaw_ray.tools.builtin.contract import BuiltInOutcome, Caller
 
 
@@ -47,7 +46,7 @@ class MemoryTools:
             }
         )
 
-    def recall(self, arguments: Recall, caller: Caller) -> BuiltInOutcome:
+    def recall(self, arguments: RecallArguments, caller: Caller) -> BuiltInOutcome:
         """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
         search = self._memory.search_archive if arguments.archived else self._memory.recall
         account = EmbeddingAccount(
@@ -59,7 +58,7 @@ class MemoryTools:
         content = {"memories": memories, "count": len(memories), "degraded": found.degraded}
         return BuiltInOutcome(content, tuple(self._records(found, caller)), found.embeddings)
 
-    def _records(self, found: FoundMemories, caller: Caller) -> Iterator[LedgerRecord]:
+    def _records(self, found: Recall, caller: Caller) -> Iterator[LedgerRecord]:
         for kind, name, data in recall_records(found):
             yield self._record(kind, name, data, caller)
 

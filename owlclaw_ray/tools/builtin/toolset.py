@@ -84,7 +84,7 @@ class BuiltInTools:
             SCHEDULE_CRON: Operation(models.ScheduleCronArguments, scheduling.schedule_cron),
             CANCEL_SCHEDULE: Operation(models.CancelScheduleArguments, scheduling.cancel_schedule),
             REMEMBER: Operation(models.RememberArguments, remembering.remember),
-            RECALL: Operation(models.Recall, remembering.recall),
+            RECALL: Operation(models.RecallArguments, remembering.recall),
             QUERY_STATE: Operation(models.QueryStateArguments, observing.query_state),
             LOG_DECISION: Operation(models.LogDecisionArguments, observing.log_decision),
         }
