@@ -10,14 +10,17 @@ BIN = $(VENV)/bin
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/demo.py
 
-test: test-quick
-	$(BIN)/python -m pytest -m "ray and not long"
+test: $(VENV)/.dev
+	$(BIN)/python -m tests.imports
+	$(BIN)/python -m tests.parts
 
 test-quick: $(VENV)/.dev
+	$(BIN)/python -m tests.imports
 	$(BIN)/python -m pytest -m "not ray and not long" -n auto --dist worksteal
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m "(hypothesis or property) and not ray" --hypothesis-profile=long -n auto --dist worksteal -o timeout=3600
 
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.mutants

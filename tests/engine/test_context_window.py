@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray import OwlClaw
@@ -30,6 +30,7 @@ from owlclaw_ray.ports.tools import ToolOutcome
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import Answer, Failure, FunctionCall, OpenAIServer
 from tests.engine.conftest import Model, asks, says
+from tests.properties import examples
 
 WATCH = AgentRef.parse("watch")
 WINDOW = 32_768
@@ -467,7 +468,7 @@ ROOMS = st.integers(2_000, 6_000)
 
 
 @pytest.mark.property
-@settings(max_examples=150, deadline=None)
+@examples
 @given(TURNS, ROOMS)
 async def test_property_04_no_prompt_is_longer_than_its_model_takes(turns, room):
     told = Told(room)
@@ -477,7 +478,7 @@ async def test_property_04_no_prompt_is_longer_than_its_model_takes(turns, room)
 
 
 @pytest.mark.property
-@settings(max_examples=150, deadline=None)
+@examples
 @given(TURNS, ROOMS)
 async def test_property_05_what_is_too_long_is_compressed_and_the_newest_stays_longest(turns, room):
     told, number = Told(room), -1

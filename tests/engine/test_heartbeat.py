@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, TenantId
 from owlclaw_ray.ports.store import CommandFailed, DeliveryFilter, LedgerFilter, Position, ReceiveDelivery, RunFilter
 from owlclaw_ray.ports.tools import ToolOutcome
 from tests.engine.world import Definitions, World, new_stores
+from tests.properties import examples
 
 SOLO = AgentRef.parse("solo")
 RUNS = RunFilter(DEFAULT_TENANT, SOLO, limit=100_000)
@@ -658,7 +659,6 @@ pending = st.recursive(
 )
 events_of = st.lists(st.fixed_dictionaries({"source": names, "pending": pending}), max_size=3)
 sources = st.lists(st.sampled_from(EventSourceKind), min_size=1, unique=True).map(tuple)
-examples = settings(max_examples=100, deadline=None)
 
 
 async def _one_beat(stores, heartbeat, events, before=()):

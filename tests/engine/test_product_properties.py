@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray import OwlClaw
@@ -24,10 +24,10 @@ from owlclaw_ray.memory.markdown import parse
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.adapters.lance.conftest import LetterEmbedder
 from tests.engine.conftest import Agents, Model, asks, says
+from tests.properties import examples
 
 WATCH = AgentRef.parse("watch")
 IDENTITY = "# Watch\n\n## My Capabilities\n- {}\n"
-examples = settings(max_examples=100, deadline=None)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from owlclaw_ray.governance.visibility import LONGEST, Panel
 from owlclaw_ray.ports.visibility import VisibilityFacts
 from owlclaw_ray.testing.clock import ManualClock
 from tests.governance.world import AGENT, Rules, tool
+from tests.properties import examples
 
 
 class Evaluator:
@@ -101,6 +102,7 @@ REASONS = st.dictionaries(st.sampled_from([*TOOLS, "gone"]), st.sampled_from(["x
 
 
 @pytest.mark.property
+@examples
 @given(st.lists(st.tuples(REASONS, st.booleans()), max_size=5))
 async def test_property_13_the_ledger_has_the_result_and_the_reason_of_every_visibility_decision(answers):
     evaluators = [

@@ -108,7 +108,14 @@ async def test_neither_agents_nor_people_wait_for_the_engine(alarms, state, ask,
         clock=clock,
     ) as runtime:
         alarm_clock = EngineAlarmClock(bell=runtime.bell, store=runtime.store, engine=alarms, clock=clock)
-        runtime.store.tell(lambda _, schedule_ids: alarm_clock.changed(list(schedule_ids)))
+        store = runtime.store.tell.__self__
+        followers = store._heard
+
+        def heard(run_ids, schedule_ids):
+            followers(run_ids, schedule_ids)
+            alarm_clock.changed(list(schedule_ids))
+
+        store.tell(heard)
         alarm_clock.start()
         while not alarms.calls:
             await asyncio.sleep(0.001)

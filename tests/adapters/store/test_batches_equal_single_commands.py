@@ -372,7 +372,7 @@ async def apply_groups(database, groups):
 
 
 @pytest.mark.property
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(beginning=beginnings, rest=st.lists(commands, max_size=25).flatmap(with_spoiler), size=st.integers(2, 20))
 def test_a_batch_does_what_its_commands_do_one_by_one(runner, databases, beginning, rest, size):
     everything = [*beginning, *rest]
