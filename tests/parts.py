@@ -39,7 +39,7 @@ class Part:
 
 PARTS = (
     Part("one cluster", ("-m", "one_cluster and not long")),
-    Part("runtimes", ("-m", "ray and not one_cluster and not long")),
+    Part("runtimes", ("-m", "ray and not one_cluster and not long", "-n", "2", "--dist", "loadfile")),
     Part("quick", ("-m", "not ray and not long", "-n", "auto", "--dist", "worksteal"), nice=GIVES_WAY),
 )
 
