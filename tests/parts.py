@@ -7,6 +7,7 @@ The exit status is 0 if that of every part is.
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ GIVES_WAY = 19
 GRACE = 60.0
 NEWS = 30.0
 Clock = Callable[[], float]
+_PROGRESS = re.compile(r"^(?:\S+\.py )?([.FEsxX]+)(?: +\[ *\d+%\])?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ class Running:
 
     @property
     def news(self) -> str:
-        """How far it is."""
-        lines = [line for line in self.said.splitlines() if line.rstrip().endswith("%]")]
-        return lines[-1].rpartition("[")[2].rstrip(" ]") if lines else "collecting"
+        """How many of its tests are over, and how many of them failed."""
+        told = "".join(_PROGRESS.findall(self.said))
+        failed = told.count("F") + told.count("E")
+        return f"{len(told)} done" + (f", {failed} failed" if failed else "")
 
     @property
     def closing_line(self) -> str:
@@ -131,7 +134,7 @@ def _follow(running: Sequence[Running]) -> None:
             waiting.remove(each)
         if waiting and time.monotonic() > told + NEWS:
             told = time.monotonic()
-            _say(", ".join(f"{each.part.name} {each.news}" for each in waiting))
+            _say("; ".join(f"{each.part.name}: {each.news}" for each in waiting))
 
 
 def _say(text: str) -> None:
