@@ -14,14 +14,17 @@ check: lint test-quick
 	$(BIN)/python -m benchmarks.commands
 	$(BIN)/python scripts/size.py
 
-test: test-quick
-	$(BIN)/python -m pytest -m "ray and not long"
+test: $(VENV)/.dev
+	$(BIN)/python -m tests.imports
+	$(BIN)/python -m tests.parts
 
 test-quick: $(VENV)/.dev
+	$(BIN)/python -m tests.imports
 	$(BIN)/python -m pytest -m "not ray and not long" -n auto --dist worksteal
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m "(hypothesis or property) and not ray" --hypothesis-profile=long -n auto --dist worksteal -o timeout=3600
 
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.mutants

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -24,9 +25,22 @@ FRONT = Front("127.0.0.1", free_ports(1)[0], SCRATCH)
 os.environ.update(ray_environment(SLOTS.alone + SLOTS.quick, alone=True) | FRONT.environment)  # noqa: TID251 - Ray reads nothing else
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
-settings.register_profile("owlclaw", deadline=None)
-settings.register_profile("long", settings.get_profile("owlclaw"), max_examples=2_000)
+IN_MEMORY, ROOM = Path("/dev/shm"), 6_000_000_000
+if IN_MEMORY.is_dir() and min(shutil.disk_usage(IN_MEMORY).free, psutil.virtual_memory().available) > ROOM:
+    # The folders of tests, with their databases, go where a write reaches no disk and fsync costs nothing.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))  # noqa: TID251 - pytest reads nothing else
+
+settings.register_profile("owlclaw", deadline=None, max_examples=25)
+settings.register_profile("long", settings.get_profile("owlclaw"), max_examples=250)
 settings.load_profile("owlclaw")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that share the session's Ray: they run one after another, beside those that start their own."""
+    for item in items:
+        if "trial" in getattr(item, "fixturenames", ()):
+            item.add_marker("one_cluster")
 
 
 @pytest.hookimpl(wrapper=True)

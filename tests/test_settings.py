@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.configuration.limits import LimitOverrides
@@ -23,6 +23,7 @@ from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServerOptions, ToolRule
 from tests.definitions.writing import write_definition
 from tests.hatchet_engine.engine import token_for
+from tests.properties import examples
 
 
 def load(folder, text="", **environ):
@@ -275,7 +276,7 @@ _NUMBERS = {
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(
     keys=st.sets(st.sampled_from(sorted(_NUMBERS)), min_size=1, max_size=5),
     number=st.integers(-(10**9), 0),
@@ -300,7 +301,7 @@ def test_property_22_invalid_numbers_are_refused_at_start_each_naming_its_key(
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(
     key=st.sampled_from(sorted(_NUMBERS)),
     number=st.sampled_from([".nan", ".inf", "-.inf", "nan", "inf", "1e999", "ten", "[1]", "{}", "2026-01-01"]),
@@ -329,7 +330,7 @@ _OF_AGENTS = {
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(
     wrong=st.sampled_from(sorted(_OF_AGENTS)).flatmap(
         lambda key: st.tuples(st.just(key), _OF_AGENTS[key]),
@@ -357,7 +358,7 @@ _WRONG_FIELDS = (
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(st.integers(0, 4).flatmap(lambda at: st.tuples(st.just(at), _WRONG_FIELDS[at] | st.text("xyz%", min_size=1))))
 def test_property_22_an_invalid_cron_expression_is_refused_and_shown(wrong):
     at, value = wrong
@@ -370,7 +371,7 @@ def test_property_22_an_invalid_cron_expression_is_refused_and_shown(wrong):
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(key=st.text(min_size=1, max_size=20), value=st.one_of(st.integers(), st.text(), st.none()))
 def test_property_22_an_unknown_key_is_refused_and_named(tmp_path_factory, key, value):
     folder = tmp_path_factory.getbasetemp()

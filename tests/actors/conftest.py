@@ -103,19 +103,6 @@ def raises() -> str:
     raise ValueError("the printer is on fire")
 
 
-@app.handler("half")
-def half() -> str:
-    raise ValueError("half a character: \\ud800")
-
-
-@app.handler("deep")
-def deep() -> list:
-    nested = []
-    for _ in range(3000):
-        nested = [nested]
-    return nested
-
-
 @app.event_source("stock")
 def stock(agent) -> str:
     path = EFFECTS.parent / f"stock-{agent.agent_id}"

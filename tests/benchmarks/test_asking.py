@@ -176,6 +176,7 @@ def test_without_matplotlib_the_report_says_how_to_install_it(define, ask, monke
     assert "install matplotlib with: pip install -e '.[bench]'" in said
 
 
+@pytest.mark.long
 def test_every_plot_becomes_a_picture(define, ask, tmp_path):
     pytest.importorskip("matplotlib", reason="needs matplotlib, of the extra bench")
     lines = Plot("Growth", "agents", "ms", (Series("a", (1, 10), (1.0, 2.0)), Series("b", (1,), (1.0,))), "lines")

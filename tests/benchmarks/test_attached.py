@@ -49,6 +49,7 @@ def test_processes_without_a_cluster_are_an_error(start):
         cluster_of(start().tree)
 
 
+@pytest.mark.long
 def test_a_program_is_told_the_cluster_says_how_far_it_is_and_finds_something(start):
     said = []
 
@@ -58,6 +59,7 @@ def test_a_program_is_told_the_cluster_says_how_far_it_is_and_finds_something(st
     assert said == ["attached to 127.0.0.1:6379"]
 
 
+@pytest.mark.long
 def test_a_program_that_finds_nothing_is_an_error_with_what_it_wrote(start):
     with pytest.raises(AttachedError, match="the ray is bent"):
         ask_inside(start("--gcs-address=127.0.0.1:6379"), "tests.benchmarks.inside", print, "fail")

@@ -6,6 +6,7 @@ from benchmarks.exporting import export_cpu_ms
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 
 
+@pytest.mark.long
 def test_what_a_run_takes_to_export_is_measured_on_runs_that_all_arrive():
     with OtlpServer() as receiver:
         taken = export_cpu_ms(f"{receiver.url}/v1/traces", 60, 1)

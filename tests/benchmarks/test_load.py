@@ -163,6 +163,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_amid_an_answer_ends_the_load(number):
     ended = subprocess.run(

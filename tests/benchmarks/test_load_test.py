@@ -98,6 +98,7 @@ def locust(host, seconds, *options):
     )
 
 
+@pytest.mark.long
 def test_users_of_a_server_do_all_that_there_is_to_do_and_nothing_fails(server, tmp_path):
     ended = locust(server, 4, "--csv", str(tmp_path / "load"), "--keys", "3")
 
@@ -111,6 +112,7 @@ def test_users_of_a_server_do_all_that_there_is_to_do_and_nothing_fails(server, 
     assert triggered <= {"assistant:0", "assistant:1", "assistant:2"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "why"),
     [

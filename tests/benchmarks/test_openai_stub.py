@@ -1,5 +1,6 @@
 import httpx
 import orjson
+import pytest
 
 from benchmarks.child import running
 from benchmarks.litellm_calls import measure_litellm
@@ -14,6 +15,7 @@ def ask(url, *messages):
     return load_litellm().completion(messages=list(messages), **arguments).choices[0]
 
 
+@pytest.mark.long
 def test_the_stub_asks_for_a_tool_and_then_ends_and_its_requests_can_be_repeated(monkeypatch):
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     with running("benchmarks.openai_stub") as stub:
@@ -36,6 +38,7 @@ def test_the_stub_asks_for_a_tool_and_then_ends_and_its_requests_can_be_repeated
     assert not stub.tree.processes()
 
 
+@pytest.mark.long
 def test_a_long_request_in_pieces_gets_one_answer():
     with running("benchmarks.openai_stub") as stub, httpx.Client() as client:
         body = {"model": "gpt-4o-mini", "messages": [{**USER, "content": "x" * 300_000}]}

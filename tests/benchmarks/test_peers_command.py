@@ -52,6 +52,7 @@ def test_an_unknown_peer_is_wrong_usage(capsys):
     assert "no such peer: nobody" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_has_the_peers_stopped_before_it_ends(number):
     with subprocess.Popen(

@@ -36,6 +36,7 @@ def busy():
     process.communicate()
 
 
+@pytest.mark.long
 def test_what_a_process_does_is_sampled_from_outside(busy):
     with recording([busy], 1) as recorded:
         try:
@@ -51,6 +52,7 @@ def test_what_a_process_does_is_sampled_from_outside(busy):
     assert our_shares(found) == {}
 
 
+@pytest.mark.long
 def test_a_process_that_cannot_be_sampled_is_named_with_what_sampling_needs():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -62,6 +64,7 @@ def test_a_process_that_cannot_be_sampled_is_named_with_what_sampling_needs():
         recorded.stacks()
 
 
+@pytest.mark.long
 def test_recorders_end_with_the_block(busy):
     own = psutil.Process()
     before = set(own.children())

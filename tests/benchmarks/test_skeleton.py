@@ -6,7 +6,7 @@ from benchmarks.measuring import agent_paths, measure_runs
 from benchmarks.skeleton import Unfinished
 from serve.processes import lives
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(240)]
 
 
 def test_the_skeleton_brings_every_trigger_to_an_outcome_and_leaves_nothing_behind():

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.configuration.yaml_document import dotted, read_yaml
@@ -49,7 +49,6 @@ def test_paths_are_written_with_dots_and_brackets():
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
-@settings(max_examples=200, deadline=None)
 def test_any_text_is_a_mapping_or_a_configuration_error(text):
     try:
         found = read_yaml(text, "f").data

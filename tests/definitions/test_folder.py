@@ -4,7 +4,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.definitions.defaults import Defaults
@@ -13,6 +13,7 @@ from owlclaw_ray.definitions.loader import load_definition
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.errors import DefinitionError, UnknownAgentError
 from tests.definitions.writing import write_definition, write_skill
+from tests.properties import examples
 
 
 @contextmanager
@@ -115,7 +116,7 @@ async def test_a_reload_sees_what_the_machine_has_now_and_says_what_is_wrong(tmp
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(texts=st.lists(st.tuples(st.text("甲乙ab", min_size=1), st.text("丙丁cd", min_size=1)), min_size=2, max_size=4))
 def test_property_03_after_a_change_the_next_get_uses_the_new_text(tmp_path_factory, texts):
     agents = tmp_path_factory.mktemp("agents")

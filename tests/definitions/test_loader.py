@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -11,6 +11,7 @@ from owlclaw_ray.errors import DefinitionError
 from owlclaw_ray.models.sanitise import sanitise
 from owlclaw_ray.runs.prompt import system_prompt
 from tests.definitions.writing import IDENTITY, SOUL, write_definition, write_skill
+from tests.properties import examples
 
 DEFAULTS = Defaults(("default-model", "default-fallback"), Limits(turns=7))
 
@@ -163,7 +164,7 @@ def _is_text(text):
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(
     soul=_LINES.filter(_is_text),
     capabilities=st.text("能力 abc-*`#1\n", max_size=100).map(lambda text: f"- can {text}"),
@@ -178,7 +179,7 @@ def test_property_01_what_the_identity_files_say_is_in_the_system_prompt(tmp_pat
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(
     missing=st.sets(st.sampled_from(["SOUL.md", "IDENTITY.md"]), min_size=1),
     blank=st.one_of(st.none(), st.text(" \n\t\r\ufeff\u200b", max_size=5)),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -171,7 +171,6 @@ moves = st.one_of(
 
 
 @pytest.mark.property
-@settings(max_examples=300)
 @given(edges=edges, history=st.lists(moves, max_size=40))
 def test_whatever_is_tried_a_task_stands_as_its_model_says(edges, history):
     needs = {f"s{at}": {f"s{low}" for high, low in edges if high == at} for at in range(SIZE)}
@@ -209,7 +208,6 @@ def test_whatever_is_tried_a_task_stands_as_its_model_says(edges, history):
 
 
 @pytest.mark.property
-@settings(max_examples=200)
 @given(graph=st.dictionaries(names, st.lists(names, max_size=3), min_size=1))
 def test_steps_are_accepted_exactly_if_they_can_be_done_one_after_another(graph):
     def can_be_done():

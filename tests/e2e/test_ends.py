@@ -43,34 +43,45 @@ def ends_by_itself(installation):
     return installation.process.returncode, installation.said[-1]
 
 
-@pytest.mark.parametrize("victim", ["raylet/raylet", "gcs/gcs_server", "ray::DashboardAgent", "ray::RuntimeEnvAgent"])
-def test_without_ray_it_ends_with_a_code_that_asks_for_another_start_and_leaves_nothing(installation, victim):
+@pytest.mark.parametrize(
+    "victims",
+    [
+        ("raylet/raylet", "gcs/gcs_server"),
+        pytest.param(("ray::DashboardAgent", "ray::RuntimeEnvAgent"), marks=pytest.mark.long),
+    ],
+)
+def test_without_ray_it_ends_with_a_code_that_asks_for_another_start_and_down_kills_what_does_not_end(
+    installation, victims
+):
     installation.define("slow", SLOW)
+    submitted = []
+    for victim in victims:
+        installation.up()
+        family, scratch = installation.family(), installation.scratch()
+        with installation.client() as client:
+            for each in named(installation, *NOT_NEEDED):
+                each.kill()
+            submitted.append(client.submit("slow")["run_id"])
+
+            [killed] = named(installation, victim)
+            killed.kill()
+            code, said = ends_by_itself(installation)
+
+        assert code == 75, installation.said
+        assert "ended: Ray's" in said
+        assert "What was accepted is safe in the store" in said
+        assert alive(family) == []
+        assert not scratch.exists()
+        assert not (installation.folder / ".owlclaw" / "owlclaw.pid").exists()
+        assert (installation.folder / ".owlclaw" / "logs" / "raylet.out").exists()
+
     installation.up()
-    family, scratch = installation.family(), installation.scratch()
     with installation.client() as client:
-        for each in named(installation, *NOT_NEEDED):
-            each.kill()
-        run_id = client.submit("slow")["run_id"]
-
-        [killed] = named(installation, victim)
-        killed.kill()
-        code, said = ends_by_itself(installation)
-
-    assert code == 75, installation.said
-    assert "ended: Ray's" in said
-    assert "What was accepted is safe in the store" in said
-    assert alive(family) == []
-    assert not scratch.exists()
-    assert not (installation.folder / ".owlclaw" / "owlclaw.pid").exists()
-    assert (installation.folder / ".owlclaw" / "logs" / "raylet.out").exists()
-
-    installation.up()
-    with installation.client() as client:
-        for _ in client.events(run_id):
-            pass
-        assert client.run(run_id)["status"] == "completed"
-    assert installation.interrupt() == 0
+        for run_id in submitted:
+            for _ in client.events(run_id):
+                pass
+            assert client.run(run_id)["status"] == "completed"
+    assert_that_down_kills(installation)
 
 
 def test_a_part_that_hangs_holds_the_stop_up_only_until_its_deadline_and_a_second_ctrl_c_not_at_all(installation):
@@ -95,9 +106,8 @@ def test_a_part_that_hangs_holds_the_stop_up_only_until_its_deadline_and_a_secon
         assert not scratch.exists()
 
 
-def test_down_kills_what_does_not_end_in_time(installation):
-    installation.define("slow", SLOW)
-    installation.up()
+def assert_that_down_kills(installation):
+    """`owlclaw down` kills what does not end in time."""
     family = installation.family()
     installation.process.send_signal(signal.SIGSTOP)
 

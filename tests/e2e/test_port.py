@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from itertools import product
 
 import httpx
 import pytest
@@ -55,11 +56,10 @@ def process(installation, name):
     return next((each for each in installation.family() if any(name in word for word in each.cmdline()[:5])), None)
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_proxy_or_server_process_that_dies_or_hangs_is_replaced_and_no_path_is_denied_meanwhile(installation, blow):
+def test_a_proxy_or_server_process_that_dies_or_hangs_is_replaced_and_no_path_is_denied_meanwhile(installation):
     installation.define("watch", {"turns": [{"text": "done"}]})
     installation.up()
-    for name in (HAPROXY, SERVER):
+    for blow, name in product((signal.SIGKILL, signal.SIGSTOP), (HAPROXY, SERVER)):
         with Sender(installation) as sender:
             sender.wait_for_accepted()
             before = process(installation, name)

@@ -4,7 +4,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from owlclaw_ray.memory import file as module
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.markdown import parse
+from tests.properties import examples
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -175,7 +176,7 @@ def test_a_file_that_is_still_too_large_loses_its_oldest_too(tmp_path):
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=300), st.integers(0, 200)), max_size=12), st.data())
 def test_property_08_the_file_stays_within_its_limits_and_nothing_is_destroyed(tmp_path_factory, drawn, data):
     folder = tmp_path_factory.mktemp("memory")

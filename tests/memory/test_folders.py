@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -112,7 +112,6 @@ def as_one_file_system_sees(path):
 
 
 @pytest.mark.property
-@settings(max_examples=200, deadline=None)
 @given(st.lists(agents, min_size=2, max_size=6, unique=True))
 def test_property_no_two_agents_share_a_folder_and_none_leaves_the_data_folder(agents):
     root = Path("/data")

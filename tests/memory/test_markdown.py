@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.memory import Memory
@@ -102,7 +102,6 @@ memories = st.lists(
 
 
 @pytest.mark.property
-@settings(max_examples=300, deadline=None)
 @given(memories)
 def test_whatever_is_rendered_parses_to_the_same_memories(drawn):
     """Property 6, the part of the file."""
@@ -117,7 +116,6 @@ def test_whatever_is_rendered_parses_to_the_same_memories(drawn):
 
 
 @pytest.mark.property
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 @example(b"\xff\xfe## mem_1")
 @example("## mem_1 · 2026-01-01".encode()[:-13])
@@ -128,7 +126,6 @@ def test_no_file_makes_parsing_fail_or_lose_a_byte(data):
 
 
 @pytest.mark.property
-@settings(max_examples=200, deadline=None)
 @given(memories, st.data())
 def test_what_is_appended_is_read_as_if_it_had_always_been_there(drawn, data):
     stored = [

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -11,6 +11,7 @@ from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import lexical
 from owlclaw_ray.memory.dates import named_spans
 from owlclaw_ray.memory.fusion import MemorySessions, SearchHits, rank
+from tests.properties import examples
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -222,7 +223,7 @@ ages = st.lists(st.integers(0, 4_000), min_size=10, max_size=10)
 
 
 @pytest.mark.property
-@settings(max_examples=200, deadline=None)
+@examples
 @given(
     bm25=scores,
     cosine=cosines,
@@ -248,7 +249,6 @@ def test_property_07_what_is_found_is_ordered_by_relevance_then_age_and_age_hide
     assert {one.memory.memory_id: one.score for one in fresh} == {one.memory.memory_id: one.score for one in found}
 
 
-@settings(max_examples=100, deadline=None)
 @given(bm25=scores, cosine=cosines, ages=ages, contents=st.lists(st.sampled_from(["a b", "b c", "a"]), min_size=10))
 def test_a_newer_memory_of_the_same_matter_never_leaves_the_order_of_scores(bm25, cosine, ages, contents):
     memories = [memory(str(at), contents[at], days=days) for at, days in enumerate(ages)]

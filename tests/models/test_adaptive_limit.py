@@ -128,7 +128,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(ceiling=st.integers(1, 5_000), start=st.integers(1, 5_000), floor=st.integers(1, 10), events=EVENTS)
 def test_whatever_calls_come_to_the_limit_keeps_within_its_bounds(ceiling, start, floor, events):
     limit, now = AdaptiveLimit(ceiling=ceiling, start=start, floor=floor), 0.0
@@ -160,7 +159,7 @@ def rounds(limit, capacity, number, now=0.0):
     return seen, now
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=max(10, settings.default.max_examples // 3))
 @given(first=st.integers(8, 150), second=st.integers(8, 150))
 def test_the_limit_finds_what_a_provider_bears_and_follows_it_when_that_changes(first, second):
     limit = AdaptiveLimit(ceiling=4_000)

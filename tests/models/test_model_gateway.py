@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
@@ -11,6 +11,7 @@ from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.model_gateway import ModelGateway
 from owlclaw_ray.testing.clock import ManualClock
 from tests.model_requests import model_request
+from tests.properties import examples
 
 DOWN = ModelUnavailableError("rate limited")
 REFUSED = ModelRefusedError("bad key")
@@ -193,7 +194,7 @@ async def test_each_attempt_has_its_own_time_limit(clock):
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(takes=st.lists(st.integers(1, 40).map(float), min_size=1, max_size=5), limit=st.integers(1, 30))
 def test_property_12_a_model_call_that_takes_longer_than_its_limit_is_stopped_and_said_to_have_timed_out(takes, limit):
     assume(limit not in takes)

@@ -4,7 +4,7 @@ import json
 from importlib import import_module
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import ModelChoice
@@ -65,7 +65,6 @@ def test_arguments_that_are_no_object_are_kept_in_one():
 
 
 @given(st.text(max_size=80), st.text())
-@settings(max_examples=200, deadline=None)
 def test_whatever_a_model_calls_its_past_is_a_name_and_an_object(name, arguments):
     [function] = functions(history((name, arguments)))
 

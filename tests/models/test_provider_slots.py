@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -261,7 +261,6 @@ STEP = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(ceiling=st.integers(1, 12), steps=st.lists(STEP, max_size=60))
 def test_no_slot_is_lost_or_given_twice_whatever_calls_come_to(ceiling, steps):
     async def scenario():

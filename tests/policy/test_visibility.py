@@ -13,6 +13,7 @@ from owlclaw_ray.policy.evaluators import VisibilityFacts
 from owlclaw_ray.policy.visibility import LONGEST, EvaluatorSet
 from owlclaw_ray.testing.clock import ManualClock
 from tests.policy.world import AGENT, Rules, tool
+from tests.properties import examples
 
 
 class Evaluator:
@@ -101,6 +102,7 @@ REASONS = st.dictionaries(st.sampled_from([*TOOLS, "gone"]), st.sampled_from(["x
 
 
 @pytest.mark.property
+@examples
 @given(st.lists(st.tuples(REASONS, st.booleans()), max_size=5))
 async def test_property_13_the_ledger_has_the_result_and_the_reason_of_every_visibility_decision(answers):
     evaluators = [

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray import OwlClaw
@@ -29,6 +29,7 @@ from owlclaw_ray.runs.compaction import Compaction, ContextWindows, PromptBudget
 from owlclaw_ray.runs.conversation import Conversation, turns_of
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer
+from tests.properties import examples
 from tests.worlds import Model, asks, says
 
 WATCH = AgentRef.parse("watch")
@@ -470,7 +471,7 @@ ROOMS = st.integers(2_000, 6_000)
 
 
 @pytest.mark.property
-@settings(max_examples=150, deadline=None)
+@examples
 @given(TURNS, ROOMS)
 async def test_property_04_no_prompt_is_longer_than_its_model_takes(turns, room):
     told = Told(room)
@@ -480,7 +481,7 @@ async def test_property_04_no_prompt_is_longer_than_its_model_takes(turns, room)
 
 
 @pytest.mark.property
-@settings(max_examples=150, deadline=None)
+@examples
 @given(TURNS, ROOMS)
 async def test_property_05_what_is_too_long_is_compressed_and_the_newest_stays_longest(turns, room):
     told, number = Told(room), -1

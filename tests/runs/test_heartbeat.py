@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ from owlclaw_ray.store.api import (
     RunFilter,
 )
 from owlclaw_ray.store.sql.schema import metadata
+from tests.properties import examples
 from tests.world import Definitions, World, new_stores
 
 SOLO = AgentRef.parse("solo")
@@ -665,7 +666,6 @@ pending = st.recursive(
 )
 events_of = st.lists(st.fixed_dictionaries({"source": names, "pending": pending}), max_size=3)
 sources = st.lists(st.sampled_from(EventSourceKind), min_size=1, unique=True).map(tuple)
-examples = settings(max_examples=100, deadline=None)
 
 
 async def _one_beat(stores, heartbeat, events, before=()):

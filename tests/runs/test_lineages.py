@@ -13,7 +13,7 @@ import httpx
 import orjson
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray import OwlClaw
@@ -196,7 +196,6 @@ async def _lived(history):
 
 
 @pytest.mark.property
-@settings(max_examples=25)
 @given(history=st.lists(steps, min_size=2, max_size=8))
 def test_no_run_of_a_started_agent_ever_sees_more_than_it_was_granted(history):
     """Whatever wakes it: heartbeats, schedules, webhooks, HTTP, restarts; and no heartbeat of it deals with what others deal with."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray import OwlClaw
@@ -23,11 +23,11 @@ from owlclaw_ray.memory.markdown import parse
 from owlclaw_ray.models.sanitise import text_of_reply
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.memory.lance.conftest import LetterEmbedder
+from tests.properties import examples
 from tests.worlds import Agents, Model, asks, says
 
 WATCH = AgentRef.parse("watch")
 IDENTITY = "# Watch\n\n## My Capabilities\n- {}\n"
-examples = settings(max_examples=100, deadline=None)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from owlclaw_ray.store.run_ends import RunFacts
 from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.otlp import OtlpReceiver, OtlpSpans
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
+from tests.properties import examples
 from tests.world import AGENTS, TOOLS, Definitions, World
 
 SOLO = AGENTS[0]
@@ -125,7 +126,6 @@ usages = st.builds(Usage, counts, counts, counts, st.floats(0, 10))
 names = st.sampled_from(["look", "probe", "put", "act"])
 readings = st.builds(Call, st.just("look"))
 many_turns = st.lists(st.builds(Turn, st.lists(readings, max_size=4).map(tuple)), max_size=8)
-examples = settings(max_examples=100, deadline=None)
 
 
 @pytest.mark.property

@@ -2,7 +2,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentDefinition, ModelChoice
@@ -12,6 +12,7 @@ from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.skill import Skill, Withheld
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.runs.skill_selection import select_skills, withheld_skills
+from tests.properties import examples
 
 
 def skill(name, tokens=100, description="", **fields):
@@ -88,7 +89,7 @@ _SKILLS = st.lists(
 
 
 @pytest.mark.property
-@settings(max_examples=150, deadline=None)
+@examples
 @given(
     skills=_SKILLS,
     focus=st.text(max_size=20),

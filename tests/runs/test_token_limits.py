@@ -1,10 +1,11 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.models.tokens import estimate_tokens, longest
 from owlclaw_ray.runs.token_limits import first_that_fit, fit
 from owlclaw_ray.runs.truncation import cut_text
+from tests.properties import examples
 
 
 class Tokenizer:
@@ -61,7 +62,7 @@ async def test_what_cannot_be_shortened_is_shown_whole_and_not_counted():
 
 
 @pytest.mark.property
-@settings(max_examples=150, deadline=None)
+@examples
 @given(
     st.builds(str.__mul__, st.text(max_size=40) | st.text(alphabet="市场波动", max_size=40), st.integers(0, 300)),
     st.integers(40, 1_000),

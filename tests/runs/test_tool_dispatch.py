@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
@@ -165,7 +165,6 @@ failures = st.sets(st.integers(0, 11), max_size=4)
 
 
 @pytest.mark.property
-@settings(max_examples=200, deadline=None)
 @given(names=turns, failing=failures, order=st.lists(st.integers(0, 3), max_size=5), denied=st.booleans())
 def test_every_turn_is_executed_as_the_reference_says(names, failing, order, denied):
     """tool-registry: consecutive readonly calls in parallel, a write is a boundary; a failed or denied write stops the rest."""

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.errors import ScheduleError
@@ -198,7 +198,6 @@ expressions = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(expressions, zones, st.integers(0, 2 * 366 * 86_400))
 def test_next_times_grow_and_none_lies_between(expression, zone, seconds):
     after = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)

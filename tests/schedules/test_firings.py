@@ -2,7 +2,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -187,7 +187,6 @@ def test_deciding_twice_is_deciding_once():
 moments = st.integers(0, 3 * 86_400)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     schedule=st.builds(
         every,

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -145,7 +145,6 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=40))
-@settings(max_examples=300, deadline=None)
 async def test_no_follower_misses_an_entry_or_sees_one_twice_however_commits_readers_and_faults_interleave(steps):
     clock = ManualClock()
     place = Place(clock)

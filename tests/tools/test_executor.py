@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.returned_error import RESERVED
 from owlclaw_ray.tools.sources import ToolSources
+from tests.properties import examples
 
 SOON = 0.05
 
@@ -214,7 +215,7 @@ KINDS = (ValueError, KeyError, OSError, RuntimeError, ZeroDivisionError, LookupE
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(kind=st.sampled_from(KINDS), said=st.text(max_size=60), asynchronous=st.booleans())
 def test_property_21_whatever_a_tool_raises_becomes_an_error_with_its_type_and_message(kind, said, asynchronous):
     app = OwlClaw("demo")

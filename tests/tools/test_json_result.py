@@ -10,7 +10,7 @@ from unittest.mock import ANY
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct, UnsetType
 from pydantic import BaseModel, ConfigDict, FieldSerializationInfo, field_serializer
@@ -210,7 +210,6 @@ def test_content_within_the_limit_is_kept_as_it_is():
 
 
 @given(st.text(min_size=1), st.integers(1, 40))
-@settings(max_examples=100, deadline=None)
 def test_longer_content_is_cut_between_characters_and_says_so(text, limit):
     encoded = text.encode()
     content, metadata = within_limit(text, limit)

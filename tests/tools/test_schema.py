@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.errors import ConfigurationError
@@ -94,7 +94,6 @@ _SCHEMAS = st.recursive(
 
 
 @given(st.dictionaries(st.text(), _SCHEMAS, max_size=4))
-@settings(max_examples=100, deadline=None)
 def test_every_schema_of_the_subset_is_kept_as_it_is(properties):
     """tool-registry: object, string, number, integer, boolean and array, with enum, required and description, nested in
     objects and arrays.

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -84,7 +84,6 @@ def test_every_rule_is_told_with_path_and_what_was_given():
         ),
     )
 )
-@settings(max_examples=200, deadline=None)
 def test_what_is_refused_is_what_the_standard_refuses(arguments):
     assert bool(refused(json.dumps(arguments))) is not Draft202012Validator(PLACE).is_valid(arguments)
 

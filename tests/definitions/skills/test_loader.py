@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.definitions.skills.host_facts import Machine
@@ -14,6 +14,7 @@ from owlclaw_ray.domain.hours import Hours
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import ConfigurationError
 from tests.definitions.writing import write_skill
+from tests.properties import examples
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "agents.md"
 TRADING = Hours((), 570, 900, "Asia/Shanghai", (0, 1, 2, 3, 4))
@@ -296,7 +297,7 @@ _BAD = st.one_of(
 
 
 @pytest.mark.property
-@settings(max_examples=120, deadline=None)
+@examples
 @given(good=_GOOD, bad=_BAD)
 def test_property_09_valid_skills_load_and_invalid_ones_are_warnings(tmp_path_factory, good, bad):
     folder = tmp_path_factory.mktemp("definition")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.errors import ToolTimeoutError
@@ -14,6 +14,7 @@ from owlclaw_ray.memory.lance.damage import IndexUnusableError, index_errors
 from owlclaw_ray.memory.lance.table import MemoryTable
 from owlclaw_ray.memory.lexical import words
 from tests.memory.lance.conftest import NOW, TRADER, LetterEmbedder, memory, recalled
+from tests.properties import examples
 
 QUERY, BEST = "number3", "客户 number3"
 
@@ -129,7 +130,7 @@ texts = st.text(min_size=1, max_size=40).filter(str.strip)
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(contents=st.lists(texts, max_size=6), query=texts, tags=st.lists(st.text(min_size=1, max_size=9), max_size=2))
 def test_property_20_without_a_usable_index_recall_is_never_an_error(tmp_path_factory, contents, query, tags):
     store = LanceMemory(tmp_path_factory.mktemp("unusable"), FixedEmbedder(None), StoppedClock())

@@ -3,7 +3,7 @@ import sys
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -15,6 +15,7 @@ from owlclaw_ray.memory.lance import LanceMemory, table
 from owlclaw_ray.memory.lance import store as module
 from owlclaw_ray.testing.clock import ManualClock
 from tests.memory.lance.conftest import NOW, TRADER, LetterEmbedder, memory, recalled
+from tests.properties import examples
 
 
 def test_an_agent_without_memories_recalls_nothing_and_leaves_no_folder(store, tmp_path):
@@ -164,7 +165,7 @@ words = st.text(max_size=80) | st.sampled_from(
 
 
 @pytest.mark.property
-@settings(max_examples=100, deadline=None)
+@examples
 @given(content=words.filter(str.strip), tags=st.lists(st.text(min_size=1, max_size=20), max_size=3))
 def test_property_06_any_memory_is_recalled_by_its_own_content(growing_store, content, tags):
     store = growing_store

@@ -18,6 +18,7 @@ from owlclaw_ray.schedules.hatchet.options import RING
 from owlclaw_ray.schedules.hatchet.supervision import WorkerHealth, WorkerSupervisor, probe_worker
 from tests.hatchet_engine.engine import HatchetEngine
 from tests.hatchet_engine.records import RunState
+from tests.properties import examples
 from tests.schedules.hatchet.world import START, options_for
 
 WORKER = (sys.executable, "-m", "actors.hatchet_worker", "info", "json")
@@ -128,9 +129,9 @@ async def test_a_worker_is_rung_survives_an_outage_and_failures_and_is_replaced_
     assert all(SECRET_PART not in text for text in _command_lines(supervisor.process.pid))
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(20 * settings.default.max_examples)
 @pytest.mark.property
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(failures=st.integers(0, 6), name=st.from_regex("sch_[a-z0-9]{8}", fullmatch=True))
 async def test_property_17_a_ring_that_fails_is_tried_again_as_often_as_declared_and_no_more(
     engine, rung, supervisor, failures, name

@@ -323,7 +323,7 @@ def with_spoiler(rest):
     return st.integers(0, 9).map(lambda number: [*rest, impossible] if number == 0 else rest)
 
 
-attempt_markers = st.permutations(
+first_commands = st.permutations(
     [
         *(SubmitRun(f"run_{at}", AGENTS[at % 3], Trigger(TriggerKind.API), START) for at in range(6)),
         *(CreateSchedule(Schedule(f"sch_{at}", AGENTS[at], ScheduleKind.CRON, "", START, START), 9) for at in range(3)),
@@ -372,8 +372,8 @@ async def apply_groups(database, groups):
 
 
 @pytest.mark.property
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(beginning=attempt_markers, rest=st.lists(commands, max_size=25).flatmap(with_spoiler), size=st.integers(2, 20))
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(beginning=first_commands, rest=st.lists(commands, max_size=25).flatmap(with_spoiler), size=st.integers(2, 20))
 def test_a_batch_does_what_its_commands_do_one_by_one(runner, databases, beginning, rest, size):
     everything = [*beginning, *rest]
     groups = [everything[at : at + size] for at in range(0, len(everything), size)]

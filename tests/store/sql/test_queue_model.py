@@ -184,7 +184,7 @@ async def outcomes_of(store, groups):
 
 
 @pytest.mark.property
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(steps=steps, size=st.integers(1, 12))
 def test_every_turn_goes_to_whom_the_model_gives_it(runner, model_store, steps, size):
     model = Queue()

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray import AgentRef
@@ -74,7 +74,6 @@ def test_a_part_is_read_and_where_it_goes_on():
 
 
 @given(st.text(min_size=1, max_size=300), st.integers(1, 50))
-@settings(max_examples=100, deadline=None)
 def test_the_parts_one_after_another_are_the_whole(text, limit):
     store, parts, offset = Stored(text.encode()), [], 0
     while offset is not None:

@@ -408,8 +408,9 @@ def test_a_pool_that_is_killed_leaves_no_server_behind():
 
 
 @pytest.mark.timeout(600)
-async def test_a_thousand_reconnects_leave_no_process_and_no_descriptor_behind(tmp_path):
-    log, servers, reconnects = tmp_path / "starts", [f"plain{number}" for number in range(8)], 125
+@pytest.mark.parametrize("reconnects", [16, pytest.param(125, marks=pytest.mark.long)])
+async def test_reconnects_leave_no_process_and_no_descriptor_behind(tmp_path, reconnects):
+    log, servers = tmp_path / "starts", [f"plain{number}" for number in range(8)]
     here = psutil.Process()
     before = {child.pid for child in here.children(recursive=True)}
 
@@ -428,7 +429,7 @@ async def test_a_thousand_reconnects_leave_no_process_and_no_descriptor_behind(t
         grown = here.num_fds() - descriptors
 
     started = [int(pid) for pid in log.read_text().split()]
-    assert len(started) == len(servers) * (reconnects + 1) > 1_000
+    assert len(started) == len(servers) * (reconnects + 1)
     assert grown <= 2 * len(servers)
     assert {child.pid for child in here.children(recursive=True)} <= before
     assert not any(str(log) in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
