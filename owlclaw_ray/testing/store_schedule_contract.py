@@ -151,7 +151,7 @@ class ScheduleContract:
         [tick] = await store.ticks(ScheduleId("sch_2"))
         assert (outcomes[1], resent) == (ScheduleFired(None), AlreadyFired())
         assert (tick.outcome, tick.run_id) == (TickOutcome.SKIPPED, None)
-        assert tick.reason == "1 runs of the agent were queued, and no more may be (limits.queued_runs)"
+        assert tick.reason == "queue full: the agent had 1 queued run (limits.queued_runs)"
         assert await store.run(AGENT.tenant, RunId("run-sch_2-35")) is None
         assert {each.next_fire_at for each in await store.schedules(ALL)} == {following}
 

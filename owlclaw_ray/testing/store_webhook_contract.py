@@ -152,7 +152,7 @@ class DeliveryContract:
         assert refused == [AgentBusy(RunId("run_0")), QueueFull(1)]
         stored = await store.deliveries(DeliveryFilter(AGENT.tenant, status=DeliveryStatus.REFUSED))
         assert sorted(each.reason for each in stored) == [
-            "1 runs of the agent are queued, and no more may be",
+            "queue full: the agent has 1 queued run (limits.queued_runs)",
             "the agent is busy with run run_0",
         ]
         assert {each.run_id for each in stored} == {None}
