@@ -10,7 +10,7 @@ import pytest
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.ids import ActivationId, ScheduleId, TenantId
-from owlclaw_ray.store.api import ActivateAgent, ClaimRun, CreateSchedule
+from owlclaw_ray.store.commands import ActivateAgent, ClaimRun, CreateSchedule
 from tests.serve.double import MemoryRuntime
 
 PATH = "/v1/agents/assistant/schedules"
