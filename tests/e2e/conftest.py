@@ -117,11 +117,7 @@ class Installation:
         that is amid a call to Ray's control store gives up on it after a minute.
         """
         assert self.process is not None
-        family = [
-            each
-            for each in psutil.Process(self.process.pid).children(recursive=True)
-            if not each.cmdline()[0].endswith("Agent")
-        ]
+        family = [each for each in self.family() if not each.cmdline()[0].endswith("Agent")]
         self.process.kill()
         self.process.communicate()
         _, alive = psutil.wait_procs(family, timeout=90)

@@ -120,7 +120,9 @@ def test_a_server_gets_its_secret_and_nobody_else_sees_it_and_it_ends_though_eve
 
 def test_a_secret_that_is_not_set_stops_the_start_with_its_place(installation, monkeypatch):
     with_server(installation)
+    installation.define("clerk", {"turns": [{"text": "done"}]})
     monkeypatch.setenv("HOOK", SECRETS["HOOK"])
+    monkeypatch.delenv("SHELF_TOKEN", raising=False)
 
     with pytest.raises(
         AssertionError, match=r"owlclaw.yaml:\d+: mcp.servers.shelf.env.KEY: needs the variable SHELF_TOKEN"

@@ -44,7 +44,7 @@ def test_its_states_are_the_machines_own_figures(folder):
     states = {name: registry.query(name, watcher) for name in registry.states()}
     assert states["load"]["cores"] >= 1
     assert 0 < states["memory"]["used_percent"] < 100
-    assert states["disk"]["total_gib"] > states["disk"]["free_gib"] > 0
+    assert states["disk"]["total_gib"] >= states["disk"]["free_gib"] > 0  # rounded: an empty disk is free as a whole
     assert states["top_processes"][0]["rss_mib"] >= states["top_processes"][-1]["rss_mib"] > 0
 
 

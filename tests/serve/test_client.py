@@ -269,7 +269,7 @@ async def test_a_full_queue_is_waited_for_as_the_server_asks_and_then_given_up(
     client: Client, runtime: MemoryRuntime, pauses: Pauses
 ):
     runtime.full_at = 3
-    with pytest.raises(QueueFullError, match="3 runs of agent 'assistant'") as full:
+    with pytest.raises(QueueFullError, match="agent 'assistant' has 3 queued runs") as full:
         await client.submit("assistant")
 
     assert pauses.seconds == [5.0] * 6

@@ -14,7 +14,7 @@ GENEROUS = 60.0
 STOPPING = """
 import os, sys, threading, time
 from serve import shutdown
-from serve.shutdown import Step, StopSignals, run_stop_steps
+from serve.shutdown import StopStep, StopSignals, run_stop_steps
 
 shutdown._ONE_WISH_SECONDS = float(sys.argv[1])
 signals = StopSignals(lambda: (print("at once", flush=True), os._exit(3)))
@@ -27,7 +27,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 signals.only_note()
-print(run_stop_steps([Step("waiting for ever", threading.Event().wait, float(sys.argv[2]))]), flush=True)
+print(run_stop_steps([StopStep("waiting for ever", threading.Event().wait, float(sys.argv[2]))]), flush=True)
 """
 
 
@@ -133,7 +133,7 @@ def stopping():
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-def test_the_second_signal_does_not_wait_for_a_step_that_blocks(shutdown, second):
+def test_the_second_signal_does_not_wait_for_a_step_that_blocks(stopping, second):
     process = stopping(0, 900)
     process.send_signal(second)
 
