@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from actors.garbage import collect_rarely
 from actors.liveness import CHECK_INTERVAL, LivenessMonitor
@@ -22,17 +22,9 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.chain_heads import ChainHeadFile, ChainHeadFolder
-from owlclaw_ray.store.api import (
-    ApprovalStore,
-    CallbackStore,
-    DeliveryStore,
-    LedgerStore,
-    RunStore,
-    ScheduleStore,
-    TaskStore,
-)
 from owlclaw_ray.store.command_link import answered
 from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.queries import HeadsOfWriter, Query
 from owlclaw_ray.store.run_updates import RunUpdates, SubscriptionId
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 
@@ -40,12 +32,10 @@ if TYPE_CHECKING:
     from owlclaw_ray.store.sql.sql_store import SqlStore
 
 logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 _NOTE_EVERY = 5.0
 """Seconds between two looks at the ledger's heads: what is cut off sooner after its commit is not missed."""
-
-_READ = (RunStore, ScheduleStore, TaskStore, ApprovalStore, DeliveryStore, CallbackStore, LedgerStore)
-QUERIES = frozenset(name for port in _READ for name in vars(port) if not name.startswith("_"))
 
 
 class KeeperActor:
@@ -63,6 +53,7 @@ class KeeperActor:
         self._noting = Periodic("noting the ledger's heads", self._note_heads, SystemClock(), _NOTE_EVERY)
         self._noting.start()
         self._store: SqlStore | None = None
+        self._writer = ""
         self._heads: ChainHeadFile | None = None
         self._commits: GroupCommit | None = None
         self._metrics = CommitMetrics()
@@ -74,12 +65,10 @@ class KeeperActor:
         _, commits = await self._open()
         return await answered(commits, parcels)
 
-    async def query(self, name: str, arguments: Sequence[Any]) -> Any:
-        """Return the answer of one of the store's queries."""
-        if name not in QUERIES:
-            raise ValueError(f"{name!r} is no query")
+    async def read(self, query: Query[_T]) -> _T:
+        """Return the query's answer."""
         store, _ = await self._open()
-        return await getattr(store, name)(*arguments)
+        return await store.read(query)
 
     async def begin_run_updates(self, box_id: SubscriptionId) -> None:
         """See RunUpdateSource.begin."""
@@ -136,7 +125,7 @@ class KeeperActor:
             return
         try:
             at = SystemClock().now().replace(microsecond=0)
-            ends = await self._store.own_heads()
+            ends = await self._store.read(HeadsOfWriter(self._writer))
             noted = [NotedHead(at, each.tenant, each.writer, each.position, each.hash) for each in ends]
             await asyncio.to_thread(self._heads.note, noted)
         except (OSError, StoreUnavailableError) as error:
@@ -154,6 +143,7 @@ class KeeperActor:
                         plan.store_url, writer=writer, redactor=node_redactor(plan), must_exist=restarted()
                     )
                     store.tell(self._news.changed)
+                    self._writer = writer
                     self._store, self._heads = store, ChainHeadFolder(plan.data_dir).writer(writer)
                     self._commits = GroupCommit(self._store, observer=self._metrics)
         return self._store, self._commits

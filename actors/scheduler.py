@@ -41,7 +41,7 @@ from owlclaw_ray.schedules.firings import LATE, StoreScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.schedules.updates import ScheduleUpdates
-from owlclaw_ray.store.api import ScheduleStore
+from owlclaw_ray.store.api import QueryStore
 from owlclaw_ray.tools.artifact_expiry import ArtifactExpiry
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
@@ -140,7 +140,7 @@ class SchedulerActor:
 
 
 def _alarm_clock(
-    plan: HatchetPlan | None, log: LogPlan, schedule_firer: ScheduleFirer, store: ScheduleStore, clock: Clock
+    plan: HatchetPlan | None, log: LogPlan, schedule_firer: ScheduleFirer, store: QueryStore, clock: Clock
 ) -> tuple[EngineAlarmClock | None, tuple[AlarmClock, *tuple[WorkerSupervisor, ...]]]:
     """Return what an engine rings for schedules at, if there is one, and what has to be started."""
     if plan is None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TypeVar, cast
 
 from msgspec import Struct
 
@@ -33,7 +33,8 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.embedders import ConfiguredEmbedders
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.command_link import apply_now
+from owlclaw_ray.store.commands import (
     CancelSchedule,
     Command,
     CommandFailed,
@@ -43,7 +44,7 @@ from owlclaw_ray.store.api import (
     ScheduleCreated,
     TooManySchedules,
 )
-from owlclaw_ray.store.command_link import apply_now
+from owlclaw_ray.store.queries import Query
 from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.agents.api import DefinitionView
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
@@ -58,6 +59,7 @@ from owlclaw_ray.tools.mcp.adapter import McpTools
 from owlclaw_ray.tools.sql_rows import read_rows
 
 logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 _WAKE_SECONDS = _ANSWER_SECONDS = 3.0
 KILL_AFTER = 2.0
@@ -74,7 +76,7 @@ class WorkerClients:
 
     def agents(self, clock: Clock) -> RuntimeAgents:
         """Return the agents and tasks of the runtime."""
-        return RuntimeAgents(self._apply, self.query, self._wake, self._definitions, clock)
+        return RuntimeAgents(self._apply, self.read, self._wake, self._definitions, clock)
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """Return what the store answers to each command; raises StoreUnavailableError if one of them failed."""
@@ -103,9 +105,9 @@ class WorkerClients:
     def _apply(self, command: Command) -> Outcome:
         return self.apply([command])[0]
 
-    def query(self, query: str, *arguments: object) -> Any:
-        """Return the answer of one of the store's queries."""
-        return self._keeper.ask_now("query", query, arguments)
+    def read(self, query: Query[_T]) -> _T:
+        """Return the answer of the store."""
+        return cast("_T", self._keeper.ask_now("read", query))
 
     def _definitions(self) -> Sequence[DefinitionView]:
         return cast("Sequence[DefinitionView]", self._directory.ask_now("definitions"))
@@ -222,14 +224,14 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     reach = WorkerClients(plan.namespace)
     events = EventTools(
         sources=app.registry.event_sources,
-        query=reach.query,
+        read=reach.read,
         rows=read_rows,
         environ=os.environ,  # noqa: TID251 - the variable that a definition names holds the URL of its database
         clock=clock,
     )
     sources: tuple[ToolAdapter, ...] = (
         events,
-        ResultTools(reach.query),
+        ResultTools(reach.read),
         *_agent_tools(plan, reach, clock),
         *app.sources(),
     )

@@ -29,8 +29,10 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.scheduler import Scheduler
-from owlclaw_ray.store.api import CreateSchedule, ScheduleCreated, Store
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import CreateSchedule, ScheduleCreated
 from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.queries import NextDueTime
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.locations import locate
 from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, schedule_row
@@ -234,7 +236,7 @@ class Bench:
         began = time.monotonic()
         for _ in range(rounds):
             assert await self._store_firer.fire_all_due() == 0
-            await self._grouped.next_due()
+            await self._grouped.read(NextDueTime())
         return round((time.monotonic() - began) * 1_000 / rounds, 3)
 
     async def lateness(self, number: int, seconds: float) -> tuple[float, float]:

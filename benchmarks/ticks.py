@@ -24,32 +24,29 @@ from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits, ModelChoice
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.schedule import (
-    OverlapPolicy,
-    Schedule,
-    ScheduleFilter,
-    ScheduleKind,
-    ScheduleStatus,
-    Tick,
-    TickOutcome,
-)
+from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.ids import DEFAULT_TENANT, ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import FiringStore, StoreScheduleFirer, due_times_between
+from owlclaw_ray.schedules.firings import StoreScheduleFirer, due_times_between
 from owlclaw_ray.schedules.scheduler import Scheduler
-from owlclaw_ray.store.api import Command, CreateSchedule, Outcome, PauseSchedule, ResumeSchedule, RunFilter, Store
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import Command, CreateSchedule, Outcome, PauseSchedule, ResumeSchedule
+from owlclaw_ray.store.queries import Query, RunFilter, ScheduleFilter, TicksOfSchedule
 from owlclaw_ray.store.sql.factory import open_store
 
 SCHEDULES = 200
 START = datetime(2026, 3, 5, 12, tzinfo=UTC)
 """Before clocks are set forward in New York and Berlin, and back on Lord Howe Island."""
 SPEED = 600.0
+_T = TypeVar("_T")
 _FORWARD, _BACK = timedelta(hours=8), timedelta(hours=3)
 _MOST_TRANSACTIONS = 20
 """Before a process is killed, and _LONGEST_WAIT seconds: so that it dies before, in and after transactions on any machine."""
@@ -170,19 +167,28 @@ async def _store_all(folder: Path, schedules: Sequence[Schedule]) -> None:
     await store.close()
 
 
-class Telling:
-    """Implements what firing needs of a store, and tells the parent of each transaction before it begins."""
+class Telling(Store):
+    """A store that tells the parent of each transaction before it begins."""
 
     def __init__(self, store: Store, parent: Connection) -> None:
         self._store, self._parent = store, parent
-        self.schedules, self.due_schedules, self.next_due = store.schedules, store.due_schedules, store.next_due
-        self.upcoming_schedules = store.upcoming_schedules
-        self.schedule, self.schedules_named, self.ticks = store.schedule, store.schedules_named, store.ticks
 
+    @override
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        """As CommandStore.apply."""
         self._parent.send(None)
         return await self._store.apply(commands)
+
+    @override
+    async def read(self, query: Query[_T]) -> _T:
+        return await self._store.read(query)
+
+    @override
+    async def check_writable(self) -> None:
+        await self._store.check_writable()
+
+    @override
+    async def close(self) -> None:
+        await self._store.close()
 
 
 def live(life: ServerLifecycle, parent: Connection) -> None:
@@ -201,13 +207,13 @@ async def _live(life: ServerLifecycle, parent: Connection) -> None:
         await _pause_some(store, clock, chance)
 
 
-async def _pause_some(store: FiringStore, clock: SetClock, chance: random.Random) -> None:
-    for schedule in chance.sample(list(await store.schedules(ScheduleFilter(DEFAULT_TENANT))), 3):
+async def _pause_some(store: Store, clock: SetClock, chance: random.Random) -> None:
+    for schedule in chance.sample(list(await store.read(ScheduleFilter(DEFAULT_TENANT))), 3):
         kind = chance.choice((PauseSchedule, ResumeSchedule, ResumeSchedule))
         await store.apply([kind(schedule.agent, schedule.schedule_id, clock.now())])
 
 
-def _store_firer(store: FiringStore, clock: SystemClock) -> StoreScheduleFirer:
+def _store_firer(store: Store, clock: SystemClock) -> StoreScheduleFirer:
     return StoreScheduleFirer(
         store=store,
         wake=_nobody,
@@ -236,17 +242,17 @@ class StoppedClock(SystemClock):
 async def _found(folder: Path, trials: int, schedules: Iterable[Schedule], end: datetime) -> Findings:
     """Fire what is due at the end, and compare."""
     store = await open_store(url_of(str(folder)), writer="last")
-    for each in await store.schedules(ScheduleFilter(DEFAULT_TENANT, status=ScheduleStatus.PAUSED)):
+    for each in await store.read(ScheduleFilter(DEFAULT_TENANT, status=ScheduleStatus.PAUSED)):
         await store.apply([ResumeSchedule(each.agent, each.schedule_id, end)])
     await _store_firer(store, StoppedClock(end)).fire_all_due()
     findings = Findings(trials)
     runs: dict[str, list[Run]] = {}
     for number in range(_AGENTS):
         agent = AgentRef.parse(f"watch:{number}")
-        for run_ in await store.runs(RunFilter(DEFAULT_TENANT, agent, limit=1_000_000)):
+        for run_ in await store.read(RunFilter(DEFAULT_TENANT, agent, limit=1_000_000)):
             runs.setdefault(run_.trigger.source, []).append(run_)
     for schedule in schedules:
-        ticks = await store.ticks(schedule.schedule_id, None, 1_000_000)
+        ticks = await store.read(TicksOfSchedule(schedule.schedule_id, None, 1_000_000))
         compare(schedule, ticks, runs.get(schedule.schedule_id, ()), end, findings)
     await store.close()
     return findings

@@ -48,7 +48,7 @@ from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.run_loop import RunLoop, RunServices
 from owlclaw_ray.runs.running_calls import RunningCalls
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
-from owlclaw_ray.store.api import Appended, AppendJournal, Command, FinishRun, Outcome, RunFinished
+from owlclaw_ray.store.commands import Appended, AppendJournal, Command, FinishRun, Outcome, RunFinished
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.sources import ToolSources

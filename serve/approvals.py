@@ -12,7 +12,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.ids import ApprovalId, RunId
 from owlclaw_ray.runtime.api import Runtime
-from owlclaw_ray.store.api import ApprovalFilter
+from owlclaw_ray.store.queries import ApprovalFilter
 from serve import openapi
 from serve.approval_request import parse_decision
 from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import OwlClawError, Problem
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
-from owlclaw_ray.store.api import RunAccepted
+from owlclaw_ray.store.commands import RunAccepted
 from serve import openapi
 from serve.errors import InvalidRequestError
 from serve.json_body import read_json

@@ -12,7 +12,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.ids import CallbackId, RunId
 from owlclaw_ray.runtime.api import Runtime
-from owlclaw_ray.store.api import CallbackFilter
+from owlclaw_ray.store.queries import CallbackFilter
 from serve import openapi
 from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery
 from serve.representations import callback_body, json_response

@@ -12,7 +12,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import DeliveryId
 from owlclaw_ray.runtime.api import Runtime
-from owlclaw_ray.store.api import DeliveryFilter
+from owlclaw_ray.store.queries import DeliveryFilter
 from serve import openapi
 from serve.parameters import Id, LimitQuery
 from serve.representations import delivery_body, full_delivery_body, json_response

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.errors import Problem, RetryableError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Follower, Runtime
-from owlclaw_ray.store.api import RunProgress
+from owlclaw_ray.store.queries import RunProgress
 from serve.errors import InvalidRequestError
 from serve.representations import event_body
 from serve.streams import KeepAliveTimer, OpenRequestLimit

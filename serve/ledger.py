@@ -15,7 +15,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import Runtime
-from owlclaw_ray.store.api import LedgerFilter
+from owlclaw_ray.store.queries import LedgerFilter
 from serve import openapi
 from serve.parameters import AgentPath, AgentQuery, Id, Moment
 from serve.representations import (

@@ -30,7 +30,8 @@ from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import AgentView, LedgerVerification
 from owlclaw_ray.schedules.api import Alarm
-from owlclaw_ray.store.api import DeliveryStored, LedgerChain, LedgerPlace, RunAccepted
+from owlclaw_ray.store.commands import DeliveryStored, RunAccepted
+from owlclaw_ray.store.queries import LedgerChain, LedgerPlace
 from owlclaw_ray.tools.mcp.api import McpServerView
 
 PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\.[^\u0000]+$"

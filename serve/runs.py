@@ -12,7 +12,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import Runtime
-from owlclaw_ray.store.api import RunFilter
+from owlclaw_ray.store.queries import RunFilter
 from serve import openapi
 from serve.events import EventStream, last_event_id
 from serve.parameters import AgentQuery, Id

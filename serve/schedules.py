@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
-from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.schedules.api import Alarm, Timetable
+from owlclaw_ray.store.queries import ScheduleFilter
 from serve import openapi
 from serve.parameters import AgentPath, AgentQuery, Id, LimitQuery, Moment
 from serve.representations import backfill_body, json_response, ring_body, schedule_body, schedules_body, ticks_body

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import Runtime
-from owlclaw_ray.store.api import RunAccepted
+from owlclaw_ray.store.commands import RunAccepted
 from serve import openapi
 from serve.body_limit import body_handled
 from serve.representations import accepted_body, json_response, run_body

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.runtime.api import Runtime
-from owlclaw_ray.store.api import DeliveryStored
+from owlclaw_ray.store.commands import DeliveryStored
 from serve import openapi
 from serve.parameters import Id
 from serve.representations import json_response, receipt_body, source_body

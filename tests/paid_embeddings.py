@@ -6,7 +6,7 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.memory.embedders import ConfiguredEmbedders
 from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
-from owlclaw_ray.store.api import LedgerAppended
+from owlclaw_ray.store.commands import LedgerAppended
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tool import Effect
 from owlclaw_ray.domain.trigger import BusyPolicy
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AgentActivated,
     AgentBusy,

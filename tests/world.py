@@ -59,9 +59,10 @@ from owlclaw_ray.policy.governor import DefinitionGovernor
 from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.runs.compaction import ContextWindows
 from owlclaw_ray.runs.run_loop import RunServices
-from owlclaw_ray.store.api import ActivateAgent, AgentActivated, ApprovalFilter, CancelRun
+from owlclaw_ray.store.commands import ActivateAgent, AgentActivated, CancelRun
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.queries import AgentsWithWork, ApprovalFilter
 from owlclaw_ray.store.sql.databases import _WRITING, _begin, _transact
 from owlclaw_ray.store.sql.dialects import Sqlite
 from owlclaw_ray.store.sql.schema import metadata
@@ -214,10 +215,10 @@ class Gate:
         self.waiting.append(waiting)
         return await waiting.answer
 
-    async def agents_with_work(self, limit=10_000):
-        if not self.open:
+    async def read(self, query):
+        if isinstance(query, AgentsWithWork) and not self.open:
             raise StoreUnavailableError("the gate is closed")
-        return await self._store.agents_with_work(limit)
+        return await self._store.read(query)
 
     async def decide(self, fate):
         """Let what waits meet its fate."""
@@ -447,7 +448,7 @@ class Node:
 
     async def decide(self, pick, decision):
         """Have a person decide about one of the calls that wait."""
-        waiting = await self._store.approvals(ApprovalFilter(DEFAULT_TENANT, status=ApprovalStatus.PENDING))
+        waiting = await self._store.read(ApprovalFilter(DEFAULT_TENANT, status=ApprovalStatus.PENDING))
         if waiting:
             request = waiting[pick % len(waiting)].request
             self._ask(self.runtime.decide(DEFAULT_TENANT, request.approval_id, ApprovalDecision(decision)))

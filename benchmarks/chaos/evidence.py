@@ -22,11 +22,21 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, Tick
+from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.folders import MemoryFolders
-from owlclaw_ray.store.api import AgentRecord, LedgerFilter, RunFilter, Store
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.queries import (
+    AgentPage,
+    AgentRecord,
+    JournalOfRun,
+    LedgerBreaks,
+    LedgerFilter,
+    RunFilter,
+    ScheduleFilter,
+    TicksOfSchedule,
+)
 from owlclaw_ray.store.sql.factory import open_store
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -94,12 +104,10 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
     installation = Installation(folder)
     store = await open_store(store_url or installation.sqlite_url, writer="checker")
     try:
-        agents = await store.agents(DEFAULT_TENANT, limit=_EVERYTHING)
+        agents = await store.read(AgentPage(DEFAULT_TENANT, limit=_EVERYTHING))
         runs = await _runs(store)
         schedules = [
-            schedule
-            for each in agents
-            for schedule in await store.schedules(ScheduleFilter(DEFAULT_TENANT, each.agent))
+            schedule for each in agents for schedule in await store.read(ScheduleFilter(DEFAULT_TENANT, each.agent))
         ]
         memory = MemoryFolders(installation.data_dir, SystemClock())
         return Evidence(
@@ -107,12 +115,12 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
             blows=[_blow(line) for line in _lines(folder / BLOWS)],
             executions=_executions(installation.effects),
             runs=runs,
-            journals={run_id: await store.journal(DEFAULT_TENANT, run_id) for run_id in runs},
-            ledger=await store.ledger(LedgerFilter(DEFAULT_TENANT, limit=_EVERYTHING)),
-            chain_breaks=await store.verify_ledger(DEFAULT_TENANT),
+            journals={run_id: await store.read(JournalOfRun(DEFAULT_TENANT, run_id)) for run_id in runs},
+            ledger=await store.read(LedgerFilter(DEFAULT_TENANT, limit=_EVERYTHING)),
+            chain_breaks=await store.read(LedgerBreaks(DEFAULT_TENANT)),
             agents=agents,
             schedules={each.schedule_id: each for each in schedules},
-            ticks={each.schedule_id: await store.ticks(each.schedule_id) for each in schedules},
+            ticks={each.schedule_id: await store.read(TicksOfSchedule(each.schedule_id)) for each in schedules},
             memories={each.agent: memory.memories(each.agent) for each in agents},
         )
     finally:
@@ -123,7 +131,7 @@ async def _runs(store: Store) -> dict[RunId, Run]:
     """Return all runs in the order of their acceptance."""
     found: list[Run] = []
     before = None
-    while page := await store.runs(RunFilter(DEFAULT_TENANT, before_seq=before, limit=_PAGE)):
+    while page := await store.read(RunFilter(DEFAULT_TENANT, before_seq=before, limit=_PAGE)):
         found += page
         before = page[-1].seq
     return {run.run_id: run for run in reversed(found)}

@@ -9,7 +9,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.ids import FiringId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import FiringId, RunId, ScheduleId
 
 MAX_FOCUS = 500
 MAX_DELAY_SECONDS = 2_592_000
@@ -135,17 +135,6 @@ class ScheduleRequest(Struct, frozen=True):
     overlap: OverlapPolicy = OverlapPolicy.BUFFER_ONE
     catch_up_seconds: float | None = None
     task_type: str = ""
-
-
-class ScheduleFilter(Struct, frozen=True):
-    """Which schedules: by agent, those of one agent the oldest first. Absent fields do not filter."""
-
-    tenant: TenantId
-    agent: AgentRef | None = None
-    status: ScheduleStatus | None = None
-    after: ScheduleId | None = None
-    """Where to go on: the last one of the page before."""
-    limit: int = 1_000
 
 
 class Backfill(Struct, frozen=True):

@@ -15,7 +15,8 @@ from owlclaw_ray.domain.memory import Recall
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import IdSource, MemoryId, RecordId, RunId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import AppendLedger, CommandStore, LedgerAppended
+from owlclaw_ray.store.api import CommandStore
+from owlclaw_ray.store.commands import AppendLedger, LedgerAppended
 
 logger = logging.getLogger(__name__)
 

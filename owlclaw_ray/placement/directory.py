@@ -21,7 +21,8 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.placement.host_pool import Host, HostGoneError, HostPool
 from owlclaw_ray.placement.placement_queue import PlacementQueue
 from owlclaw_ray.placement.table import HostEntry, PlacementTable
-from owlclaw_ray.store.api import RunStore
+from owlclaw_ray.store.api import QueryStore
+from owlclaw_ray.store.queries import AgentsWithWork
 
 MAX_IDLE_REPORTED = 1_000
 """How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
@@ -45,7 +46,7 @@ class Directory:
         self,
         *,
         pool: HostPool,
-        store: RunStore,
+        store: QueryStore,
         isolation_of: Callable[[str], Isolation | None],
         placement: Placement,
         clock: Clock,
@@ -132,11 +133,11 @@ class Directory:
 
     async def take_over(self) -> None:
         """Wake every agent that has queued or unfinished runs, wherever it was before."""
-        await self.wake(await self._store.agents_with_work(_TAKEOVER_LIMIT))
+        await self.wake(await self._store.read(AgentsWithWork(_TAKEOVER_LIMIT)))
 
     async def sweep(self) -> None:
         """Take over what nobody holds, take in hosts of which nobody heard, and keep the warm pool full."""
-        await self.wake(await self._store.agents_with_work())
+        await self.wake(await self._store.read(AgentsWithWork()))
         self._swept = True
         await self._discover_hosts()
         self._refill()

@@ -17,7 +17,8 @@ from owlclaw_ray.ids import ActivationId, IdSource, RunId
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.runs.activation import FINAL_FLUSH_SECONDS, Activation
 from owlclaw_ray.runs.run_loop import RunServices
-from owlclaw_ray.store.api import ActivateAgent, AgentActivated, CommandFailed, RunStore
+from owlclaw_ray.store.api import QueryStore
+from owlclaw_ray.store.commands import ActivateAgent, AgentActivated, CommandFailed
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.large_payloads import LargePayloads
 
@@ -42,7 +43,7 @@ class AgentHost:
     """
 
     def __init__(
-        self, *, store: DurableStore, runs: RunStore, definitions: Definitions, services: RunServices, ids: IdSource
+        self, *, store: DurableStore, runs: QueryStore, definitions: Definitions, services: RunServices, ids: IdSource
     ) -> None:
         self._store, self._definitions, self._services, self._ids = store, definitions, services, ids
         self._payloads = LargePayloads(runs, services.clock)

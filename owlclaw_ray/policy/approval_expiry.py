@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import ApprovalSettled, ApprovalStore, CommandStore, ExpireApproval
-
-
-class ExpiryStore(CommandStore, ApprovalStore, Protocol):
-    """What the expiry needs of the store."""
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import ApprovalSettled, ExpireApproval
+from owlclaw_ray.store.queries import ExpiredApprovals
 
 
 class ApprovalExpiry:
     """Looks for approvals whose time is over. Any number may do so at once: each is ended by one of them."""
 
-    def __init__(
-        self, *, store: ExpiryStore, wake: Callable[[Sequence[AgentRef]], Awaitable[object]], clock: Clock
-    ) -> None:
+    def __init__(self, *, store: Store, wake: Callable[[Sequence[AgentRef]], Awaitable[object]], clock: Clock) -> None:
         self._store, self._wake, self._clock = store, wake, clock
 
     async def tick(self) -> int:
         """End every approval whose time is over; return how many that were."""
         now = self._clock.now()
-        over = [each.request for each in await self._store.expired_approvals(now)]
+        over = [each.request for each in await self._store.read(ExpiredApprovals(now))]
         if not over:
             return 0
         commands = [ExpireApproval(each.agent.tenant, each.approval_id, now) for each in over]

@@ -30,7 +30,7 @@ from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.policy.evaluators import VisibilityFacts
 from owlclaw_ray.policy.governance import BudgetAccount
-from owlclaw_ray.store.api import BudgetAlert, BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
+from owlclaw_ray.store.commands import BudgetAlert, BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
 
 NOT_STARTED_ERRORS = frozenset(
     {

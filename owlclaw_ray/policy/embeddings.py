@@ -18,7 +18,7 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, present_account
 from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.policy.budgets import VECTORS, BudgetAccounts, BudgetReservation, amount_expected, amount_used
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AppendLedger,
     BudgetReserved,
     BudgetSettled,

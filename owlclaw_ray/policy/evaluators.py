@@ -11,7 +11,7 @@ from msgspec import Struct
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.lineage import Lineage
-from owlclaw_ray.store.api import BudgetClaim
+from owlclaw_ray.store.commands import BudgetClaim
 
 
 class VisibilityFacts(Struct, frozen=True):

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.model import ModelRequest
 from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
 from owlclaw_ray.ids import ReservationId, ToolCallId
-from owlclaw_ray.store.api import BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
+from owlclaw_ray.store.commands import BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
 
 
 class BudgetAccount(Protocol):

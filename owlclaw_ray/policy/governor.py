@@ -25,7 +25,7 @@ from owlclaw_ray.policy.static_visibility import STATIC_EVALUATORS, StaticEvalua
 from owlclaw_ray.policy.sub_agent_visibility import SubAgentEvaluator
 from owlclaw_ray.policy.versions import VersionEvaluator
 from owlclaw_ray.policy.visibility import EvaluatorSet
-from owlclaw_ray.store.api import BudgetClaim, BudgetReserved
+from owlclaw_ray.store.commands import BudgetClaim, BudgetReserved
 
 _KNOWN_DEFINITIONS = 1_000
 

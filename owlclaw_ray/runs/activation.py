@@ -34,7 +34,7 @@ from owlclaw_ray.runs.heartbeat import (
 )
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.run_loop import RunLoop, RunServices, being_cancelled, deadline_passed, end_without_loop
-from owlclaw_ray.store.api import ClaimRun, ReleaseAgent, Released, RunClaimed, StaleEpoch
+from owlclaw_ray.store.commands import ClaimRun, ReleaseAgent, Released, RunClaimed, StaleEpoch
 from owlclaw_ray.store.durable_store import CommandRefusedError, DurableStore
 from owlclaw_ray.store.large_payloads import LargePayloads
 

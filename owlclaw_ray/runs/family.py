@@ -10,29 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import CancelOutcome, CancelRun, CommandStore, RunEnded, RunReleased
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import CancelOutcome, CancelRun, RunEnded, RunReleased
 from owlclaw_ray.store.durable_store import DurableStore
+from owlclaw_ray.store.queries import ReleasedRuns, RunById
 
 logger = logging.getLogger(__name__)
-
-
-class FamilyStore(CommandStore, Protocol):
-    """What a family needs of the store; see RunStore."""
-
-    async def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
-        """See RunStore.run."""
-        ...
-
-    async def released_runs(self, limit: int = 1_000) -> Sequence[RunEnded]:
-        """See RunStore.released_runs."""
-        ...
 
 
 class Family:
@@ -44,7 +34,7 @@ class Family:
     def __init__(
         self,
         *,
-        store: FamilyStore,
+        store: Store,
         wake: Callable[[Sequence[AgentRef]], Awaitable[object]],
         cancel: Callable[[AgentRef, RunId], Awaitable[object]],
         clock: Clock,
@@ -82,7 +72,7 @@ class Family:
         if lineage is None:
             return False
         try:
-            parent = await self._store.run(run.agent.tenant, lineage.parent_run)
+            parent = await self._store.read(RunById(run.agent.tenant, lineage.parent_run))
         except RetryableError as error:
             logger.warning("run %s begins without a look at the one that started it: %s", run.run_id, error)
             return False
@@ -90,7 +80,7 @@ class Family:
 
     async def sweep(self) -> int:
         """Set going every run that waits for what is over; return how many commands that took."""
-        untold = await self._store.released_runs()
+        untold = await self._store.read(ReleasedRuns())
         await self._tell(untold)
         return len(untold)
 
@@ -98,7 +88,7 @@ class Family:
         await self._cancel(run.agent, run.run_id)
 
     async def _look(self, run: Run, awaited: Sequence[RunId]) -> None:
-        runs = [await self._store.run(run.agent.tenant, run_id) for run_id in awaited]
+        runs = [await self._store.read(RunById(run.agent.tenant, run_id)) for run_id in awaited]
         known = zip(awaited, runs, strict=True)
         over = tuple(run_id for run_id, each in known if each is None or each.status.final)
         if over:

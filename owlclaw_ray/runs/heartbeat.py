@@ -33,7 +33,7 @@ from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.runs.prompt import trigger_text
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.run_loop import RunServices
-from owlclaw_ray.store.api import CancelSchedule, IdleHeartbeat, PauseSchedule, ResumeSchedule
+from owlclaw_ray.store.commands import CancelSchedule, IdleHeartbeat, PauseSchedule, ResumeSchedule
 
 _INBOX = EventSourceKind.INBOX.value
 _FAILURES = "failures"

@@ -23,7 +23,7 @@ from owlclaw_ray.kernel.clock import Clock, Timer
 from owlclaw_ray.runs.child_run_started import ChildRunStarted, started_data
 from owlclaw_ray.runs.conversation import Conversation
 from owlclaw_ray.runs.storable_json import storable
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     Appended,
     AppendJournal,
     AwaitApprovals,

@@ -26,7 +26,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import IdSource, RunId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AgentBusy,
     CommandFailed,
     IdempotencyClaim,

@@ -20,15 +20,8 @@ from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, ScheduleId, TenantId
 from owlclaw_ray.memory.runtime_api import RuntimeMemory
 from owlclaw_ray.schedules.api import Alarm, Timetable
-from owlclaw_ray.store.api import (
-    AgentRecord,
-    ApprovalFilter,
-    LedgerChain,
-    LedgerFilter,
-    RunAccepted,
-    RunFilter,
-    RunProgress,
-)
+from owlclaw_ray.store.commands import RunAccepted
+from owlclaw_ray.store.queries import AgentRecord, ApprovalFilter, LedgerChain, LedgerFilter, RunFilter, RunProgress
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from owlclaw_ray.tools.mcp.api import McpServerView
 from owlclaw_ray.webhooks.api import Inbox, Outbox

@@ -38,24 +38,33 @@ from owlclaw_ray.memory.runtime_memory import AgentMemories
 from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
 from owlclaw_ray.runtime.api import AgentView, Follower, Health, LedgerVerification, TriggerRequest
 from owlclaw_ray.schedules.api import Alarm, Timetable
-from owlclaw_ray.store.api import (
-    AgentRecord,
+from owlclaw_ray.store.api import QueryStore, Store
+from owlclaw_ray.store.commands import (
     ApprovalClosed,
-    ApprovalFilter,
     ApprovalSettled,
     CancelOutcome,
     CancelRun,
     DecideApproval,
-    LedgerChain,
-    LedgerFilter,
-    LedgerStore,
     NoSuchApproval,
     RunAccepted,
-    RunFilter,
-    RunProgress,
-    Store,
 )
 from owlclaw_ray.store.followers import FollowerRegistry
+from owlclaw_ray.store.queries import (
+    AgentByRef,
+    AgentPage,
+    AgentRecord,
+    ApprovalById,
+    ApprovalFilter,
+    LedgerBreaks,
+    LedgerChain,
+    LedgerChains,
+    LedgerFilter,
+    MissingLedgerGuards,
+    RunById,
+    RunFilter,
+    RunProgress,
+    ScheduleById,
+)
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
 from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.mcp.api import McpNode, McpServerView
@@ -71,12 +80,12 @@ async def refuse_score(score: Score) -> None:
     )
 
 
-async def verified_ledger(store: LedgerStore, tenant: TenantId, noted: NotedHeads) -> LedgerVerification:
+async def verified_ledger(store: QueryStore, tenant: TenantId, noted: NotedHeads) -> LedgerVerification:
     """Follow all chains of the tenant, and compare them with the heads of it that were noted outside the store."""
     heads = [head for head in noted.heads if head.tenant == tenant]
-    chains = await store.ledger_chains(tenant)
-    breaks = await store.verify_ledger(tenant, heads)
-    missing = await store.missing_guards()
+    chains = await store.read(LedgerChains(tenant))
+    breaks = await store.read(LedgerBreaks(tenant, heads))
+    missing = await store.read(MissingLedgerGuards())
     return LedgerVerification(tuple(chains), tuple(breaks), len(heads), noted.problems, tuple(missing))
 
 
@@ -176,14 +185,14 @@ class RuntimeFacade:
 
     async def run(self, tenant: TenantId, run_id: RunId) -> Run:
         """See Runtime.run."""
-        run = await self._store.run(tenant, run_id)
+        run = await self._store.read(RunById(tenant, run_id))
         if run is None:
             raise NotFoundError("run", run_id)
         return run
 
     async def runs(self, where: RunFilter) -> Sequence[Run]:
         """See Runtime.runs."""
-        return await self._store.runs(where)
+        return await self._store.read(where)
 
     def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[Follower]:
         """See Runtime.follow."""
@@ -214,7 +223,7 @@ class RuntimeFacade:
 
     async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
         """See Runtime.agents."""
-        records = {record.agent: record for record in await self._store.agents(tenant, after, limit)}
+        records = {record.agent: record for record in await self._store.read(AgentPage(tenant, after, limit))}
         plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names() if name > after]
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
         return [await self._view(agent, records.get(agent)) for agent in agents[:limit]]
@@ -222,7 +231,7 @@ class RuntimeFacade:
     async def agent(self, agent: AgentRef) -> AgentView:
         """See Runtime.agent."""
         await self._require_known(agent)
-        return await self._view(agent, await self._store.agent(agent))
+        return await self._view(agent, await self._store.read(AgentByRef(agent)))
 
     async def skills(self, agent: AgentRef) -> Sequence[Skill]:
         """See Runtime.skills."""
@@ -233,7 +242,7 @@ class RuntimeFacade:
         """See Runtime.reload."""
         await self._require_known(agent)
         await self._definitions.reload(agent.definition)
-        return await self._view(agent, await self._store.agent(agent))
+        return await self._view(agent, await self._store.read(AgentByRef(agent)))
 
     async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
         """See Runtime.artifacts."""
@@ -247,11 +256,11 @@ class RuntimeFacade:
 
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
         """See Runtime.approvals."""
-        return await self._store.approvals(where)
+        return await self._store.read(where)
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
         """See Runtime.approval."""
-        approval = await self._store.approval(tenant, approval_id)
+        approval = await self._store.read(ApprovalById(tenant, approval_id))
         if approval is None:
             raise NotFoundError("approval", approval_id)
         return approval
@@ -288,11 +297,11 @@ class RuntimeFacade:
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """See Runtime.ledger."""
-        return await self._store.ledger(where)
+        return await self._store.read(where)
 
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """See Runtime.ledger_chains."""
-        return await self._store.ledger_chains(tenant)
+        return await self._store.read(LedgerChains(tenant))
 
     async def verify_ledger(self, tenant: TenantId, since: Sequence[NotedHead] = ()) -> LedgerVerification:
         """See Runtime.verify_ledger."""
@@ -301,7 +310,7 @@ class RuntimeFacade:
 
     async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
         """See Runtime.ring."""
-        if await self._store.schedule(tenant, schedule_id) is None:
+        if await self._store.read(ScheduleById(tenant, schedule_id)) is None:
             return Alarm(schedule_id, None)
         (alarm,) = await self._ring([schedule_id])
         return alarm

@@ -32,7 +32,8 @@ from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.schedules.alarms import AlarmEngine, EngineAlarm
 from owlclaw_ray.schedules.api import Alarm, ScheduleFirer
 from owlclaw_ray.schedules.scheduler import RETRY
-from owlclaw_ray.store.api import ScheduleStore
+from owlclaw_ray.store.api import QueryStore
+from owlclaw_ray.store.queries import DueSchedules, SchedulesByIds, UpcomingSchedules
 
 _BATCH = 500
 _SEEN = 5_000
@@ -119,7 +120,7 @@ class EngineAlarmClock:
         self,
         *,
         schedule_firer: ScheduleFirer,
-        store: ScheduleStore,
+        store: QueryStore,
         engine: AlarmEngine,
         clock: Clock,
         pace: SyncPace | None = None,
@@ -208,7 +209,7 @@ class EngineAlarmClock:
             await self._look()
         while self._news:
             news = list(islice(self._news, _BATCH))
-            found = {each.schedule_id: each for each in await self._store.schedules_named(news)}
+            found = {each.schedule_id: each for each in await self._store.read(SchedulesByIds(news))}
             for each in news:
                 self._news.pop(each, None)
                 self._note(each, found.get(each))
@@ -229,7 +230,7 @@ class EngineAlarmClock:
         if not self._armed:
             await self._schedule_firer.fire_all_due()
         until = self._clock.now() + timedelta(seconds=self._pace.look)
-        found = await self._store.due_schedules(until, _SEEN)
+        found = await self._store.read(DueSchedules(until, _SEEN))
         self._agenda = {each.schedule_id: each.next_fire_at for each in found if each.next_fire_at is not None}
         self._until = max(self._agenda.values()) if len(found) == _SEEN else until
         self._offset = self._time_of_day()
@@ -292,7 +293,7 @@ class EngineAlarmClock:
         """Have the engine keep the alarms that are wanted, and no others. Raises AlarmEngineUnavailableError."""
         alarms = await self._engine.alarms()
         self._unset.clear()
-        wanted = await self._store.upcoming_schedules(self._pace.most)
+        wanted = await self._store.read(UpcomingSchedules(self._pace.most))
         now = self._clock.now()
         found = differences(alarms, wanted, now)
         ringing = {each: armed for each, armed in self._armed.items() if _is_ringing(armed, now)}

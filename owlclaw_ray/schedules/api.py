@@ -9,9 +9,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.schedule import Backfill, Schedule, ScheduleFilter, ScheduleRequest, Tick
+from owlclaw_ray.domain.schedule import Backfill, Schedule, ScheduleRequest, Tick
 from owlclaw_ray.ids import RunId, ScheduleId, TenantId
-from owlclaw_ray.store.api import ScheduleCancelled, ScheduleCreated, TooManySchedules
+from owlclaw_ray.store.commands import ScheduleCancelled, ScheduleCreated, TooManySchedules
+from owlclaw_ray.store.queries import ScheduleFilter
 
 
 class Schedules(Protocol):

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,15 +24,9 @@ from owlclaw_ray.ids import FiringId, RunId, ScheduleId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.schedules.api import Alarm
-from owlclaw_ray.store.api import (
-    CommandFailed,
-    CommandStore,
-    FireSchedule,
-    Outcome,
-    ScheduleFired,
-    ScheduleStore,
-    SubmitRun,
-)
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import CommandFailed, FireSchedule, Outcome, ScheduleFired, SubmitRun
+from owlclaw_ray.store.queries import DueSchedules, SchedulesByIds
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +48,6 @@ _DEFINITION_SECONDS = 3.0
 """How long a firing waits for its agent's definition; then the default limits hold."""
 _TRIGGERS = {ScheduleKind.ONCE: TriggerKind.SCHEDULE_ONCE, ScheduleKind.HEARTBEAT: TriggerKind.HEARTBEAT}
 _SUPERSEDED, _PAUSED = "superseded by a later due time", "the schedule was paused"
-
-
-class FiringStore(CommandStore, ScheduleStore, Protocol):
-    """What firing needs of the store."""
 
 
 class FiringPlan(Struct, frozen=True):
@@ -247,7 +236,7 @@ class StoreScheduleFirer:
     def __init__(
         self,
         *,
-        store: FiringStore,
+        store: Store,
         wake: Callable[[Sequence[AgentRef]], Awaitable[object]],
         cancel: Callable[[AgentRef, RunId], Awaitable[object]],
         next_fire: NextFire,
@@ -262,12 +251,12 @@ class StoreScheduleFirer:
 
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
         """See ScheduleFirer.ring."""
-        named = await self._store.schedules_named(schedule_ids)
+        named = await self._store.read(SchedulesByIds(schedule_ids))
         now = self._clock.now()
         due = [each for each in named if each.status is ScheduleStatus.ACTIVE and _is_due(each, now)]
         while due:
             due = due[len(await self._fire(due, now)) :]
-        after = {each.schedule_id: each for each in await self._store.schedules_named(schedule_ids)}
+        after = {each.schedule_id: each for each in await self._store.read(SchedulesByIds(schedule_ids))}
         return [Alarm(each, _alarm_of(after.get(each))) for each in schedule_ids]
 
     async def fire_all_due(self) -> int:
@@ -275,7 +264,7 @@ class StoreScheduleFirer:
         queued = 0
         while True:
             now = self._clock.now()
-            due = await self._store.due_schedules(now, _BATCH)
+            due = await self._store.read(DueSchedules(now, _BATCH))
             if not due:
                 return queued
             outcomes = await self._fire(due, now)

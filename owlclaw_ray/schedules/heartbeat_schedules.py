@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -16,24 +15,15 @@ from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, S
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.heartbeat import heartbeat_schedule_id
-from owlclaw_ray.store.api import (
-    CommandStore,
-    CreateSchedule,
-    DeliveryStore,
-    ResumeSchedule,
-    RunStore,
-    ScheduleCreated,
-)
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import CreateSchedule, ResumeSchedule, ScheduleCreated
+from owlclaw_ray.store.queries import AgentByRef, AgentsOfDefinition, PausedHeartbeats
 
 _MAX_AGENTS = 100_000
 _NO_LIMIT = 1_000_000
 _BATCH = 500
 
 logger = logging.getLogger(__name__)
-
-
-class HeartbeatStore(CommandStore, RunStore, DeliveryStore, Protocol):
-    """What Heartbeats needs of the store."""
 
 
 class HeartbeatScheduler:
@@ -44,7 +34,7 @@ class HeartbeatScheduler:
     A schedule that somebody cancelled stays cancelled, until the definition has another interval.
     """
 
-    def __init__(self, store: HeartbeatStore, definitions: NamedDefinitions, clock: Clock) -> None:
+    def __init__(self, store: Store, definitions: NamedDefinitions, clock: Clock) -> None:
         self._store, self._definitions, self._clock = store, definitions, clock
         self._known: dict[AgentRef, Heartbeat] = {}
 
@@ -87,8 +77,8 @@ class HeartbeatScheduler:
 
     async def _resume(self) -> None:
         """Have heartbeats go on that were paused because nothing happened: a webhook is something."""
-        for schedule in await self._store.paused_heartbeats():
-            record = await self._store.agent(schedule.agent)
+        for schedule in await self._store.read(PausedHeartbeats()):
+            record = await self._store.read(AgentByRef(schedule.agent))
             pulse = None if record is None else record.state.pulse
             if pulse is not None and pulse.paused == schedule.schedule_id:
                 await self._store.apply([ResumeSchedule(schedule.agent, schedule.schedule_id, self._clock.now())])
@@ -101,7 +91,7 @@ class HeartbeatScheduler:
 
     async def _agents(self, name: str) -> list[AgentRef]:
         """Return the agents of the definition that nobody started, of all tenants, and the one that is there without any trigger."""
-        return [AgentRef.parse(name), *await self._store.agents_of(name, _MAX_AGENTS)]
+        return [AgentRef.parse(name), *await self._store.read(AgentsOfDefinition(name, _MAX_AGENTS))]
 
 
 def _schedule(agent: AgentRef, heartbeat: Heartbeat, number: int, now: datetime) -> Schedule:

@@ -9,7 +9,8 @@ from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.schedules.api import ScheduleFirer
-from owlclaw_ray.store.api import ScheduleStore
+from owlclaw_ray.store.api import QueryStore
+from owlclaw_ray.store.queries import NextDueTime
 
 RETRY = 1.0
 """Seconds after which a store that does not answer is asked again."""
@@ -22,7 +23,7 @@ class Scheduler:
     what was committed by those of whom there is no news.
     """
 
-    def __init__(self, *, schedule_firer: ScheduleFirer, store: ScheduleStore, clock: Clock, poll: float = 5.0) -> None:
+    def __init__(self, *, schedule_firer: ScheduleFirer, store: QueryStore, clock: Clock, poll: float = 5.0) -> None:
         self._store, self._clock = store, clock
         self._firing = Periodic(
             "firing schedules", schedule_firer.fire_all_due, clock, poll, due_in=self._due_in, retry=RETRY
@@ -42,5 +43,5 @@ class Scheduler:
         self._firing.soon()
 
     async def _due_in(self) -> float:
-        upcoming = await self._store.next_due()
+        upcoming = await self._store.read(NextDueTime())
         return math.inf if upcoming is None else (upcoming - self._clock.now()).total_seconds()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -18,7 +17,6 @@ from owlclaw_ray.domain.schedule import (
     MIN_INTERVAL_SECONDS,
     Backfill,
     Schedule,
-    ScheduleFilter,
     ScheduleKind,
     ScheduleRequest,
     ScheduleStatus,
@@ -39,12 +37,12 @@ from owlclaw_ray.ids import FiringId, IdSource, RunId, ScheduleId, TenantId, der
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Dispatcher
 from owlclaw_ray.schedules.firings import NextFire, RunTerms, due_times_between, run_id_of, run_of, terms_of
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     AlreadyFired,
     BackfillTick,
     CancelSchedule,
     Command,
-    CommandStore,
     CreateSchedule,
     NoSuchSchedule,
     Outcome,
@@ -56,17 +54,13 @@ from owlclaw_ray.store.api import (
     ScheduleClosed,
     ScheduleCreated,
     ScheduleFired,
-    ScheduleStore,
     TooManySchedules,
 )
+from owlclaw_ray.store.queries import ScheduleById, ScheduleFilter, TicksOfSchedule
 
 MAX_BACKFILL = 1_000
 """Due times that one backfill may ask for."""
 _WHEN = ("at", "delay_seconds", "interval_seconds", "cron_expression")
-
-
-class TimetableStore(CommandStore, ScheduleStore, Protocol):
-    """What the timetable needs of the store."""
 
 
 def new_schedule(
@@ -177,7 +171,7 @@ class StoreTimetable:
     def __init__(
         self,
         *,
-        store: TimetableStore,
+        store: Store,
         dispatcher: Dispatcher,
         definitions: NamedDefinitions,
         next_fire: NextFire,
@@ -195,7 +189,7 @@ class StoreTimetable:
         schedule_id, now = ScheduleId(self._ids.make("sch")), self._clock.now()
         if idempotency_key is not None:
             schedule_id = ScheduleId(derived_id("sch", agent.tenant, agent.agent_id, idempotency_key))
-            known = await self._store.schedule(agent.tenant, schedule_id)
+            known = await self._store.read(ScheduleById(agent.tenant, schedule_id))
             now = now if known is None else known.created_at
         schedule = new_schedule(request, schedule_id=schedule_id, agent=agent, now=now, next_fire=self._next_fire)
         match await self._apply(CreateSchedule(schedule, limit)):
@@ -213,11 +207,11 @@ class StoreTimetable:
         names = await self._definitions.names()
         if where.agent is not None and where.agent.definition not in names:
             raise UnknownAgentError(where.agent.agent_id, names)
-        return await self._store.schedules(where)
+        return await self._store.read(where)
 
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
         """See Timetable.schedule."""
-        schedule = await self._store.schedule(tenant, schedule_id)
+        schedule = await self._store.read(ScheduleById(tenant, schedule_id))
         if schedule is None:
             raise NotFoundError("schedule", schedule_id)
         return schedule
@@ -227,7 +221,7 @@ class StoreTimetable:
     ) -> Sequence[Tick]:
         """See Timetable.ticks."""
         await self.schedule(tenant, schedule_id)
-        return await self._store.ticks(schedule_id, before, limit)
+        return await self._store.read(TicksOfSchedule(schedule_id, before, limit))
 
     async def pause(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
         """See Timetable.pause."""

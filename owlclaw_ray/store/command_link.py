@@ -22,7 +22,7 @@ from msgspec import msgpack
 from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.errors import EncodingError, StoreOverloadedError
 from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Batcher, Bound
-from owlclaw_ray.store.api import Command, CommandFailed, Outcome
+from owlclaw_ray.store.commands import Command, CommandFailed, Outcome
 from owlclaw_ray.store.group_commit import GroupCommit, is_new_work
 
 Send = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]

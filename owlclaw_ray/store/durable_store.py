@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from owlclaw_ray.errors import StoreUnavailableError, TerminalError
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import ActivateAgent, ClaimRun, Command, CommandFailed, CommandStore, Outcome
+from owlclaw_ray.store.api import CommandStore
+from owlclaw_ray.store.commands import ActivateAgent, ClaimRun, Command, CommandFailed, Outcome
 
 _FIRST_DELAY, _MAX_DELAY = 0.05, 2.0
 _KNOWN_BLOBS = 4_096

@@ -19,7 +19,8 @@ from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import IdSource, RunId, TenantId
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import JournalPosition, RunProgress, RunStore
+from owlclaw_ray.store.api import QueryStore
+from owlclaw_ray.store.queries import ChangedRuns, JournalPosition, ProgressOfRuns, RunProgress
 from owlclaw_ray.store.run_update_subscription import RunUpdateSubscription
 from owlclaw_ray.store.run_updates import RunUpdateSource
 
@@ -42,7 +43,7 @@ class FollowerRegistry:
 
     def __init__(
         self,
-        store: RunStore,
+        store: QueryStore,
         far_ends: RemoteReplyBoxes,
         *,
         ids: IdSource,
@@ -119,7 +120,7 @@ class FollowerRegistry:
 
     async def _read(self, positions: Sequence[JournalPosition]) -> Sequence[RunProgress | None]:
         distinct = tuple(dict.fromkeys(positions))
-        found = dict(zip(distinct, await self._store.watched(distinct), strict=True))
+        found = dict(zip(distinct, await self._store.read(ProgressOfRuns(distinct)), strict=True))
         return [found[position] for position in positions]
 
     async def _run_upkeep(self) -> None:
@@ -149,7 +150,7 @@ class FollowerRegistry:
         followers = [follower for followers in self._followers.values() for follower in followers]
         positions = tuple({follower.position: None for follower in followers})
         for at in range(0, len(positions), _POLLED_AT_ONCE):
-            self._heard(await self._store.moved(positions[at : at + _POLLED_AT_ONCE]))
+            self._heard(await self._store.read(ChangedRuns(positions[at : at + _POLLED_AT_ONCE])))
 
 
 class RunFollower:

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
 from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound
-from owlclaw_ray.store.api import Command, CommandStore, Outcome, ReceiveDelivery, SubmitRun
+from owlclaw_ray.store.api import CommandStore
+from owlclaw_ray.store.commands import Command, Outcome, ReceiveDelivery, SubmitRun
 
 TRANSACTION_BYTES = 8 * 1024 * 1024
 

@@ -14,8 +14,10 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.errors import TerminalError
 from owlclaw_ray.kernel.batcher import BatchCapacity, Bound
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import RunClaimed, RunStore
+from owlclaw_ray.store.api import QueryStore
+from owlclaw_ray.store.commands import RunClaimed
 from owlclaw_ray.store.durable_store import until_available
+from owlclaw_ray.store.queries import RunById
 
 EXECUTED = Bound(1_000, 32 * 1024 * 1024)
 """What runs with large payloads may take together, in number and in characters of these. A run takes several times as much: its
@@ -26,7 +28,7 @@ prompt, the request that a model gets.
 class LargePayloads:
     """Gives runs with their payloads, and bounds how many large ones are executed at once in this process."""
 
-    def __init__(self, store: RunStore, clock: Clock, most: Bound = EXECUTED) -> None:
+    def __init__(self, store: QueryStore, clock: Clock, most: Bound = EXECUTED) -> None:
         self._store, self._clock = store, clock
         self._room = BatchCapacity(most)
 
@@ -43,7 +45,7 @@ class LargePayloads:
             yield await self._read(claimed.run)
 
     async def _read(self, run: Run) -> Run:
-        found = await until_available(self._clock, lambda: self._store.run(run.agent.tenant, run.run_id))
+        found = await until_available(self._clock, lambda: self._store.read(RunById(run.agent.tenant, run.run_id)))
         if found is None:
             raise TerminalError(f"the store has no run {run.run_id} any more")
         return replace(run, trigger=replace(run.trigger, content=found.trigger.content))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -11,6 +10,7 @@ from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.store.queries import Query
 
 
 class Chain(Struct, frozen=True, order=True):
@@ -43,21 +43,28 @@ class RunFacts(Struct, frozen=True):
     """Its system prompt, by the hash that its journal names."""
 
 
-class RunEnds(Protocol):
-    """The store, as the export follows it. Every run that ends has its end in the ledger, in the same commit."""
+class ChainPositions(Query[Mapping[Chain, int]], frozen=True):
+    """All chains with the position of their last record."""
 
-    async def chains(self) -> Mapping[Chain, int]:
-        """Return all chains with the position of their last record."""
-        ...
 
-    async def ended(self, chain: Chain, after: int, most: int) -> EndedRuns:
-        """Return the first runs that ended after that position, up to so many."""
-        ...
+class RunsEndedAfter(Query[EndedRuns], frozen=True):
+    """The first runs of the chain that ended after that position, up to so many. Every run that ends has its end in the ledger, in the
+    same commit.
+    """
 
-    async def backlog(self, chain: Chain, after: int) -> int:
-        """Return how many runs ended after that position."""
-        ...
+    chain: Chain
+    after: int
+    most: int
 
-    async def facts(self, runs: Sequence[RunId]) -> Sequence[RunFacts]:
-        """Return what is known of these runs, in their order."""
-        ...
+
+class EndedRunCount(Query[int], frozen=True):
+    """How many runs of the chain ended after that position."""
+
+    chain: Chain
+    after: int
+
+
+class FactsOfRuns(Query[Sequence[RunFacts]], frozen=True):
+    """What is known of these runs, in their order."""
+
+    runs: Sequence[RunId]

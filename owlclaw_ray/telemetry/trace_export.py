@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.run_ends import Chain, RunEnds
+from owlclaw_ray.store.api import QueryStore
+from owlclaw_ray.store.run_ends import Chain, ChainPositions, EndedRunCount, FactsOfRuns, RunsEndedAfter
 from owlclaw_ray.telemetry.tracing.api import Cursor, ReceiverError, RefusedTracesError, TraceReceiver
 
 BATCH = 128
@@ -50,7 +51,13 @@ class TraceExport:
     """
 
     def __init__(
-        self, ends: RunEnds, cursor: Cursor, receiver: TraceReceiver, *, buffer_runs: int, jitter: Callable[[], float]
+        self,
+        ends: QueryStore,
+        cursor: Cursor,
+        receiver: TraceReceiver,
+        *,
+        buffer_runs: int,
+        jitter: Callable[[], float],
     ) -> None:
         self.counts = ExportCounts()
         self._ends, self._cursor, self._receiver = ends, cursor, receiver
@@ -71,7 +78,7 @@ class TraceExport:
 
         A chain that is shorter than what was exported of it is that of another store, and exported from its beginning.
         """
-        heads, saved = await self._ends.chains(), self._cursor.load()
+        heads, saved = await self._ends.read(ChainPositions()), self._cursor.load()
         if saved is None:
             self._cursor.save(heads)
         known = heads if saved is None else saved
@@ -85,7 +92,7 @@ class TraceExport:
         """
         more = False
         try:
-            heads = await self._ends.chains()
+            heads = await self._ends.read(ChainPositions())
             await self._drop_beyond_buffer(heads)
             self.fullness = min(1.0, self._behind(heads) / self._records_per_run / self._buffer_runs)
             for chain, head in heads.items():
@@ -104,7 +111,7 @@ class TraceExport:
     async def _advance(self, chain: Chain) -> bool:
         """Deliver the next batch of a chain; return whether there may be more."""
         reached = self._reached(chain)
-        ended = await self._ends.ended(chain, reached, BATCH)
+        ended = await self._ends.read(RunsEndedAfter(chain, reached, BATCH))
         if ended.runs:
             self._records_per_run = max(1.0, (ended.runs[-1][0] - reached) / len(ended.runs))
             await self._deliver(chain, ended.runs)
@@ -114,7 +121,7 @@ class TraceExport:
     async def _deliver(self, chain: Chain, runs: Sequence[tuple[int, RunId]]) -> None:
         """Deliver these runs; a batch that is refused goes in halves, until only what is refused by itself is given up."""
         try:
-            await self._receiver.send(await self._ends.facts([run_id for _, run_id in runs]))
+            await self._receiver.send(await self._ends.read(FactsOfRuns([run_id for _, run_id in runs])))
         except RefusedTracesError as error:
             if len(runs) > 1:
                 half = len(runs) // 2
@@ -154,13 +161,14 @@ class TraceExport:
 
     async def _make_room(self) -> None:
         """Give up the oldest traces of the longest chains while more wait than the buffer may hold."""
-        behind = {chain: await self._ends.backlog(chain, self._reached(chain)) for chain in await self._ends.chains()}
+        chains = await self._ends.read(ChainPositions())
+        behind = {chain: await self._ends.read(EndedRunCount(chain, self._reached(chain))) for chain in chains}
         waiting = sum(behind.values())
         for chain in sorted(behind, key=lambda each: behind[each], reverse=True):
             over = min(waiting - self._buffer_runs, behind[chain])
             if over <= 0:
                 break
-            skipped = await self._ends.ended(chain, self._reached(chain), over)
+            skipped = await self._ends.read(RunsEndedAfter(chain, self._reached(chain), over))
             self._positions[chain] = skipped.until
             self._count(dropped=over)
             logger.warning("%d traces are given up: more than %d wait for their receiver", over, self._buffer_runs)

@@ -12,7 +12,9 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.schedules.api import AlarmClock
-from owlclaw_ray.store.api import CancelSchedule, CreateSchedule, PauseSchedule, ResumeSchedule, RunFilter, Store
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import CancelSchedule, CreateSchedule, PauseSchedule, ResumeSchedule
+from owlclaw_ray.store.queries import RunFilter, TicksOfSchedule
 from owlclaw_ray.testing.clock import ManualClock
 
 AGENT = AgentRef.parse("watch")
@@ -81,7 +83,7 @@ class AlarmClockContract:
         await clock.advance(3_600)
 
         assert (before, len(await runs(store))) == (0, 1)
-        assert sum(tick.count for tick in await store.ticks(STEADY)) == 60
+        assert sum(tick.count for tick in await store.read(TicksOfSchedule(STEADY))) == 60
 
     async def test_what_is_paused_or_cancelled_does_not_fire_and_what_goes_on_does(
         self, store: Store, clock: ManualClock, alarm_clock: AlarmClock
@@ -100,7 +102,7 @@ class AlarmClockContract:
 
         assert quiet == 0
         assert {run.trigger.source for run in await runs(store)} == {STEADY}
-        assert sum(tick.count for tick in await store.ticks(STEADY)) == 11
+        assert sum(tick.count for tick in await store.read(TicksOfSchedule(STEADY))) == 11
 
     async def test_however_often_the_clock_is_started_each_time_fires_once(
         self, store: Store, clock: ManualClock, alarm_clock: AlarmClock
@@ -112,11 +114,11 @@ class AlarmClockContract:
             await clock.advance(30)
             await alarm_clock.stop()
 
-        ticks = await store.ticks(STEADY)
+        ticks = await store.read(TicksOfSchedule(STEADY))
         assert [tick.count for tick in ticks] == [1] * len(ticks)
         assert len(await runs(store)) == len(ticks) >= 2
 
 
 async def runs(store: Store) -> list[Run]:
     """Return all runs of the agent."""
-    return list(await store.runs(RunFilter(AGENT.tenant, AGENT)))
+    return list(await store.read(RunFilter(AGENT.tenant, AGENT)))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.definitions.api import Definitions, NamedDefinitions
@@ -69,23 +70,22 @@ from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.schedules.timetable import StoreTimetable
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import CommandStore, QueryStore, Store
+from owlclaw_ray.store.commands import (
     CancelSchedule,
     Command,
     CommandFailed,
-    CommandStore,
     CreateSchedule,
     Outcome,
     RunAccepted,
-    RunStore,
     ScheduleCancelled,
     ScheduleCreated,
-    Store,
     TooManySchedules,
 )
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.followers import FollowerRegistry
 from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.queries import ActiveRunCounts, Query
 from owlclaw_ray.store.run_updates import RunUpdates, RunUpdateSource
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.sql_store import SqlStore
@@ -129,34 +129,27 @@ def _no_jitter() -> float:
     return 0.0
 
 
-class GroupedStore:
-    """Implements `Store`: reads the store, writes through its group commit."""
+class GroupedStore(Store):
+    """Reads a store, and writes through its group commit."""
 
     def __init__(self, store: Store, commits: GroupCommit) -> None:
-        self.apply = commits.apply
-        self.run, self.runs, self.journal = store.run, store.runs, store.journal
-        self.watched, self.moved = store.watched, store.moved
-        self.active_runs = store.active_runs
-        self.agent, self.agents, self.agents_with_work = store.agent, store.agents, store.agents_with_work
-        self.family, self.released_runs, self.task, self.tasks = (
-            store.family,
-            store.released_runs,
-            store.task,
-            store.tasks,
-        )
-        self.due_schedules, self.next_due = store.due_schedules, store.next_due
-        self.schedule, self.schedules, self.ticks = store.schedule, store.schedules, store.ticks
-        self.schedules_named, self.upcoming_schedules = store.schedules_named, store.upcoming_schedules
-        self.ledger, self.verify_ledger, self.ledger_chains = store.ledger, store.verify_ledger, store.ledger_chains
-        self.missing_guards = store.missing_guards
-        self.approval, self.approvals, self.expired_approvals = store.approval, store.approvals, store.expired_approvals
-        self.delivery, self.deliveries = store.delivery, store.deliveries
-        self.waiting_deliveries, self.old_deliveries = store.waiting_deliveries, store.old_deliveries
-        self.callback, self.callbacks, self.due_callbacks = store.callback, store.callbacks, store.due_callbacks
-        self.pending_callbacks = store.pending_callbacks
-        self.agents_of, self.paused_heartbeats = store.agents_of, store.paused_heartbeats
-        self.old_callbacks = store.old_callbacks
-        self.check_writable, self.close = store.check_writable, store.close
+        self._store, self._commits = store, commits
+
+    @override
+    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        return await self._commits.apply(commands)
+
+    @override
+    async def read(self, query: Query[_T]) -> _T:
+        return await self._store.read(query)
+
+    @override
+    async def check_writable(self) -> None:
+        await self._store.check_writable()
+
+    @override
+    async def close(self) -> None:
+        await self._store.close()
 
 
 class LoadedDefinitions(NamedDefinitions, Protocol):
@@ -253,7 +246,7 @@ class LoopAgents:
 
     def agents(self, clock: Clock) -> RuntimeAgents:
         """Return the agents and tasks of this runtime."""
-        return RuntimeAgents(self._apply, self.query, self._wake, self._views, clock)
+        return RuntimeAgents(self._apply, self.read, self._wake, self._views, clock)
 
     def embeddings(self, client: EmbeddingClient, clock: Clock, ids: IdSource) -> BudgetedEmbeddings:
         """Return the way to a provider's embedding models, with the budgets of the agents' definitions."""
@@ -277,9 +270,9 @@ class LoopAgents:
     def _apply(self, command: Command) -> Outcome:
         return self._now(self._commits.apply([command]))[0]
 
-    def query(self, query: str, *arguments: object) -> Any:
-        """Return the answer of one of the store's queries."""
-        return self._now(getattr(self._store, query)(*arguments))
+    def read(self, query: Query[_T]) -> _T:
+        """Return the answer of the store."""
+        return self._now(self._store.read(query))
 
     def _wake(self, agent: AgentRef) -> object:
         return None if self.directory is None else self._now(self.directory.wake([agent]))
@@ -409,7 +402,7 @@ class LocalPool:
     """Implements `HostPool` with objects."""
 
     def __init__(
-        self, services: RunServices, store: CommandStore, runs: RunStore, definitions: Definitions, ids: IdSource
+        self, services: RunServices, store: CommandStore, runs: QueryStore, definitions: Definitions, ids: IdSource
     ) -> None:
         self._services, self._store, self._runs = services, store, runs
         self._definitions, self._ids = definitions, ids
@@ -447,7 +440,7 @@ class LocalMetrics:
     def __init__(
         self,
         counted: CommitMetrics,
-        store: RunStore,
+        store: QueryStore,
         directory: Directory,
         slots: Callable[[], Sequence[SlotCounts]],
     ) -> None:
@@ -455,7 +448,7 @@ class LocalMetrics:
 
     async def families(self) -> Sequence[MetricFamily]:
         """See Metrics.families."""
-        active = gauges.active_runs(await self._store.active_runs())
+        active = gauges.active_runs(await self._store.read(ActiveRunCounts()))
         return (*self._counted.families(), active, *gauges.pool(self._directory.hosts()), *gauges.slots(self._slots()))
 
 
@@ -715,11 +708,11 @@ async def in_process_runtime(
         servers = LocalMcp(await _mcp_pool(mcp, environ, clock, ids), catalog, governor, clock)
         calls = McpTools(LoopServers(servers.pool), artifacts, clock.monotonic)
     events = EventTools(
-        sources=app.registry.event_sources, query=reach.query, rows=read_rows, environ=environ, clock=clock
+        sources=app.registry.event_sources, read=reach.read, rows=read_rows, environ=environ, clock=clock
     )
     sources = tools_of(
         builtins,
-        (events, ResultTools(reach.query), *others, *app.sources()),
+        (events, ResultTools(reach.read), *others, *app.sources()),
         host_tools,
         environ,
         artifacts,

@@ -15,24 +15,23 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     AgentBusy,
     Appended,
     AppendJournal,
     CancelRun,
     ClaimRun,
     IdempotencyConflict,
-    LedgerFilter,
     QueueFull,
     ReleaseAgent,
     Released,
     RunAccepted,
     RunClaimed,
-    RunFilter,
     RunFinished,
-    Store,
     SubmitRun,
 )
+from owlclaw_ray.store.queries import JournalOfRun, LedgerBreaks, LedgerFilter, RunById, RunFilter
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 
 REJECT, COALESCE, INTERRUPT = BusyPolicy.REJECT, BusyPolicy.COALESCE, BusyPolicy.INTERRUPT
@@ -104,7 +103,7 @@ class OrderContract:
         await store.apply([replace(with_priority(7, "run_1"), deadline=deadline), activation("act_1")])
         await one(store, replace(with_policy(INTERRUPT, "run_2"), priority=-7))
 
-        stored = [await store.run(AGENT.tenant, RunId(run_id)) for run_id in ("run_1", "run_2")]
+        stored = [await store.read(RunById(AGENT.tenant, RunId(run_id))) for run_id in ("run_1", "run_2")]
         taken = await claimed(store)
 
         assert stored[0] is not None
@@ -124,7 +123,7 @@ class OrderContract:
         assert outcomes[2] == await one(store, limited("run_4")) == QueueFull(2)
         assert isinstance(stranger, RunAccepted)
         assert isinstance(fired, RunAccepted)
-        assert [run.run_id for run in await store.runs(RunFilter(AGENT.tenant, agent=AGENT))] == [
+        assert [run.run_id for run in await store.read(RunFilter(AGENT.tenant, agent=AGENT))] == [
             "run_unlimited",
             "run_1",
             "run_0",
@@ -173,7 +172,7 @@ class RejectionContract:
         outcomes = await store.apply([with_policy(REJECT, "run_1"), with_policy(REJECT, "run_2")])
 
         assert outcomes == [RunAccepted(RunId("run_1"), 1, AGENT), AgentBusy(RunId("run_1"))]
-        assert await store.run(AGENT.tenant, RunId("run_2")) is None
+        assert await store.read(RunById(AGENT.tenant, RunId("run_2"))) is None
 
     async def test_a_running_run_makes_the_agent_busy_until_it_ends(self, store: Store) -> None:
         await store.apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
@@ -229,8 +228,8 @@ class MergingContract:
     async def test_triggers_of_one_batch_merge_into_the_first(self, store: Store) -> None:
         outcomes = await store.apply([with_policy(COALESCE, f"run_{at}", at) for at in (1, 2, 3)])
 
-        run = await store.run(AGENT.tenant, RunId("run_1"))
-        journal = await store.journal(AGENT.tenant, RunId("run_1"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
+        journal = await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))
         first = RunAccepted(RunId("run_1"), 1, AGENT)
         assert outcomes == [first, replace(first, merged=True), replace(first, merged=True)]
         assert run is not None
@@ -239,7 +238,7 @@ class MergingContract:
             (EntryKind.TRIGGER_MERGED, {"trigger_id": "run_2", "merged": 2, "superseded": 1}),
             (EntryKind.TRIGGER_MERGED, {"trigger_id": "run_3", "merged": 3, "superseded": 2}),
         ]
-        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+        assert len(await store.read(RunFilter(AGENT.tenant))) == 1
 
     async def test_a_later_trigger_merges_and_is_executed_in_the_place_of_all(self, store: Store) -> None:
         await store.apply([activation("act_1"), with_policy(COALESCE, "run_1", "old"), submission("run_2")])
@@ -254,7 +253,7 @@ class MergingContract:
             (3, EntryKind.RUN_STARTED),
         ]
         assert run == await claimed(store)
-        stored = await store.journal(AGENT.tenant, RunId("run_1"))
+        stored = await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))
         assert [each.kind for each in stored] == [
             EntryKind.RUN_QUEUED,
             EntryKind.TRIGGER_MERGED,
@@ -276,7 +275,7 @@ class MergingContract:
 
         assert isinstance(outcome, RunAccepted)
         assert (outcome.run_id, outcome.merged) == ("run_4", False)
-        assert len(await store.runs(RunFilter(AGENT.tenant))) == 4
+        assert len(await store.read(RunFilter(AGENT.tenant))) == 4
 
     async def test_a_run_that_began_or_was_cancelled_takes_no_more_triggers(self, store: Store) -> None:
         await store.apply([activation("act_1"), with_policy(COALESCE, "run_1"), ClaimRun(AGENT, 1, NOW)])
@@ -301,7 +300,7 @@ class MergingContract:
 
         await store.apply([activation("act_1"), with_priority(4, "run_0"), merging("run_1", 3, deadline=late)])
         await one(store, merging("run_2", 5, deadline=soon))
-        run = await store.run(AGENT.tenant, RunId("run_1"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
         assert run is not None
         assert (run.priority, run.deadline) == (5, late)
 
@@ -312,13 +311,13 @@ class MergingContract:
     async def test_a_merged_trigger_that_is_submitted_again_changes_nothing(self, store: Store) -> None:
         command = with_policy(COALESCE, "run_2", "new")
         outcomes = await store.apply([with_policy(COALESCE, "run_1", "old"), command, command])
-        run = await store.run(AGENT.tenant, RunId("run_1"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
         await store.apply([activation("act_1"), ClaimRun(AGENT, 1, NOW)])
 
         assert await one(store, command) == outcomes[1] == outcomes[2]
         assert run is not None
         assert run.trigger.merged == 2
-        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+        assert len(await store.read(RunFilter(AGENT.tenant))) == 1
 
     async def test_the_idempotency_key_of_a_merged_trigger_stands_for_the_run_it_joined(self, store: Store) -> None:
         await store.apply([with_policy(COALESCE, "run_1", "old"), with_policy(COALESCE, "run_2", "new", key="k")])
@@ -337,11 +336,11 @@ class MergingContract:
     async def test_merges_are_in_the_ledger(self, store: Store) -> None:
         await store.apply([with_policy(COALESCE, f"run_{at}", at) for at in (1, 2)])
 
-        (found,) = await store.ledger(LedgerFilter(AGENT.tenant, run_id=RunId("run_1")))
+        (found,) = await store.read(LedgerFilter(AGENT.tenant, run_id=RunId("run_1")))
 
         assert found.record.kind is LedgerKind.TRIGGER
         assert found.record.data == {"what": "merged", "trigger_id": "run_2", "merged": 2}
-        assert await store.verify_ledger(AGENT.tenant) == []
+        assert await store.read(LedgerBreaks(AGENT.tenant)) == []
 
 
 class InterruptionContract:
@@ -353,7 +352,7 @@ class InterruptionContract:
 
         outcome = await one(store, with_policy(INTERRUPT, "run_4"))
         told = await one(store, AppendJournal(RunId("run_2"), AGENT, 1, entries(3, EntryKind.MODEL_REPLIED)))
-        run = await store.run(AGENT.tenant, RunId("run_2"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_2")))
 
         assert outcome == RunAccepted(RunId("run_4"), 4, AGENT, interrupted=RunId("run_2"))
         assert told == Appended(cancel_requested=True, interrupted_by=RunId("run_4"))
@@ -400,7 +399,7 @@ class InterruptionContract:
         following = (await store.apply([ending("run_1"), command]))[1]
         assert following == replace(first, interrupted=None)
         assert await one(store, command) == following
-        run = await store.run(AGENT.tenant, RunId("run_2"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_2")))
         assert run is not None
         assert not run.cancel_requested
 
@@ -440,10 +439,10 @@ class InterruptionContract:
         await store.apply([activation("act_1"), submission("run_1"), ClaimRun(AGENT, 1, NOW)])
         await store.apply([with_policy(INTERRUPT, "run_2")] * 2)
 
-        (found,) = await store.ledger(LedgerFilter(AGENT.tenant, kind=LedgerKind.TRIGGER))
+        (found,) = await store.read(LedgerFilter(AGENT.tenant, kind=LedgerKind.TRIGGER))
 
         assert (found.record.run_id, found.record.data) == ("run_2", {"what": "interrupted", "run_id": "run_1"})
-        assert await store.verify_ledger(AGENT.tenant) == []
+        assert await store.read(LedgerBreaks(AGENT.tenant)) == []
 
 
 class WritingContract:
@@ -454,7 +453,7 @@ class WritingContract:
         await one(store, submission("run_1"))
         await store.check_writable()
 
-        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+        assert len(await store.read(RunFilter(AGENT.tenant))) == 1
 
 
 class AdmissionContract(OrderContract, RejectionContract, MergingContract, InterruptionContract, WritingContract):

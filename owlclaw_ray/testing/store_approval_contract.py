@@ -14,11 +14,11 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ids import ApprovalId, RunId, TenantId, ToolCallId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     AgentActivated,
     Appended,
     ApprovalClosed,
-    ApprovalFilter,
     ApprovalSettled,
     AwaitApprovals,
     CancelOutcome,
@@ -27,14 +27,23 @@ from owlclaw_ray.store.api import (
     CommandFailed,
     DecideApproval,
     ExpireApproval,
-    LedgerFilter,
     NoSuchApproval,
     NothingQueued,
     ReleaseAgent,
     Released,
     RunWaiting,
     StaleEpoch,
-    Store,
+)
+from owlclaw_ray.store.queries import (
+    AgentByRef,
+    AgentsWithWork,
+    ApprovalById,
+    ApprovalFilter,
+    ExpiredApprovals,
+    JournalOfRun,
+    LedgerBreaks,
+    LedgerFilter,
+    RunById,
 )
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
 
@@ -92,13 +101,13 @@ class ApprovalContract:
     async def test_a_request_is_stored_with_the_waiting_of_its_run(self, store: Store) -> None:
         await waits(store)
 
-        run = await store.run(AGENT.tenant, RunId("run_1"))
-        found = await store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
+        found = await store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
         assert run is not None
         assert run.status is RunStatus.WAITING
         assert found == Approval(request())
-        assert await store.approval(TenantId("other"), ApprovalId("apr_a")) is None
-        agent = await store.agent(AGENT)
+        assert await store.read(ApprovalById(TenantId("other"), ApprovalId("apr_a"))) is None
+        agent = await store.read(AgentByRef(AGENT))
         assert agent is not None
         assert (agent.running_run, agent.queued_runs) == ("run_1", 1)
 
@@ -109,10 +118,10 @@ class ApprovalContract:
 
         assert await one(store, waiting()) == RunWaiting()
 
-        run = await store.run(AGENT.tenant, RunId("run_1"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
         assert run is not None
         assert run.status is RunStatus.RUNNING
-        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 5
+        assert len(await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))) == 5
 
     async def test_a_stale_activation_cannot_have_its_run_wait(self, store: Store) -> None:
         await store.apply([submission("run_1"), activation("act_1")])
@@ -120,7 +129,7 @@ class ApprovalContract:
         await one(store, activation("act_2"))
 
         assert await one(store, waiting()) == StaleEpoch(AGENT, 2)
-        assert await store.approvals(ApprovalFilter(AGENT.tenant)) == []
+        assert await store.read(ApprovalFilter(AGENT.tenant)) == []
 
     async def test_a_run_that_nobody_executes_cannot_wait(self, store: Store) -> None:
         await store.apply([submission("run_1"), activation("act_1")])
@@ -135,8 +144,8 @@ class ApprovalContract:
         outcomes = [await one(store, waiting()), await one(store, waiting())]
 
         assert outcomes == [Appended(cancel_requested=True)] * 2
-        assert await store.approvals(ApprovalFilter(AGENT.tenant)) == []
-        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 4
+        assert await store.read(ApprovalFilter(AGENT.tenant)) == []
+        assert len(await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))) == 4
 
     async def test_a_run_that_waits_is_given_to_nobody_and_nothing_goes_before_it(self, store: Store) -> None:
         await waits(store)
@@ -145,7 +154,7 @@ class ApprovalContract:
         again = await one(store, activation("act_2"))
         assert isinstance(again, AgentActivated)
         assert await one(store, ClaimRun(AGENT, 2, NOW)) == NothingQueued()
-        assert await store.agents_with_work() == []
+        assert await store.read(AgentsWithWork()) == []
 
     async def test_an_agent_whose_run_waits_is_released_for_good(self, store: Store) -> None:
         await waits(store)
@@ -159,8 +168,8 @@ class ApprovalContract:
         settled = await one(store, deciding())
 
         assert settled == ApprovalSettled(Approval(request(), ApprovalStatus.ALLOWED, ALLOW, LATER), True)
-        assert await store.agents_with_work() == [AGENT]
-        assert await store.approvals(ApprovalFilter(AGENT.tenant, status=ApprovalStatus.PENDING)) == []
+        assert await store.read(AgentsWithWork()) == [AGENT]
+        assert await store.read(ApprovalFilter(AGENT.tenant, status=ApprovalStatus.PENDING)) == []
         run = await claimed(store)
         assert run.run.run_id == "run_1"
         assert [entry.kind for entry in run.journal][-4:] == [
@@ -210,7 +219,7 @@ class ApprovalContract:
         assert isinstance(settled, ApprovalSettled)
         assert again == replace(settled, resumes=False)
         assert other == ApprovalClosed(settled.approval)
-        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 6
+        assert len(await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))) == 6
 
     async def test_decisions_of_one_batch_are_taken_in_its_order(self, store: Store) -> None:
         await store.apply([submission("run_1"), activation("act_1")])
@@ -220,7 +229,7 @@ class ApprovalContract:
 
         assert isinstance(outcomes[1], ApprovalSettled)
         assert outcomes[2] == ApprovalClosed(outcomes[1].approval)
-        found = await store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        found = await store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
         assert found == outcomes[1].approval
         assert (await claimed(store)).run.status is RunStatus.RUNNING
 
@@ -230,7 +239,7 @@ class ApprovalContract:
 
         await one(store, deciding(decision=changed))
 
-        found = await store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        found = await store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
         assert found is not None
         assert found.decision == changed
         assert (await claimed(store)).journal[-2].data["arguments"] == changed.arguments
@@ -241,24 +250,24 @@ class ApprovalContract:
         assert await one(store, deciding("none")) == NoSuchApproval()
         assert await one(store, replace(deciding(), tenant=TenantId("other"))) == NoSuchApproval()
         assert await one(store, ExpireApproval(TenantId("other"), ApprovalId("apr_a"), NOW)) == NoSuchApproval()
-        assert await store.approvals(ApprovalFilter(TenantId("other"))) == []
+        assert await store.read(ApprovalFilter(TenantId("other"))) == []
 
     async def test_approvals_expire_at_their_time_and_not_before(self, store: Store) -> None:
         await waits(store, request("a", hours=1), request("b"))
         soon = LATER - timedelta(microseconds=1)
-        assert await store.expired_approvals(soon) == []
+        assert await store.read(ExpiredApprovals(soon)) == []
         assert await one(store, ExpireApproval(AGENT.tenant, ApprovalId("apr_a"), soon)) == ApprovalClosed(
             Approval(request("a", hours=1))
         )
 
-        [over] = await store.expired_approvals(LATER)
+        [over] = await store.read(ExpiredApprovals(LATER))
         settled = await one(store, ExpireApproval(AGENT.tenant, over.request.approval_id, LATER))
 
         assert isinstance(settled, ApprovalSettled)
         assert settled.approval.status is ApprovalStatus.EXPIRED
         assert settled.approval.decision == ApprovalDecision(Decision.DENY, "expired")
         assert not settled.resumes
-        assert await store.expired_approvals(LATER) == []
+        assert await store.read(ExpiredApprovals(LATER)) == []
 
     async def test_a_decision_that_comes_too_late_is_an_expiry(self, store: Store) -> None:
         await waits(store, request(hours=1))
@@ -276,7 +285,7 @@ class ApprovalContract:
 
         assert isinstance(outcome, CancelOutcome)
         assert outcome.waited
-        found = await store.approval(AGENT.tenant, ApprovalId("apr_a"))
+        found = await store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
         assert found == Approval(request(), ApprovalStatus.WITHDRAWN, None, LATER)
         assert isinstance(await one(store, deciding()), ApprovalClosed)
         run = await claimed(store)
@@ -289,7 +298,7 @@ class ApprovalContract:
 
         run = await claimed(store)
         assert (run.run.run_id, run.run.interrupted_by) == ("run_1", "run_3")
-        [found] = await store.approvals(ApprovalFilter(AGENT.tenant))
+        [found] = await store.read(ApprovalFilter(AGENT.tenant))
         assert found.status is ApprovalStatus.WITHDRAWN
 
     async def test_approvals_are_found_by_agent_run_and_status(self, store: Store) -> None:
@@ -297,7 +306,7 @@ class ApprovalContract:
         await one(store, deciding("a"))
 
         async def found(**fields: object) -> list[str]:
-            approvals = await store.approvals(ApprovalFilter(AGENT.tenant, **fields))  # type: ignore[arg-type]
+            approvals = await store.read(ApprovalFilter(AGENT.tenant, **fields))  # type: ignore[arg-type]
             return [each.request.approval_id for each in approvals]
 
         assert await found() == ["apr_b", "apr_a"]
@@ -312,11 +321,11 @@ class ApprovalContract:
         await one(store, deciding("a"))
         await one(store, CancelRun(AGENT.tenant, RunId("run_1"), LATER))
 
-        records = await store.ledger(LedgerFilter(AGENT.tenant, kind=LedgerKind.APPROVAL))
+        records = await store.read(LedgerFilter(AGENT.tenant, kind=LedgerKind.APPROVAL))
 
         told = [(each.record.data["approval_id"], each.record.data["status"]) for each in records]
         assert told == [("apr_a", "allowed"), ("apr_b", "withdrawn")]
-        assert await store.verify_ledger(AGENT.tenant) == []
+        assert await store.read(LedgerBreaks(AGENT.tenant)) == []
 
     async def _state(self, store: Store) -> AgentActivated:
         outcome = await one(store, activation("act_1"))

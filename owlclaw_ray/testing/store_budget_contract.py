@@ -11,7 +11,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.ids import RecordId, ReservationId, RunId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     BudgetAlert,
     BudgetCharge,
     BudgetClaim,
@@ -19,12 +20,11 @@ from owlclaw_ray.store.api import (
     BudgetSettled,
     BudgetSpent,
     CommandFailed,
-    LedgerFilter,
     ReserveBudget,
     SettleBudget,
     StaleEpoch,
-    Store,
 )
+from owlclaw_ray.store.queries import LedgerFilter
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
 
 RUN = RunId("run_1")
@@ -164,7 +164,7 @@ class BudgetContract:
             return [each.amount for each in alerts if each.record in told.alerts]
 
         assert [await use("r1", 4), await use("r2", 1), await use("r3", 1), await use("r4", 3)] == [[], [5], [], [8]]
-        records = await store.ledger(LedgerFilter(AGENT.tenant, kind=LedgerKind.WARNING))
+        records = await store.read(LedgerFilter(AGENT.tenant, kind=LedgerKind.WARNING))
         assert [each.record for each in records] == [each.record for each in alerts]
 
     async def test_one_use_may_reach_several_amounts(self, store: Store) -> None:

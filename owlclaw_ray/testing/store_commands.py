@@ -10,11 +10,11 @@ from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.run import RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ActivationId, RunId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import CommandStore
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     ClaimRun,
     Command,
-    CommandStore,
     FinishRun,
     IdempotencyClaim,
     Outcome,

@@ -14,7 +14,8 @@ from owlclaw_ray.domain.json import LARGE, JsonText
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     AgentActivated,
     Appended,
     AppendJournal,
@@ -27,11 +28,10 @@ from owlclaw_ray.store.api import (
     ReleaseAgent,
     Released,
     RunAccepted,
-    RunFilter,
     RunFinished,
     StaleEpoch,
-    Store,
 )
+from owlclaw_ray.store.queries import AgentByRef, AgentPage, AgentsWithWork, JournalOfRun, RunById, RunFilter
 from owlclaw_ray.testing.store_admission_contract import AdmissionContract
 from owlclaw_ray.testing.store_approval_contract import ApprovalContract
 from owlclaw_ray.testing.store_budget_contract import BudgetContract
@@ -55,8 +55,8 @@ class SubmissionContract:
         payload = {"价格": [1.5, None, True], "nul": "a\x00b", "名\x00": 2**53}
         accepted = await one(store, submission("run_1", payload=payload))
 
-        run = await store.run(AGENT.tenant, RunId("run_1"))
-        journal = await store.journal(AGENT.tenant, RunId("run_1"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
+        journal = await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))
 
         assert isinstance(accepted, RunAccepted)
         assert run is not None
@@ -78,7 +78,7 @@ class SubmissionContract:
 
         assert again == replace(first, duplicate=True)
         assert resent == first
-        assert await store.run(AGENT.tenant, RunId("run_2")) is None
+        assert await store.read(RunById(AGENT.tenant, RunId("run_2"))) is None
 
     async def test_an_idempotency_key_with_another_body_is_a_conflict(self, store: Store) -> None:
         outcomes = await store.apply([submission("run_1", key="k"), submission("run_2", key="k", body="other")])
@@ -97,10 +97,10 @@ class SubmissionContract:
 
         await store.apply([submission("run_1", key="k"), submission("run_2", stranger, key="k", body="other")])
 
-        assert await store.run(stranger.tenant, RunId("run_1")) is None
-        assert await store.journal(stranger.tenant, RunId("run_1")) == []
-        assert [run.run_id for run in await store.runs(RunFilter(stranger.tenant))] == ["run_2"]
-        assert [each.agent for each in await store.agents(stranger.tenant)] == [stranger]
+        assert await store.read(RunById(stranger.tenant, RunId("run_1"))) is None
+        assert await store.read(JournalOfRun(stranger.tenant, RunId("run_1"))) == []
+        assert [run.run_id for run in await store.read(RunFilter(stranger.tenant))] == ["run_2"]
+        assert [each.agent for each in await store.read(AgentPage(stranger.tenant))] == [stranger]
         assert await one(store, CancelRun(stranger.tenant, RunId("run_1"), NOW)) == CancelOutcome(None)
 
     async def test_a_command_of_which_nothing_can_be_made_fails_alone(self, store: Store) -> None:
@@ -115,8 +115,8 @@ class SubmissionContract:
         payloads = [{"价格": 7}, {"nul": "a\x00b", "名": "价" * LARGE}]
         await store.apply([submission(f"run_{at}", payload=payload) for at, payload in enumerate(payloads)])
 
-        brief = await store.runs(RunFilter(AGENT.tenant, payloads=False))
-        whole = await store.runs(RunFilter(AGENT.tenant))
+        brief = await store.read(RunFilter(AGENT.tenant, payloads=False))
+        whole = await store.read(RunFilter(AGENT.tenant))
 
         assert [run.trigger for run in brief] == [Trigger(TriggerKind.API, None, "看看行情")] * 2
         assert [run.trigger.payload for run in whole] == payloads[::-1]
@@ -129,7 +129,7 @@ class SubmissionContract:
 
         activated = await one(store, replace(activation("act_1"), claim=True))
         again = await claimed(store, 1)
-        run = await store.run(AGENT.tenant, RunId("run_1"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
 
         assert isinstance(activated, AgentActivated)
         assert activated.claimed is not None
@@ -164,7 +164,7 @@ class SubmissionContract:
 
         assert isinstance(accepted, RunAccepted)
         assert (accepted.merged, accepted.run_id) == (True, "run_1")
-        journal = await store.journal(AGENT.tenant, RunId("run_1"))
+        journal = await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))
         assert [entry.data["superseded"] for entry in journal if entry.kind is EntryKind.TRIGGER_MERGED] == [first]
         assert isinstance(cancelled, CancelOutcome)
         assert cancelled.run is not None
@@ -175,13 +175,13 @@ class SubmissionContract:
         await one(store, CancelRun(AGENT.tenant, RunId("run_3"), NOW))
 
         async def listed(where: RunFilter) -> Sequence[str]:
-            return [run.run_id for run in await store.runs(where)]
+            return [run.run_id for run in await store.read(where)]
 
         tenant = AGENT.tenant
         assert await listed(RunFilter(tenant, limit=2)) == ["run_5", "run_4"]
         assert await listed(RunFilter(tenant, agent=AGENT)) == ["run_5", "run_3", "run_1"]
         assert await listed(RunFilter(tenant, status=RunStatus.CANCELLED)) == ["run_3"]
-        fourth = await store.run(tenant, RunId("run_4"))
+        fourth = await store.read(RunById(tenant, RunId("run_4")))
         assert fourth is not None
         assert await listed(RunFilter(tenant, before_seq=fourth.seq, limit=1)) == ["run_3"]
 
@@ -194,8 +194,8 @@ class SubmissionContract:
         assert isinstance(outcome, CancelOutcome)
         assert outcome.run is not None
         assert (outcome.run.status, outcome.run.finished_at) == (RunStatus.CANCELLED, NOW)
-        assert outcome == again == CancelOutcome(await store.run(AGENT.tenant, RunId("run_1")))
-        kinds = [each.kind for each in await store.journal(AGENT.tenant, RunId("run_1"), after=1)]
+        assert outcome == again == CancelOutcome(await store.read(RunById(AGENT.tenant, RunId("run_1"))))
+        kinds = [each.kind for each in await store.read(JournalOfRun(AGENT.tenant, RunId("run_1"), after=1))]
         assert kinds == [EntryKind.RUN_FINISHED]
         assert await one(store, ClaimRun(AGENT, 1, NOW)) == NothingQueued()
 
@@ -218,12 +218,12 @@ class SubmissionContract:
         assert isinstance(outcomes[0], RunAccepted)
         assert isinstance(outcomes[1], CommandFailed)
         assert isinstance(outcomes[2], CommandFailed)
-        assert [run.run_id for run in await store.runs(RunFilter(AGENT.tenant))] == ["run_1"]
+        assert [run.run_id for run in await store.read(RunFilter(AGENT.tenant))] == ["run_1"]
 
     async def test_a_command_that_failed_leaves_no_trace_of_its_agent(self, store: Store) -> None:
         assert isinstance(await one(store, submission("run_1", payload=object())), CommandFailed)
 
-        assert await store.agent(AGENT) is None
+        assert await store.read(AgentByRef(AGENT)) is None
         assert isinstance(await one(store, submission("run_1")), RunAccepted)
 
 
@@ -249,8 +249,8 @@ class ActivationContract:
         )
 
         assert outcomes == [StaleEpoch(AGENT, 2)] * 4
-        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 2
-        record = await store.agent(AGENT)
+        assert len(await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))) == 2
+        record = await store.read(AgentByRef(AGENT))
         assert record is not None
         assert (record.epoch, record.activation_id, record.state) == (2, "act_2", AgentState())
 
@@ -259,7 +259,7 @@ class ActivationContract:
 
         assert await one(store, ClaimRun(AGENT, 0, NOW)) == StaleEpoch(AGENT, 0)
         assert await one(store, ClaimRun(OTHER, 1, NOW)) == StaleEpoch(OTHER, 0)
-        assert await store.agent(OTHER) is None
+        assert await store.read(AgentByRef(OTHER)) is None
 
     async def test_runs_are_claimed_in_order_one_at_a_time(self, store: Store) -> None:
         await store.apply([*(submission(f"run_{at}") for at in range(3)), activation("act_1")])
@@ -272,11 +272,11 @@ class ActivationContract:
         assert (first.run.status, first.run.started_at) == (RunStatus.RUNNING, NOW)
         assert [each.kind for each in first.journal] == [EntryKind.RUN_QUEUED, EntryKind.RUN_STARTED]
         assert again == first
-        assert list(first.journal) == (await store.journal(AGENT.tenant, RunId("run_0")))[:2]
+        assert list(first.journal) == (await store.read(JournalOfRun(AGENT.tenant, RunId("run_0"))))[:2]
         assert isinstance(finished, RunFinished)
         assert finished.next is not None
         assert finished.next.run.run_id == "run_1"
-        assert finished.next.run == await store.run(AGENT.tenant, RunId("run_1"))
+        assert finished.next.run == await store.read(RunById(AGENT.tenant, RunId("run_1")))
 
     async def test_appended_facts_are_there_once(self, store: Store) -> None:
         await store.apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
@@ -285,10 +285,10 @@ class ActivationContract:
         assert await store.apply([command, command]) == [Appended(), Appended()]
         assert await one(store, command) == Appended()
 
-        journal = await store.journal(AGENT.tenant, RunId("run_1"))
+        journal = await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))
         assert [each.seq for each in journal] == [1, 2, 3, 4]
         assert tuple(journal[2:]) == command.entries
-        assert await store.journal(AGENT.tenant, RunId("run_1"), after=3) == journal[3:]
+        assert await store.read(JournalOfRun(AGENT.tenant, RunId("run_1"), after=3)) == journal[3:]
 
     async def test_facts_that_leave_a_gap_are_refused(self, store: Store) -> None:
         await store.apply([submission("run_1"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
@@ -296,7 +296,7 @@ class ActivationContract:
         outcome = await one(store, AppendJournal(RunId("run_1"), AGENT, 1, entries(4, EntryKind.MODEL_REPLIED)))
 
         assert isinstance(outcome, CommandFailed)
-        assert len(await store.journal(AGENT.tenant, RunId("run_1"))) == 2
+        assert len(await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))) == 2
 
     async def test_an_interrupted_run_is_resumed_before_queued_ones(self, store: Store) -> None:
         prompt = JournalEntry(3, EntryKind.PROMPT_BUILT, NOW, {"system": "h-1", "tools": "h-2", "user": "查"})
@@ -323,7 +323,7 @@ class ActivationContract:
 
         first, again = await one(store, command), await one(store, command)
 
-        run, record = await store.run(AGENT.tenant, RunId("run_1")), await store.agent(AGENT)
+        run, record = await store.read(RunById(AGENT.tenant, RunId("run_1"))), await store.read(AgentByRef(AGENT))
         assert first == again == RunFinished(None)
         assert run is not None
         assert (run.status, run.result, run.finished_at) == (RunStatus.FAILED, result, NOW)
@@ -368,7 +368,7 @@ class ActivationContract:
         )
 
         assert [type(outcome) for outcome in outcomes[5:]] == [RunFinished, RunFinished, Released]
-        runs = await store.runs(RunFilter(AGENT.tenant))
+        runs = await store.read(RunFilter(AGENT.tenant))
         assert [run.status for run in runs] == [RunStatus.COMPLETED] * 2
 
     async def test_agents_with_work_come_in_the_order_of_their_waiting(self, store: Store) -> None:
@@ -378,12 +378,12 @@ class ActivationContract:
             [activation("act", third), ClaimRun(third, 1, NOW), CancelRun(OTHER.tenant, RunId("run_2"), NOW)]
         )
 
-        assert await store.agents_with_work() == [third, AGENT]
-        assert await store.agents_with_work(limit=1) == [third]
-        record = await store.agent(third)
+        assert await store.read(AgentsWithWork()) == [third, AGENT]
+        assert await store.read(AgentsWithWork(limit=1)) == [third]
+        record = await store.read(AgentByRef(third))
         assert record is not None
         assert record.running_run == "run_1"
-        assert [each.agent for each in await store.agents(AGENT.tenant)] == [AGENT, OTHER]
+        assert [each.agent for each in await store.read(AgentPage(AGENT.tenant))] == [AGENT, OTHER]
 
 
 class ClaimingActivationContract:

@@ -14,7 +14,8 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.task import Claim, Step, StepStatus, Task, TaskStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TaskId, TenantId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     AgentActivated,
     Appended,
     AwaitRuns,
@@ -31,9 +32,17 @@ from owlclaw_ray.store.api import (
     RunReleased,
     RunWaiting,
     StaleEpoch,
-    Store,
     TaskChanged,
     TaskStored,
+)
+from owlclaw_ray.store.queries import (
+    AgentsByKeyPrefix,
+    AgentsOfDefinition,
+    AgentsWithWork,
+    ReleasedRuns,
+    RunById,
+    TaskById,
+    TasksOfAgent,
 )
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 
@@ -78,7 +87,7 @@ async def waits(store: Store) -> None:
 
 async def status(store: Store) -> RunStatus:
     """Return how run_1 stands."""
-    run = await store.run(AGENT.tenant, RunId("run_1"))
+    run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
     assert run is not None
     return run.status
 
@@ -90,11 +99,11 @@ class FamilyContract:
         await waits(store)
         await store.apply([submission("run_2")])
 
-        run = await store.run(AGENT.tenant, RunId("run_1"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1")))
         assert run is not None
         assert (run.status, run.awaits) == (RunStatus.WAITING, CHILDREN)
         assert await one(store, ClaimRun(AGENT, 1, NOW)) == NothingQueued()
-        assert AGENT not in await store.agents_with_work()
+        assert AGENT not in await store.read(AgentsWithWork())
         assert await one(store, ReleaseAgent(AGENT, 1, AgentState(), NOW)) == Released(pending=False)
 
     async def test_it_goes_on_when_the_last_of_them_is_over_under_whoever_claims_it(self, store: Store) -> None:
@@ -175,20 +184,20 @@ class FamilyContract:
     async def test_the_sweep_finds_what_nobody_told(self, store: Store) -> None:
         await waits(store)
         await store.apply([submission("run_a", OTHER), activation("act_o", OTHER)])
-        assert await store.released_runs() == [over(CHILDREN[1])]
+        assert await store.read(ReleasedRuns()) == [over(CHILDREN[1])]
 
         await claimed(store, agent=OTHER)
         await one(store, ending("run_a", agent=OTHER))
 
-        assert await store.released_runs() == [over(*CHILDREN)]
+        assert await store.read(ReleasedRuns()) == [over(*CHILDREN)]
         await one(store, over(*CHILDREN))
-        assert await store.released_runs() == []
+        assert await store.read(ReleasedRuns()) == []
 
     async def test_where_a_run_comes_from_stays_with_it(self, store: Store) -> None:
         trigger = Trigger(TriggerKind.AGENT, {"assignment": "数"}, "", "run_1", lineage=FAMILY)
         await store.apply([replace(submission("run_a", OTHER), trigger=trigger), activation("act_o", OTHER)])
 
-        read = await store.run(AGENT.tenant, RunId("run_a"))
+        read = await store.read(RunById(AGENT.tenant, RunId("run_a")))
         taken = await claimed(store, agent=OTHER)
 
         assert read is not None
@@ -202,7 +211,7 @@ class FamilyContract:
         await store.apply([submission("run_0", OTHER), activation("act_o", OTHER)])
         before = await claimed(store, agent=OTHER)
         await store.apply([replace(submission("run_a", OTHER), trigger=started), submission("run_b", OTHER)])
-        assert await store.agents_of(OTHER.definition) == []
+        assert await store.read(AgentsOfDefinition(OTHER.definition)) == []
         resumed = await one(store, replace(activation("act_p", OTHER), claim=True))
         assert isinstance(resumed, AgentActivated)
         assert resumed.claimed is not None
@@ -229,7 +238,7 @@ class FamilyContract:
         agents = [*map(AgentRef.parse, (*ours, *others)), stranger]
         await store.apply([submission(f"run_{at}", agent) for at, agent in enumerate(agents)])
 
-        found = await store.family(AGENT.tenant, "clerk", "lead.")
+        found = await store.read(AgentsByKeyPrefix(AGENT.tenant, "clerk", "lead."))
 
         assert [each.agent.agent_id for each in found] == ["clerk:lead.", "clerk:lead.a", "clerk:lead.b"]
 
@@ -240,11 +249,11 @@ class TaskContract:
     async def test_a_task_is_read_as_it_was_put(self, store: Store) -> None:
         assert await one(store, PutTask(TASK, 0, NOW)) == TaskStored()
 
-        assert await store.task(AGENT.tenant, TASK.task_id) == TASK
-        assert await store.tasks(AGENT) == [TASK]
-        assert await store.task(TenantId("acme"), TASK.task_id) is None
-        assert await store.task(AGENT.tenant, TaskId("task_2")) is None
-        assert await store.tasks(OTHER) == []
+        assert await store.read(TaskById(AGENT.tenant, TASK.task_id)) == TASK
+        assert await store.read(TasksOfAgent(AGENT)) == [TASK]
+        assert await store.read(TaskById(TenantId("acme"), TASK.task_id)) is None
+        assert await store.read(TaskById(AGENT.tenant, TaskId("task_2"))) is None
+        assert await store.read(TasksOfAgent(OTHER)) == []
 
     async def test_of_two_changes_of_one_version_the_first_is_stored(self, store: Store) -> None:
         await one(store, PutTask(TASK, 0, NOW))
@@ -254,7 +263,7 @@ class TaskContract:
         outcomes = await store.apply([PutTask(first, 1, NOW), PutTask(second, 1, NOW)])
 
         assert outcomes == [TaskStored(), TaskChanged(first)]
-        assert await store.task(AGENT.tenant, TASK.task_id) == first
+        assert await store.read(TaskById(AGENT.tenant, TASK.task_id)) == first
 
     async def test_the_same_change_again_is_stored_already(self, store: Store) -> None:
         changed = replace(TASK, version=2, steps=(replace(TASK.steps[0], status=StepStatus.COMPLETED), TASK.steps[1]))
@@ -266,11 +275,11 @@ class TaskContract:
 
     async def test_a_task_that_does_not_exist_cannot_be_changed(self, store: Store) -> None:
         assert await one(store, PutTask(TASK, 3, NOW)) == TaskChanged(None)
-        assert await store.tasks(AGENT) == []
+        assert await store.read(TasksOfAgent(AGENT)) == []
 
     async def test_the_newest_tasks_of_an_agent_come_first(self, store: Store) -> None:
         for number in range(3):
             later = NOW + timedelta(seconds=number)
             await one(store, PutTask(replace(TASK, task_id=TaskId(f"task_{number}")), 0, later))
 
-        assert [each.task_id for each in await store.tasks(AGENT, 2)] == ["task_2", "task_1"]
+        assert [each.task_id for each in await store.read(TasksOfAgent(AGENT, 2))] == ["task_2", "task_1"]

@@ -9,7 +9,9 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.store.api import AppendJournal, CancelRun, ClaimRun, JournalPosition, RunProgress, Store
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import AppendJournal, CancelRun, ClaimRun
+from owlclaw_ray.store.queries import AgentPage, ChangedRuns, JournalOfRun, JournalPosition, ProgressOfRuns, RunProgress
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
 
 _OTHER_AGENT = AgentRef.parse("trader:AAPL", TenantId("租户"))
@@ -36,19 +38,21 @@ class FollowingContract:
         await store.apply([told, CancelRun(OTHER.tenant, RunId("run_2"), NOW)])
 
         asked = [position("run_1"), position("run_2", 1), position("run_1", 2), position("run_1", 2**62)]
-        found = await store.watched(asked)
+        found = await store.read(ProgressOfRuns(asked))
 
         assert [seqs(each) for each in found] == [[1, 2, 3], [2], [3], []]
-        assert found[0] == RunProgress(tuple(await store.journal(AGENT.tenant, RunId("run_1"))), RunStatus.RUNNING)
+        assert found[0] == RunProgress(
+            tuple(await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))), RunStatus.RUNNING
+        )
         assert found[1] is not None
         assert found[1].over
         assert found[1].status is RunStatus.CANCELLED
-        assert await store.watched([]) == []
+        assert await store.read(ProgressOfRuns([])) == []
 
     async def test_runs_of_other_tenants_are_none(self, store: Store) -> None:
         await store.apply([submission("run_1"), submission("run_2", _OTHER_AGENT)])
 
-        found = await store.watched([position("run_2"), position("run_none"), position("run_1")])
+        found = await store.read(ProgressOfRuns([position("run_2"), position("run_none"), position("run_1")]))
 
         assert found[:2] == [None, None]
         assert seqs(found[2]) == [1]
@@ -64,7 +68,7 @@ class FollowingContract:
 
         after, read, answers = {"run_1": 0, "run_2": 0}, dict[str, list[int]](), 0
         while after:
-            found = await store.watched([position(run_id, seq) for run_id, seq in after.items()])
+            found = await store.read(ProgressOfRuns([position(run_id, seq) for run_id, seq in after.items()]))
             answers += 1
             for run_id, watched in zip(tuple(after), found, strict=True):
                 assert watched is not None
@@ -87,7 +91,7 @@ class FollowingContract:
             position("run_3", 2**62),
         ]
 
-        assert list(await store.moved(asked)) == ["run_1", "run_3"]
+        assert list(await store.read(ChangedRuns(asked))) == ["run_1", "run_3"]
 
 
 class AgentPagesContract:
@@ -99,7 +103,7 @@ class AgentPagesContract:
         await store.apply([submission("run_stranger", AgentRef.parse("trader:0007", _OTHER_AGENT.tenant))])
 
         found: list[str] = []
-        while page := await store.agents(AGENT.tenant, found[-1] if found else "", limit=10):
+        while page := await store.read(AgentPage(AGENT.tenant, found[-1] if found else "", limit=10)):
             found += [record.agent.agent_id for record in page]
             late = [f"trader:0000-{len(found)}", f"trader:9999-{len(found)}"] if len(found) < 30 else []
             await store.apply([submission(f"run_{name}", AgentRef.parse(name)) for name in late])
@@ -112,7 +116,11 @@ class AgentPagesContract:
         names = ["a", "a-b", "a_b", "a0", "a:b", "a:B", "a:+", "a:=1", "a:10", "a:9"]
         await store.apply([submission(f"run_{at}", AgentRef.parse(name)) for at, name in enumerate(names)])
 
-        found = [record.agent.agent_id for record in await store.agents(AGENT.tenant)]
+        found = [record.agent.agent_id for record in await store.read(AgentPage(AGENT.tenant))]
 
         assert found == sorted(names)
-        assert [each.agent.agent_id for each in await store.agents(AGENT.tenant, "a:=1")] == ["a:B", "a:b", "a_b"]
+        assert [each.agent.agent_id for each in await store.read(AgentPage(AGENT.tenant, "a:=1"))] == [
+            "a:B",
+            "a:b",
+            "a_b",
+        ]

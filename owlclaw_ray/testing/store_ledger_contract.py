@@ -12,19 +12,17 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ActivationId, RecordId, RunId, TenantId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,
     CancelRun,
     ClaimRun,
     LedgerAppended,
-    LedgerChain,
-    LedgerFilter,
-    LedgerPlace,
-    Store,
     SubmitRun,
 )
+from owlclaw_ray.store.queries import JournalOfRun, LedgerBreaks, LedgerChain, LedgerChains, LedgerFilter, LedgerPlace
 
 NOW = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 AGENT = AgentRef.parse("trader:AAPL")
@@ -48,22 +46,22 @@ class LedgerContract:
 
         assert await store.apply([AppendLedger(records[:3]), AppendLedger(records[3:])]) == [LedgerAppended()] * 2
 
-        found = await store.ledger(LedgerFilter(AGENT.tenant))
+        found = await store.read(LedgerFilter(AGENT.tenant))
         assert tuple(each.record for each in found) == records
         assert [each.position for each in found] == [1, 2, 3, 4, 5]
         assert [each.previous_hash for each in found[1:]] == [each.hash for each in found[:-1]]
-        assert await store.verify_ledger(AGENT.tenant) == []
+        assert await store.read(LedgerBreaks(AGENT.tenant)) == []
 
     async def test_a_record_is_there_once(self, store: Store) -> None:
         await store.apply([AppendLedger((record(1),)), AppendLedger((record(1), record(2)))])
         await store.apply([AppendLedger((record(2), record(3)))])
 
-        assert [each.record for each in await store.ledger(LedgerFilter(AGENT.tenant))] == [
+        assert [each.record for each in await store.read(LedgerFilter(AGENT.tenant))] == [
             record(1),
             record(2),
             record(3),
         ]
-        assert await store.verify_ledger(AGENT.tenant) == []
+        assert await store.read(LedgerBreaks(AGENT.tenant)) == []
 
     async def test_the_ledger_is_filtered(self, store: Store) -> None:
         stranger = AgentRef.parse("watcher")
@@ -71,7 +69,7 @@ class LedgerContract:
         await store.apply([AppendLedger(records)])
 
         async def found(where: LedgerFilter) -> list[str]:
-            return [each.record.record_id for each in await store.ledger(where)]
+            return [each.record.record_id for each in await store.read(where)]
 
         assert await found(LedgerFilter(AGENT.tenant)) == ["rec_1", "rec_2", "rec_3"]
         assert await found(LedgerFilter(AGENT.tenant, agent=AGENT)) == ["rec_1", "rec_2"]
@@ -87,25 +85,25 @@ class LedgerContract:
         await store.apply([AppendLedger((*calls, nested, record(9)))])
 
         for number, tool in enumerate(tools):
-            found = await store.ledger(LedgerFilter(AGENT.tenant, tool=tool))
+            found = await store.read(LedgerFilter(AGENT.tenant, tool=tool))
             expected = [calls[number], nested] if tool == "recall" else [calls[number]]
             assert [each.record for each in found] == expected
-        assert await store.ledger(LedgerFilter(AGENT.tenant, tool="tool")) == []
+        assert await store.read(LedgerFilter(AGENT.tenant, tool="tool")) == []
 
     async def test_the_ledger_is_filtered_by_time(self, store: Store) -> None:
         await store.apply([AppendLedger(tuple(record(number) for number in range(1, 6)))])
 
         where = LedgerFilter(AGENT.tenant, since=record(2).at, until=record(4).at)
-        assert [each.record for each in await store.ledger(where)] == [record(2), record(3)]
+        assert [each.record for each in await store.read(where)] == [record(2), record(3)]
 
     async def test_the_ledger_is_read_in_pages(self, store: Store) -> None:
         same_time = [replace(record(number), at=NOW) for number in range(7)]
         await store.apply([AppendLedger((*same_time, record(7), record(8)))])
-        everything = await store.ledger(LedgerFilter(AGENT.tenant))
+        everything = await store.read(LedgerFilter(AGENT.tenant))
 
         pages: list[ChainedRecord] = []
         where = LedgerFilter(AGENT.tenant, limit=2)
-        while page := await store.ledger(where):
+        while page := await store.read(where):
             pages += page
             where = replace(where, after=LedgerPlace.of(page[-1]))
 
@@ -119,24 +117,24 @@ class LedgerContract:
             [AppendLedger((*(each for each in usual if each.record_id not in {"rec_3", "rec_900"}), *rare))]
         )
 
-        first = await store.ledger(LedgerFilter(AGENT.tenant, tool="rare", limit=2))
-        rest = await store.ledger(LedgerFilter(AGENT.tenant, tool="rare", limit=2, after=LedgerPlace.of(first[-1])))
+        first = await store.read(LedgerFilter(AGENT.tenant, tool="rare", limit=2))
+        rest = await store.read(LedgerFilter(AGENT.tenant, tool="rare", limit=2, after=LedgerPlace.of(first[-1])))
 
         assert [each.record for each in (*first, *rest)] == rare
 
     async def test_the_ends_of_the_chains_are_known(self, store: Store) -> None:
         await store.apply([AppendLedger((record(1), record(2, OTHER), record(3)))])
 
-        last = (await store.ledger(LedgerFilter(AGENT.tenant)))[-1]
-        assert await store.ledger_chains(AGENT.tenant) == [LedgerChain(last.writer, 2, last.hash)]
-        assert await store.ledger_chains(TenantId("nobody")) == []
+        last = (await store.read(LedgerFilter(AGENT.tenant)))[-1]
+        assert await store.read(LedgerChains(AGENT.tenant)) == [LedgerChain(last.writer, 2, last.hash)]
+        assert await store.read(LedgerChains(TenantId("nobody"))) == []
 
     async def test_each_tenant_has_its_own_chain(self, store: Store) -> None:
         await store.apply([AppendLedger((record(1), record(2, OTHER), record(3)))])
 
-        [strange] = await store.ledger(LedgerFilter(OTHER.tenant))
+        [strange] = await store.read(LedgerFilter(OTHER.tenant))
         assert (strange.record, strange.position) == (record(2, OTHER), 1)
-        assert await store.verify_ledger(OTHER.tenant) == []
+        assert await store.read(LedgerBreaks(OTHER.tenant)) == []
 
     async def test_records_are_committed_with_their_journal_entries(self, store: Store) -> None:
         run_id = RunId("run_1")
@@ -153,7 +151,7 @@ class LedgerContract:
         await store.apply([command, command])
         await store.apply([command])
 
-        assert [each.record for each in await store.ledger(LedgerFilter(AGENT.tenant))] == [record(1), record(3)]
+        assert [each.record for each in await store.read(LedgerFilter(AGENT.tenant))] == [record(1), record(3)]
 
     async def test_secrets_stay_in_the_journal_and_out_of_the_ledger(self, store: Store) -> None:
         run_id, data = RunId("run_1"), {"arguments": '{"user": "猫", "password": "hunter2"}', "n": 1}
@@ -173,13 +171,13 @@ class LedgerContract:
             ]
         )
 
-        told = [each.record.data for each in await store.ledger(LedgerFilter(AGENT.tenant))]
+        told = [each.record.data for each in await store.read(LedgerFilter(AGENT.tenant))]
         assert told == [
             {"arguments": '{"user": "猫", "password": "[redacted:password]"}', "n": 1},
             {"[redacted:api_key]": ["Bearer [redacted:bearer_token]"]},
         ]
-        assert (await store.journal(AGENT.tenant, run_id))[-1].data == data
-        assert await store.verify_ledger(AGENT.tenant) == []
+        assert (await store.read(JournalOfRun(AGENT.tenant, run_id)))[-1].data == data
+        assert await store.read(LedgerBreaks(AGENT.tenant)) == []
 
     async def test_a_run_cancelled_in_the_queue_is_in_the_ledger(self, store: Store) -> None:
         run_id = RunId("run_1")
@@ -187,5 +185,5 @@ class LedgerContract:
 
         await store.apply([CancelRun(AGENT.tenant, run_id, NOW)] * 2)
 
-        [ended] = await store.ledger(LedgerFilter(AGENT.tenant, run_id=run_id))
+        [ended] = await store.read(LedgerFilter(AGENT.tenant, run_id=run_id))
         assert (ended.record.kind, ended.record.data["status"]) == (LedgerKind.RUN, "cancelled")

@@ -10,18 +10,11 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.schedule import (
-    OverlapPolicy,
-    Schedule,
-    ScheduleFilter,
-    ScheduleKind,
-    ScheduleStatus,
-    Tick,
-    TickOutcome,
-)
+from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import ActivationId, FiringId, RunId, ScheduleId, TenantId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AlreadyFired,
     BackfillTick,
@@ -38,9 +31,17 @@ from owlclaw_ray.store.api import (
     ScheduleClosed,
     ScheduleCreated,
     ScheduleFired,
-    Store,
     SubmitRun,
     TooManySchedules,
+)
+from owlclaw_ray.store.queries import (
+    DueSchedules,
+    NextDueTime,
+    RunById,
+    ScheduleById,
+    ScheduleFilter,
+    SchedulesByIds,
+    TicksOfSchedule,
 )
 
 NOW = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
@@ -78,7 +79,7 @@ class ScheduleContract:
 
         assert outcomes == [ScheduleCreated(first)] * 2
         assert (await store.apply([CreateSchedule(changed, 0)]))[0] == ScheduleCreated(first)
-        assert await store.schedules(ALL) == [first]
+        assert await store.read(ALL) == [first]
 
     async def test_only_active_schedules_of_the_agent_count_to_its_limit(self, store: Store) -> None:
         outcomes = await store.apply(
@@ -101,11 +102,11 @@ class ScheduleContract:
         await store.apply([CreateSchedule(late, 9), CreateSchedule(early, 9), CreateSchedule(schedule("sch_3"), 9)])
         await store.apply([CancelSchedule(AGENT, ScheduleId("sch_3"), NOW)])
 
-        assert await store.due_schedules(NOW) == []
-        assert await store.due_schedules(DUE) == [early]
-        assert await store.due_schedules(DUE + timedelta(days=1)) == [early, late]
-        assert await store.due_schedules(DUE + timedelta(days=1), limit=1) == [early]
-        assert await store.next_due() == DUE
+        assert await store.read(DueSchedules(NOW)) == []
+        assert await store.read(DueSchedules(DUE)) == [early]
+        assert await store.read(DueSchedules(DUE + timedelta(days=1))) == [early, late]
+        assert await store.read(DueSchedules(DUE + timedelta(days=1), limit=1)) == [early]
+        assert await store.read(NextDueTime()) == DUE
 
     async def test_a_firing_queues_its_run_and_moves_the_schedule_on_once(self, store: Store) -> None:
         await store.apply([CreateSchedule(schedule("sch_1"), 9)])
@@ -114,14 +115,14 @@ class ScheduleContract:
         fired, raced = await store.apply([firing("sch_1", DUE, following), firing("sch_1", DUE, following)])
         resent = (await store.apply([firing("sch_1", DUE, following)]))[0]
 
-        run = await store.run(AGENT.tenant, RunId("run-sch_1-35"))
+        run = await store.read(RunById(AGENT.tenant, RunId("run-sch_1-35")))
         assert isinstance(fired, ScheduleFired)
         assert fired.run is not None
         assert run is not None
         assert (run.seq, run.trigger.source, run.status) == (fired.run.seq, "sch_1", RunStatus.QUEUED)
         assert raced == resent == AlreadyFired()
-        assert await store.next_due() == following
-        assert await store.ticks(ScheduleId("sch_1")) == list(firing("sch_1", DUE, following).ticks)
+        assert await store.read(NextDueTime()) == following
+        assert await store.read(TicksOfSchedule(ScheduleId("sch_1"))) == list(firing("sch_1", DUE, following).ticks)
 
     async def test_a_known_firing_id_fires_nothing(self, store: Store) -> None:
         await store.apply([CreateSchedule(schedule("sch_1"), 9), firing("sch_1", DUE, DUE)])
@@ -134,8 +135,8 @@ class ScheduleContract:
         outcome = (await store.apply([firing("sch_1", DUE, None, queues=False)]))[0]
 
         assert outcome == ScheduleFired(None)
-        assert await store.next_due() is None
-        [done] = await store.schedules(ALL)
+        assert await store.read(NextDueTime()) is None
+        [done] = await store.read(ALL)
         assert (done.status, done.next_fire_at) == (ScheduleStatus.DONE, None)
 
     async def test_a_firing_that_finds_its_agents_queue_full_is_skipped_and_says_why(self, store: Store) -> None:
@@ -148,12 +149,12 @@ class ScheduleContract:
         outcomes = await store.apply([first, limited])
         resent = (await store.apply([limited]))[0]
 
-        [tick] = await store.ticks(ScheduleId("sch_2"))
+        [tick] = await store.read(TicksOfSchedule(ScheduleId("sch_2")))
         assert (outcomes[1], resent) == (ScheduleFired(None), AlreadyFired())
         assert (tick.outcome, tick.run_id) == (TickOutcome.SKIPPED, None)
         assert tick.reason == "queue full: the agent had 1 queued run (limits.queued_runs)"
-        assert await store.run(AGENT.tenant, RunId("run-sch_2-35")) is None
-        assert {each.next_fire_at for each in await store.schedules(ALL)} == {following}
+        assert await store.read(RunById(AGENT.tenant, RunId("run-sch_2-35"))) is None
+        assert {each.next_fire_at for each in await store.read(ALL)} == {following}
 
     async def test_a_firing_for_idle_agents_alone_is_skipped_where_its_agent_is_busy(self, store: Store) -> None:
         await store.apply([CreateSchedule(schedule("sch_1"), 9), CreateSchedule(schedule("sch_2"), 9)])
@@ -162,7 +163,7 @@ class ScheduleContract:
 
         await store.apply([first, replace(second, run=replace(second.run, busy=BusyPolicy.REJECT))])
 
-        [tick] = await store.ticks(ScheduleId("sch_2"))
+        [tick] = await store.read(TicksOfSchedule(ScheduleId("sch_2")))
         assert (tick.outcome, tick.reason) == (TickOutcome.SKIPPED, "the agent was busy with run-sch_1-35")
 
     async def test_cancelling_ends_the_runs_that_are_not_over_but_the_callers(self, store: Store) -> None:
@@ -183,7 +184,7 @@ class ScheduleContract:
         assert isinstance(second, ScheduleCancelled)
         assert (first.cancelled, second.cancelled) == (True, False)
         assert first.ending == second.ending == (running,)
-        runs = [await store.run(AGENT.tenant, each) for each in (running, queued, caller)]
+        runs = [await store.read(RunById(AGENT.tenant, each)) for each in (running, queued, caller)]
         assert [each is not None and (each.status, each.cancel_requested) for each in runs] == [
             (RunStatus.RUNNING, True),
             (RunStatus.CANCELLED, True),
@@ -197,14 +198,14 @@ class ScheduleContract:
         outcomes = await store.apply([CancelSchedule(OTHER, ScheduleId(each), NOW) for each in ("sch_1", "sch_2")])
 
         assert [isinstance(each, ScheduleCancelled) and each.cancelled for each in outcomes] == [False, False]
-        assert await store.schedules(ALL) == [schedule("sch_1")]
+        assert await store.read(ALL) == [schedule("sch_1")]
 
     async def test_a_paused_schedule_neither_fires_nor_is_due_and_goes_on_where_it_stood(self, store: Store) -> None:
         await store.apply([CreateSchedule(schedule("sch_1"), 9)])
         pause, resume = (kind(AGENT, ScheduleId("sch_1"), NOW) for kind in (PauseSchedule, ResumeSchedule))
 
         paused, again = await store.apply([pause, pause])
-        due, upcoming = await store.due_schedules(DUE), await store.next_due()
+        due, upcoming = await store.read(DueSchedules(DUE)), await store.read(NextDueTime())
         refused = (await store.apply([firing("sch_1", DUE, None)]))[0]
         goes_on, stays = await store.apply([resume, replace(resume, at=DUE)])
 
@@ -212,8 +213,8 @@ class ScheduleContract:
         assert (due, upcoming, refused) == ([], None, AlreadyFired())
         assert goes_on == stays == ScheduleChanged(replace(schedule("sch_1"), paused_until=NOW))
         assert (
-            await store.due_schedules(DUE)
-            == await store.schedules(ALL)
+            await store.read(DueSchedules(DUE))
+            == await store.read(ALL)
             == [replace(schedule("sch_1"), paused_until=NOW)]
         )
 
@@ -265,12 +266,12 @@ class ScheduleContract:
             OverlapPolicy.ENQUEUE: True,
             OverlapPolicy.CANCEL_PREVIOUS: True,
         }
-        reasons = [(await store.ticks(ScheduleId(each)))[0].reason for each in ids]
+        reasons = [(await store.read(TicksOfSchedule(ScheduleId(each))))[0].reason for each in ids]
         assert reasons[:2] == [
             "run-sch_0-35 of an earlier time was still queued (overlap: buffer_one)",
             "run-sch_1-35 of an earlier time was not over (overlap: skip)",
         ]
-        cancelled = await store.run(AGENT.tenant, RunId("run-sch_3-35"))
+        cancelled = await store.read(RunById(AGENT.tenant, RunId("run-sch_3-35")))
         assert cancelled is not None
         assert cancelled.status is RunStatus.CANCELLED
 
@@ -311,8 +312,12 @@ class ScheduleContract:
 
         assert [isinstance(each, ScheduleFired) for each in outcomes] == [True, True, False]
         assert [outcomes[2], *again] == [AlreadyFired()] * 3
-        assert [each.due_at for each in await store.ticks(ScheduleId("sch_1"))] == [DUE, past[1], past[0]]
-        assert await store.next_due() == DUE + timedelta(minutes=5)
+        assert [each.due_at for each in await store.read(TicksOfSchedule(ScheduleId("sch_1")))] == [
+            DUE,
+            past[1],
+            past[0],
+        ]
+        assert await store.read(NextDueTime()) == DUE + timedelta(minutes=5)
 
     async def test_a_backfill_is_refused_where_the_queue_is_full_or_the_schedule_is_over_or_of_another(
         self, store: Store
@@ -328,7 +333,7 @@ class ScheduleContract:
         assert (full, strange) == (QueueFull(1), NoSuchSchedule())
         assert isinstance(cancelled, ScheduleCancelled)
         assert isinstance(over, ScheduleClosed)
-        assert len(await store.ticks(ScheduleId("sch_1"))) == 1
+        assert len(await store.read(TicksOfSchedule(ScheduleId("sch_1")))) == 1
 
     async def test_schedules_and_ticks_are_read_in_pages_by_their_tenant(self, store: Store) -> None:
         stranger = AgentRef.parse("trader:AAPL", TenantId("default0"))
@@ -344,21 +349,21 @@ class ScheduleContract:
         )
 
         async def named(where: ScheduleFilter) -> list[str]:
-            return [each.schedule_id for each in await store.schedules(where)]
+            return [each.schedule_id for each in await store.read(where)]
 
         assert await named(ScheduleFilter(AGENT.tenant)) == ["sch_0", "sch_1", "sch_2", "sch_x"]
         assert await named(replace(ALL, limit=2)) == ["sch_0", "sch_1"]
         assert await named(replace(ALL, after=ScheduleId("sch_1"))) == ["sch_2"]
         assert await named(replace(ALL, after=ScheduleId("unknown"))) == []
         assert await named(replace(ALL, status=ScheduleStatus.PAUSED)) == ["sch_1"]
-        assert await store.schedule(AGENT.tenant, ScheduleId("sch_x")) == schedule("sch_x", OTHER)
-        assert await store.schedule(AGENT.tenant, ScheduleId("sch_y")) is None
-        assert {each.schedule_id for each in await store.schedules_named([ScheduleId("sch_y"), ScheduleId("no")])} == {
-            "sch_y"
-        }
-        newest = await store.ticks(ScheduleId("sch_0"), None, 2)
+        assert await store.read(ScheduleById(AGENT.tenant, ScheduleId("sch_x"))) == schedule("sch_x", OTHER)
+        assert await store.read(ScheduleById(AGENT.tenant, ScheduleId("sch_y"))) is None
+        assert {
+            each.schedule_id for each in await store.read(SchedulesByIds([ScheduleId("sch_y"), ScheduleId("no")]))
+        } == {"sch_y"}
+        newest = await store.read(TicksOfSchedule(ScheduleId("sch_0"), None, 2))
         assert [each.due_at for each in newest] == [DUE, DUE - timedelta(minutes=5)]
-        assert [each.due_at for each in await store.ticks(ScheduleId("sch_0"), newest[-1].due_at)] == [
+        assert [each.due_at for each in await store.read(TicksOfSchedule(ScheduleId("sch_0"), newest[-1].due_at))] == [
             DUE - timedelta(minutes=10)
         ]
 
@@ -376,12 +381,12 @@ class ScheduleContract:
 
         await store.apply([CreateSchedule(whole, 9)])
 
-        assert await store.schedule(AGENT.tenant, ScheduleId("sch_1")) == whole
+        assert await store.read(ScheduleById(AGENT.tenant, ScheduleId("sch_1"))) == whole
 
 
 async def statuses(store: Store, *run_ids: str) -> list[RunStatus | None]:
     """Return where runs of AGENT stand."""
-    runs = [await store.run(AGENT.tenant, RunId(each)) for each in run_ids]
+    runs = [await store.read(RunById(AGENT.tenant, RunId(each))) for each in run_ids]
     return [None if run is None else run.status for run in runs]
 
 

@@ -14,15 +14,14 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import CallbackId, DeliveryId, RunId, ScheduleId, TenantId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
     AgentBusy,
     CallbackChanged,
-    CallbackFilter,
     CallbackStored,
     CancelRun,
     ChangeCallback,
     CreateSchedule,
-    DeliveryFilter,
     DeliveryStored,
     ForgetWebhooks,
     PauseSchedule,
@@ -30,9 +29,22 @@ from owlclaw_ray.store.api import (
     ReceiveDelivery,
     ResumeSchedule,
     RunAccepted,
-    RunFilter,
-    Store,
     SubmitRun,
+)
+from owlclaw_ray.store.queries import (
+    AgentsOfDefinition,
+    CallbackById,
+    CallbackFilter,
+    DeliveryById,
+    DeliveryFilter,
+    DueCallbacks,
+    OldCallbacks,
+    OldDeliveries,
+    PausedHeartbeats,
+    PendingCallbackCount,
+    RunById,
+    RunFilter,
+    WaitingDeliveries,
 )
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
 from owlclaw_ray.testing.store_family_contract import FAMILY
@@ -81,7 +93,7 @@ def waiting(name: str, agent: AgentRef = AGENT) -> Delivery:
 
 async def callbacks_of(store: Store, run_id: str = "run_1") -> list[Callback]:
     """Return what is to be told of a run, by address."""
-    found = await store.callbacks(CallbackFilter(AGENT.tenant, run_id=RunId(run_id)))
+    found = await store.read(CallbackFilter(AGENT.tenant, run_id=RunId(run_id)))
     return sorted(found, key=lambda each: each.url)
 
 
@@ -95,9 +107,9 @@ class DeliveryContract:
         expected = replace(delivery(), run_id=RunId("run_1_a"))
         assert (outcome.delivery, outcome.duplicate) == (expected, False)
         assert isinstance(outcome.submitted, RunAccepted)
-        assert await store.delivery(AGENT.tenant, DeliveryId("whd_1")) == expected
-        assert await store.delivery(TenantId("other"), DeliveryId("whd_1")) is None
-        run = await store.run(AGENT.tenant, RunId("run_1_a"))
+        assert await store.read(DeliveryById(AGENT.tenant, DeliveryId("whd_1"))) == expected
+        assert await store.read(DeliveryById(TenantId("other"), DeliveryId("whd_1"))) is None
+        run = await store.read(RunById(AGENT.tenant, RunId("run_1_a")))
         assert run is not None
         assert run.status is RunStatus.QUEUED
 
@@ -109,7 +121,7 @@ class DeliveryContract:
         assert isinstance(outcome, DeliveryStored)
         assert (outcome.duplicate, outcome.submitted) == (True, None)
         assert (outcome.delivery.run_id, outcome.delivery.receipt) == ("run_1_a", "rcp_a")
-        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+        assert len(await store.read(RunFilter(AGENT.tenant))) == 1
 
     async def test_of_the_same_delivery_twice_in_one_transaction_one_counts(self, store: Store) -> None:
         first, second = await store.apply([receiving(), receiving(receipt="b")])
@@ -117,7 +129,7 @@ class DeliveryContract:
         assert isinstance(first, DeliveryStored)
         assert isinstance(second, DeliveryStored)
         assert (first.duplicate, second.duplicate) == (False, True)
-        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+        assert len(await store.read(RunFilter(AGENT.tenant))) == 1
 
     async def test_the_command_applied_again_has_the_same_outcome(self, store: Store) -> None:
         first = await one(store, receiving())
@@ -126,18 +138,18 @@ class DeliveryContract:
         assert isinstance(first, DeliveryStored)
         assert isinstance(again, DeliveryStored)
         assert again == replace(first, delivery=replace(first.delivery, body=again.delivery.body))
-        assert len(await store.runs(RunFilter(AGENT.tenant))) == 1
+        assert len(await store.read(RunFilter(AGENT.tenant))) == 1
 
     async def test_a_delivery_that_could_not_be_mapped_may_trigger_when_it_comes_again(self, store: Store) -> None:
         await one(store, ReceiveDelivery(delivery(status=DeliveryStatus.UNMAPPED)))
-        unmapped = await store.delivery(AGENT.tenant, DeliveryId("whd_1"))
+        unmapped = await store.read(DeliveryById(AGENT.tenant, DeliveryId("whd_1")))
 
         outcome = await one(store, receiving(receipt="b"))
 
         assert unmapped == delivery(status=DeliveryStatus.UNMAPPED)
         assert isinstance(outcome, DeliveryStored)
         assert (outcome.duplicate, outcome.delivery.status) == (False, DeliveryStatus.TRIGGERED)
-        found = await store.delivery(AGENT.tenant, DeliveryId("whd_1"))
+        found = await store.read(DeliveryById(AGENT.tenant, DeliveryId("whd_1")))
         assert found is not None
         assert (found.receipt, found.run_id, found.reason) == ("rcp_b", "run_1_b", "")
 
@@ -150,7 +162,7 @@ class DeliveryContract:
 
         refused = [each.submitted for each in outcomes if isinstance(each, DeliveryStored)]
         assert refused == [AgentBusy(RunId("run_0")), QueueFull(1)]
-        stored = await store.deliveries(DeliveryFilter(AGENT.tenant, status=DeliveryStatus.REFUSED))
+        stored = await store.read(DeliveryFilter(AGENT.tenant, status=DeliveryStatus.REFUSED))
         assert sorted(each.reason for each in stored) == [
             "queue full: the agent has 1 queued run (limits.queued_runs)",
             "the agent is busy with run run_0",
@@ -161,14 +173,14 @@ class DeliveryContract:
         await store.apply([receiving("1"), ReceiveDelivery(replace(delivery("2"), received_at=LATER, source="other"))])
 
         async def found(**where: str) -> list[str]:
-            listed = await store.deliveries(DeliveryFilter(AGENT.tenant, **where))  # type: ignore[arg-type]
+            listed = await store.read(DeliveryFilter(AGENT.tenant, **where))  # type: ignore[arg-type]
             assert {each.body for each in listed} <= {""}
             return [each.delivery_id for each in listed]
 
         assert await found() == ["whd_2", "whd_1"]
         assert await found(source="shop") == ["whd_1"]
-        assert len(await store.deliveries(DeliveryFilter(AGENT.tenant, limit=1))) == 1
-        assert await store.deliveries(DeliveryFilter(TenantId("other"))) == []
+        assert len(await store.read(DeliveryFilter(AGENT.tenant, limit=1))) == 1
+        assert await store.read(DeliveryFilter(TenantId("other"))) == []
 
 
 class WaitingContract:
@@ -179,10 +191,10 @@ class WaitingContract:
         outcomes = await store.apply([ReceiveDelivery(each) for each in (younger, waiting("1"), waiting("3", OTHER))])
 
         assert [each.submitted for each in outcomes if isinstance(each, DeliveryStored)] == [None] * 3
-        found = await store.waiting_deliveries(AGENT)
+        found = await store.read(WaitingDeliveries(AGENT))
         assert found == [replace(each, body="") for each in (waiting("1"), younger)]
-        assert await store.waiting_deliveries(AGENT, 1) == found[:1]
-        assert await store.agents_of(AGENT.definition) == [AGENT, OTHER]
+        assert await store.read(WaitingDeliveries(AGENT, 1)) == found[:1]
+        assert await store.read(AgentsOfDefinition(AGENT.definition)) == [AGENT, OTHER]
 
     async def test_no_delivery_waits_for_a_heartbeat_of_an_agent_that_another_one_started(self, store: Store) -> None:
         started = Trigger(TriggerKind.AGENT, lineage=FAMILY)
@@ -192,7 +204,7 @@ class WaitingContract:
         assert isinstance(outcome, DeliveryStored)
         assert outcome.delivery.status is DeliveryStatus.UNMAPPED
         assert "was started by trader" in outcome.delivery.reason
-        assert await store.waiting_deliveries(OTHER) == []
+        assert await store.read(WaitingDeliveries(OTHER)) == []
 
     async def test_a_delivery_that_waits_and_comes_again_waits_once(self, store: Store) -> None:
         await one(store, ReceiveDelivery(waiting("1")))
@@ -200,7 +212,7 @@ class WaitingContract:
 
         assert isinstance(again, DeliveryStored)
         assert again.duplicate
-        assert len(await store.waiting_deliveries(AGENT)) == 1
+        assert len(await store.read(WaitingDeliveries(AGENT))) == 1
 
     async def test_the_end_of_a_heartbeat_handles_what_it_saw_of_its_agent_once(self, store: Store) -> None:
         mine, theirs, late = waiting("1"), waiting("2", OTHER), waiting("3")
@@ -211,7 +223,7 @@ class WaitingContract:
         await one(store, replace(ending("run_1"), deliveries=seen))
         await one(store, replace(ending("run_2"), deliveries=seen))
 
-        stands = [await store.delivery(AGENT.tenant, each.delivery_id) for each in (mine, theirs, late)]
+        stands = [await store.read(DeliveryById(AGENT.tenant, each.delivery_id)) for each in (mine, theirs, late)]
         assert [each and (each.status, each.run_id) for each in stands] == [
             (DeliveryStatus.HANDLED, "run_1"),
             (DeliveryStatus.WAITING, None),
@@ -231,26 +243,26 @@ class WaitingContract:
             end = replace(ending(f"run_{number}"), result=failed, deliveries=seen)
             await store.apply([end])
             await store.apply([end])
-            counted.append([each.failures for each in await store.waiting_deliveries(AGENT)])
+            counted.append([each.failures for each in await store.read(WaitingDeliveries(AGENT))])
 
-        refused = await store.delivery(AGENT.tenant, mine.delivery_id)
+        refused = await store.read(DeliveryById(AGENT.tenant, mine.delivery_id))
         assert counted == [[1, 0], [2, 1], [1], [1]]
         assert refused is not None
         assert (refused.status, refused.run_id, refused.failures) == (DeliveryStatus.REFUSED, "run_2", 3)
         assert refused.reason == "3 heartbeats that saw it failed, the last one as failed: 不行\x00"
-        assert [each.failures for each in await store.waiting_deliveries(OTHER)] == [0]
+        assert [each.failures for each in await store.read(WaitingDeliveries(OTHER))] == [0]
 
     async def test_heartbeats_that_rest_are_found_while_deliveries_wait_for_them(self, store: Store) -> None:
         beats = [_beat("sch_1", AGENT), _beat("sch_2", OTHER)]
         await store.apply([CreateSchedule(each, 9) for each in beats])
         await store.apply([PauseSchedule(each.agent, each.schedule_id, NOW) for each in beats])
-        assert await store.paused_heartbeats() == []
+        assert await store.read(PausedHeartbeats()) == []
 
         await one(store, ReceiveDelivery(waiting("1")))
 
-        assert [each.schedule_id for each in await store.paused_heartbeats()] == ["sch_1"]
+        assert [each.schedule_id for each in await store.read(PausedHeartbeats())] == ["sch_1"]
         await one(store, ResumeSchedule(AGENT, ScheduleId("sch_1"), NOW))
-        assert await store.paused_heartbeats() == []
+        assert await store.read(PausedHeartbeats()) == []
 
 
 class ForgettingContract:
@@ -260,24 +272,24 @@ class ForgettingContract:
         await store.apply([receiving("1"), ReceiveDelivery(waiting("2"))])
         await one(store, ReceiveDelivery(replace(delivery("3"), received_at=LATER)))
         await store.apply([telling("run_1"), telling("run_2"), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
-        (pending,) = await store.due_callbacks(NOW, 9)
-        assert list(await store.old_callbacks(LATER)) == []
+        (pending,) = await store.read(DueCallbacks(NOW, 9))
+        assert list(await store.read(OldCallbacks(LATER))) == []
         await one(store, ChangeCallback(_delivered(pending)))
 
-        deliveries = await store.old_deliveries(LATER)
-        callbacks = await store.old_callbacks(LATER + timedelta(microseconds=1))
+        deliveries = await store.read(OldDeliveries(LATER))
+        callbacks = await store.read(OldCallbacks(LATER + timedelta(microseconds=1)))
         assert (list(deliveries), list(callbacks)) == ([DeliveryId("whd_1")], [pending.callback_id])
         everything = tuple(DeliveryId(f"whd_{number}") for number in (1, 2))
         told = (pending.callback_id, callback_id_of("run_2", URL))
         await one(store, ForgetWebhooks(everything, told))
 
-        left = await store.deliveries(DeliveryFilter(AGENT.tenant))
+        left = await store.read(DeliveryFilter(AGENT.tenant))
         assert [each.delivery_id for each in left] == ["whd_3", "whd_2"]
-        assert [each.run_id for each in await store.callbacks(CallbackFilter(AGENT.tenant))] == ["run_2"]
+        assert [each.run_id for each in await store.read(CallbackFilter(AGENT.tenant))] == ["run_2"]
 
     async def test_what_took_long_is_kept_from_its_end_on(self, store: Store) -> None:
         await store.apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
-        (pending,) = await store.due_callbacks(NOW, 9)
+        (pending,) = await store.read(DueCallbacks(NOW, 9))
         dead = replace(_tried(pending, "no"), status=CallbackStatus.DEAD, tried_at=LATER, next_try_at=None)
         await store.apply([ReceiveDelivery(waiting("1")), submission("run_2"), activation("act")])
         await claimed(store)
@@ -285,8 +297,8 @@ class ForgettingContract:
         await one(store, replace(ending("run_2"), deliveries=(DeliveryId("whd_1"),), at=LATER))
 
         after = LATER + timedelta(microseconds=1)
-        assert [list(await store.old_callbacks(at)) for at in (LATER, after)] == [[], [pending.callback_id]]
-        assert [list(await store.old_deliveries(at)) for at in (LATER, after)] == [[], [DeliveryId("whd_1")]]
+        assert [list(await store.read(OldCallbacks(at))) for at in (LATER, after)] == [[], [pending.callback_id]]
+        assert [list(await store.read(OldDeliveries(at))) for at in (LATER, after)] == [[], [DeliveryId("whd_1")]]
 
 
 def _beat(schedule_id: str, agent: AgentRef) -> Schedule:
@@ -301,9 +313,9 @@ class CallbackContract:
 
         waiting = Callback(callback_id_of("run_1", URL), AGENT, RunId("run_1"), URL, NOW)
         assert await callbacks_of(store) == [waiting]
-        assert await store.callback(AGENT.tenant, waiting.callback_id) == waiting
-        assert await store.callback(TenantId("other"), waiting.callback_id) is None
-        assert await store.due_callbacks(NOW + timedelta(days=9), 9) == []
+        assert await store.read(CallbackById(AGENT.tenant, waiting.callback_id)) == waiting
+        assert await store.read(CallbackById(TenantId("other"), waiting.callback_id)) is None
+        assert await store.read(DueCallbacks(NOW + timedelta(days=9), 9)) == []
 
     async def test_the_end_of_a_run_makes_its_callbacks_due_in_the_same_commit(self, store: Store) -> None:
         await store.apply([telling(), submission("run_2"), activation("act")])
@@ -314,9 +326,9 @@ class CallbackContract:
         found = await callbacks_of(store)
         assert [each.url for each in found] == ["https://example.org/all", URL]
         assert {(each.status, each.next_try_at) for each in found} == {(CallbackStatus.PENDING, NOW)}
-        assert {each.url for each in await store.due_callbacks(NOW, 9)} == {each.url for each in found}
-        assert await store.due_callbacks(NOW - timedelta(seconds=1), 9) == []
-        assert await store.pending_callbacks() == 2
+        assert {each.url for each in await store.read(DueCallbacks(NOW, 9))} == {each.url for each in found}
+        assert await store.read(DueCallbacks(NOW - timedelta(seconds=1), 9)) == []
+        assert await store.read(PendingCallbackCount()) == 2
 
     async def test_ending_a_run_again_tells_nobody_twice(self, store: Store) -> None:
         await store.apply([telling(), activation("act")])
@@ -329,7 +341,7 @@ class CallbackContract:
         await one(store, end)
 
         assert await callbacks_of(store) == [_delivered(due)]
-        assert await store.pending_callbacks() == 0
+        assert await store.read(PendingCallbackCount()) == 0
 
     async def test_a_run_that_is_cancelled_before_it_began_is_told_of_too(self, store: Store) -> None:
         await one(store, telling())
@@ -357,11 +369,11 @@ class CallbackContract:
         await one(store, submission("run_0"))
         await one(store, replace(telling(), busy=BusyPolicy.REJECT))
 
-        assert await store.callbacks(CallbackFilter(AGENT.tenant)) == []
+        assert await store.read(CallbackFilter(AGENT.tenant)) == []
 
     async def test_a_callback_is_changed_only_from_the_version_before(self, store: Store) -> None:
         await store.apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
-        (due,) = await store.due_callbacks(NOW, 9)
+        (due,) = await store.read(DueCallbacks(NOW, 9))
         mine, other = _tried(due, "mine\x00"), _tried(due, "other")
 
         assert await store.apply([ChangeCallback(mine), ChangeCallback(other)]) == [
@@ -382,11 +394,11 @@ class CallbackContract:
             await one(store, CancelRun(AGENT.tenant, RunId(f"run_{number}"), at))
         await store.apply([CancelRun(AGENT.tenant, RunId(name), LATER) for name in ("run_z", "run_port")])
 
-        found = [each.url for each in await store.due_callbacks(LATER, per_host=2, limit=4)]
+        found = [each.url for each in await store.read(DueCallbacks(LATER, per_host=2, limit=4))]
 
         assert (found[0], found[3]) == (f"{URL}/0", f"{URL}/1")
         assert sorted(found[1:3]) == sorted(others)
-        assert len(await store.due_callbacks(LATER, per_host=9, limit=3)) == 3
+        assert len(await store.read(DueCallbacks(LATER, per_host=9, limit=3))) == 3
 
     async def test_the_first_of_each_host_comes_before_the_second_of_any(self, store: Store) -> None:
         dead = [f"https://dead-{number % 3}.example/{number}" for number in range(9)]
@@ -395,7 +407,7 @@ class CallbackContract:
         await store.apply([CancelRun(AGENT.tenant, RunId(f"run_{number}"), NOW) for number in range(9)])
         await one(store, CancelRun(AGENT.tenant, RunId("run_live"), LATER))
 
-        found = await store.due_callbacks(LATER, per_host=3, limit=5)
+        found = await store.read(DueCallbacks(LATER, per_host=3, limit=5))
 
         assert URL in [each.url for each in found[:4]]
         assert len({each.host for each in found[:4]}) == 4
@@ -406,7 +418,7 @@ class CallbackContract:
         await store.apply([telling(), other, CancelRun(OTHER.tenant, RunId("run_2"), NOW)])
 
         async def found(where: CallbackFilter) -> list[str]:
-            return [each.run_id for each in await store.callbacks(where)]
+            return [each.run_id for each in await store.read(where)]
 
         assert sorted(await found(CallbackFilter(AGENT.tenant))) == ["run_1", "run_2"]
         assert await found(CallbackFilter(AGENT.tenant, agent=OTHER)) == ["run_2"]

@@ -10,7 +10,8 @@ from msgspec import Struct
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.ids import CallbackId, DeliveryId, TenantId
-from owlclaw_ray.store.api import CallbackFilter, DeliveryFilter, DeliveryStored
+from owlclaw_ray.store.commands import DeliveryStored
+from owlclaw_ray.store.queries import CallbackFilter, DeliveryFilter
 
 
 class Inbox(Protocol):

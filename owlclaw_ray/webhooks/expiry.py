@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import Protocol
 
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import CallbackStore, CommandStore, DeliveryStore, ForgetWebhooks, WebhooksForgotten
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import ForgetWebhooks, WebhooksForgotten
+from owlclaw_ray.store.queries import OldCallbacks, OldDeliveries
 
 _BATCH = 500
 
 logger = logging.getLogger(__name__)
 
 
-class WebhookExpiryStore(CommandStore, DeliveryStore, CallbackStore, Protocol):
-    """What WebhookExpiry needs of the store."""
-
-
 class WebhookExpiry:
     """Removes deliveries that wait for nothing, and callbacks that are delivered or dead, when they are older than `keep`."""
 
-    def __init__(self, store: WebhookExpiryStore, keep: timedelta, clock: Clock) -> None:
+    def __init__(self, store: Store, keep: timedelta, clock: Clock) -> None:
         self._store, self._keep, self._clock = store, keep, clock
 
     async def tick(self) -> int:
         """Remove what is too old; return how much that was. Raises StoreUnavailableError if the store does not remove it."""
         before, removed, more = self._clock.now() - self._keep, 0, True
         while more:
-            deliveries = await self._store.old_deliveries(before, _BATCH)
-            callbacks = await self._store.old_callbacks(before, _BATCH)
+            deliveries = await self._store.read(OldDeliveries(before, _BATCH))
+            callbacks = await self._store.read(OldCallbacks(before, _BATCH))
             if deliveries or callbacks:
                 await self._forget(ForgetWebhooks(tuple(deliveries), tuple(callbacks)))
             removed += len(deliveries) + len(callbacks)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
 
 import orjson
 from msgspec.structs import replace
@@ -30,7 +29,9 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import DeliveryId, IdSource, TenantId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Submission, Submissions
-from owlclaw_ray.store.api import CommandStore, DeliveryFilter, DeliveryStore, DeliveryStored, ReceiveDelivery
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import DeliveryStored, ReceiveDelivery
+from owlclaw_ray.store.queries import DeliveryById, DeliveryFilter
 from owlclaw_ray.webhooks.mapping import (
     IgnoredWebhook,
     MappedWebhook,
@@ -49,10 +50,6 @@ _TOLD = 20
 """How many seconds pass before an unsigned webhook with the same source and reason is written down again."""
 
 
-class InboxStore(CommandStore, DeliveryStore, Protocol):
-    """What the inbox needs of the store."""
-
-
 class WebhookInbox:
     """Implements `Inbox` for sources whose secrets are filled in."""
 
@@ -60,7 +57,7 @@ class WebhookInbox:
         self,
         sources: Sequence[WebhookSource],
         *,
-        store: InboxStore,
+        store: Store,
         submissions: Submissions,
         clock: Clock,
         ids: IdSource,
@@ -101,11 +98,11 @@ class WebhookInbox:
 
     async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
         """See Inbox.deliveries."""
-        return await self._store.deliveries(where)
+        return await self._store.read(where)
 
     async def delivery(self, tenant: TenantId, delivery_id: DeliveryId) -> Delivery:
         """See Inbox.delivery."""
-        found = await self._store.delivery(tenant, delivery_id)
+        found = await self._store.read(DeliveryById(tenant, delivery_id))
         if found is None:
             raise NotFoundError("delivery", delivery_id)
         return found

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from msgspec import Struct
@@ -27,20 +27,15 @@ from owlclaw_ray.domain.signing import key_of, signed_callback
 from owlclaw_ray.domain.tracing import HEADER, span_of_run
 from owlclaw_ray.domain.webhook import SecretForm
 from owlclaw_ray.errors import NotFoundError, SettledError, StoreUnavailableError
-from owlclaw_ray.ids import CallbackId, IdSource, RunId, TenantId
+from owlclaw_ray.ids import CallbackId, IdSource, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.api import (
-    CallbackChanged,
-    CallbackFilter,
-    CallbackStore,
-    CallbackStored,
-    ChangeCallback,
-    CommandStore,
-)
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import CallbackChanged, CallbackStored, ChangeCallback
 from owlclaw_ray.store.durable_store import DurableStore
+from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DueCallbacks, RunById
 from owlclaw_ray.webhooks.api import CallbackAnswered, CallbackSender, CallbackUnanswered
 
 LOST_AFTER = 60.0
@@ -52,18 +47,6 @@ _AT_ONCE, _AT_ONCE_A_HOST = 32, 4
 _GONE = 410
 
 logger = logging.getLogger(__name__)
-
-
-class OutboxStore(CommandStore, CallbackStore, Protocol):
-    """What the outbox needs of the store."""
-
-
-class SenderStore(OutboxStore, Protocol):
-    """What the sending needs of the store."""
-
-    async def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
-        """See RunStore.run."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +73,16 @@ class CallbackCounts(Struct, frozen=True):
 class WebhookOutbox:
     """Implements `Outbox`."""
 
-    def __init__(self, store: OutboxStore, clock: Clock, ids: IdSource) -> None:
+    def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
         self._store, self._clock, self._ids = store, clock, ids
 
     async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
         """See Outbox.callbacks."""
-        return await self._store.callbacks(where)
+        return await self._store.read(where)
 
     async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback:
         """See Outbox.callback."""
-        found = await self._store.callback(tenant, callback_id)
+        found = await self._store.read(CallbackById(tenant, callback_id))
         if found is None:
             raise NotFoundError("callback", callback_id)
         return found
@@ -135,7 +118,7 @@ class CallbackDelivery:
         self,
         options: CallbackOptions,
         *,
-        store: SenderStore,
+        store: Store,
         sender: CallbackSender,
         clock: Clock,
         ids: IdSource,
@@ -173,7 +156,7 @@ class CallbackDelivery:
 
     async def _look(self) -> int:
         now = self._clock.now()
-        chosen = self._chosen(await self._store.due_callbacks(now, _AT_ONCE_A_HOST))
+        chosen = self._chosen(await self._store.read(DueCallbacks(now, _AT_ONCE_A_HOST)))
         taken = [
             replace(
                 each,
@@ -228,7 +211,7 @@ class CallbackDelivery:
 
     async def _attempt(self, callback: Callback) -> None:
         try:
-            run = await self._store.run(callback.agent.tenant, callback.run_id)
+            run = await self._store.read(RunById(callback.agent.tenant, callback.run_id))
             answer: CallbackAnswered | CallbackUnanswered = CallbackUnanswered("the run is not in the store any more")
             if run is not None:
                 body = callback_body(run)

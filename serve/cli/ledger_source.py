@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from owlclaw_ray import wire
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.store.queries import LedgerChains
 from serve.cli.connection import connect, environment
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class StoreLedger:
         from owlclaw_ray.domain.agent import AgentRef
         from owlclaw_ray.domain.ledger import LedgerKind
         from owlclaw_ray.ids import DEFAULT_TENANT, RunId
-        from owlclaw_ray.store.api import LedgerFilter
+        from owlclaw_ray.store.queries import LedgerFilter
         from serve.representations import ledger_body, place_of
 
         where = LedgerFilter(
@@ -131,14 +132,14 @@ class StoreLedger:
             query.until,
             place_of(after) if after is not None else None,
         )
-        return ledger_body(self._runner.run(self._store.ledger(where)), limit)
+        return ledger_body(self._runner.run(self._store.read(where)), limit)
 
     def heads(self) -> list[wire.LedgerHead]:
         """See LedgerSource.heads."""
         from owlclaw_ray.ids import DEFAULT_TENANT
         from serve.representations import heads_body
 
-        chains = self._runner.run(self._store.ledger_chains(DEFAULT_TENANT))
+        chains = self._runner.run(self._store.read(LedgerChains(DEFAULT_TENANT)))
         return heads_body(DEFAULT_TENANT, chains, SystemClock().now())["heads"]
 
     def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:

@@ -17,7 +17,8 @@ from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.api import CallbackStored
+from owlclaw_ray.store.commands import CallbackStored
+from owlclaw_ray.store.queries import DueCallbacks, RunById
 from owlclaw_ray.webhooks.outbox import CallbackOptions
 from tests.actors.test_scheduler import AGENT, NothingDue, scheduler
 from tests.webhooks.receiver import receiving
@@ -44,11 +45,13 @@ class OneDue(NothingDue):
     callback: Callback
     delivered: asyncio.Event
 
-    async def due_callbacks(self, now, limit=500):
-        return [self.callback] if self.callback.attempts == 0 else []
-
-    async def run(self, tenant, run_id):
-        return RUN
+    async def read(self, query):
+        match query:
+            case DueCallbacks():
+                return [self.callback] if self.callback.attempts == 0 else []
+            case RunById():
+                return RUN
+        return await super().read(query)
 
     async def apply(self, commands):
         (command,) = commands

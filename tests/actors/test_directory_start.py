@@ -34,7 +34,7 @@ class Pool:
 
 
 class Store:
-    async def agents_with_work(self, limit=10_000):
+    async def read(self, query):
         raise StoreUnavailableError("not yet")
 
 

@@ -29,8 +29,9 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId, ToolCallId
 from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.api import ActivateAgent, LedgerFilter, SubmitRun
 from owlclaw_ray.store.command_link import apply_now
+from owlclaw_ray.store.commands import ActivateAgent, SubmitRun
+from owlclaw_ray.store.queries import LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.openai_server import CannedFailure, OpenAIServer, Vectors
 

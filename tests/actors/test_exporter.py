@@ -12,7 +12,7 @@ from owlclaw_ray.domain.score import Judgement, Score
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.api import CancelRun
+from owlclaw_ray.store.commands import CancelRun
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission

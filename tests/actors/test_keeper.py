@@ -13,8 +13,9 @@ from actors.keeper import KeeperActor
 from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.kernel.packing import pack
-from owlclaw_ray.store.api import AppendLedger, LedgerFilter
 from owlclaw_ray.store.command_link import encode
+from owlclaw_ray.store.commands import AppendLedger
+from owlclaw_ray.store.queries import LedgerBreaks, LedgerChains, LedgerFilter, MissingLedgerGuards
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 from tests.actors.plans import plan_in
@@ -47,7 +48,7 @@ async def test_it_is_ready_only_while_its_store_takes_commits(keeper, monkeypatc
 
 
 async def told(keeper):
-    return await keeper.query("ledger", [LedgerFilter(AGENT.tenant)])
+    return await keeper.read(LedgerFilter(AGENT.tenant))
 
 
 async def test_secrets_of_its_environment_and_what_the_settings_say_stay_out_of_the_ledger(keeper, monkeypatch):
@@ -73,17 +74,17 @@ async def test_a_stop_waits_for_what_it_was_told(keeper):
 
     assert all(task.done() and task.exception() is None for task in applying)
     store = await open_store(keeper._plan.store_url, writer="reader")
-    assert [each.record for each in await store.ledger(LedgerFilter(AGENT.tenant))] == records
+    assert [each.record for each in await store.read(LedgerFilter(AGENT.tenant))] == records
     await store.close()
 
 
 async def test_it_answers_whether_the_ledger_holds(keeper):
     await keeper.apply(pack(([encode(AppendLedger((record(1), record(2))))],)))
 
-    [chain] = await keeper.query("ledger_chains", [AGENT.tenant])
+    [chain] = await keeper.read(LedgerChains(AGENT.tenant))
     assert (chain.writer, chain.position) == ("keeper", 2)
-    assert await keeper.query("verify_ledger", [AGENT.tenant]) == []
-    assert await keeper.query("missing_guards", []) == []
+    assert await keeper.read(LedgerBreaks(AGENT.tenant)) == []
+    assert await keeper.read(MissingLedgerGuards()) == []
 
 
 def heads_in(folder):
@@ -99,7 +100,7 @@ async def test_it_notes_how_far_its_ledger_has_come_beside_the_store(keeper, mon
         while not list((tmp_path / "ledger-heads").glob("*.jsonl")):
             await asyncio.sleep(0.01)
 
-    [chain] = await keeper.query("ledger_chains", [AGENT.tenant])
+    [chain] = await keeper.read(LedgerChains(AGENT.tenant))
     file, [head] = heads_in(tmp_path)
     assert (head.tenant, head.writer, head.position, head.hash) == (AGENT.tenant, "keeper", 2, chain.hash)
     assert file.stat().st_mode & 0o777 == 0o600

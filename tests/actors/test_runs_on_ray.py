@@ -19,7 +19,7 @@ from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.runs.heartbeat import heartbeat_schedule_id
-from owlclaw_ray.store.api import CreateSchedule
+from owlclaw_ray.store.commands import CreateSchedule
 from tests.actors.conftest import calls
 
 pytestmark = pytest.mark.ray

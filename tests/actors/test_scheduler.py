@@ -14,6 +14,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.store.queries import NextDueTime
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackOptions
@@ -29,20 +30,8 @@ class NothingDue:
     def __init__(self, namespace):
         del namespace
 
-    async def due_schedules(self, now, limit=500):
-        return ()
-
-    async def next_due(self):
-        return None
-
-    async def expired_approvals(self, now, limit=500):
-        return ()
-
-    async def released_runs(self, limit=1_000):
-        return ()
-
-    async def paused_heartbeats(self, limit=1_000):
-        return ()
+    async def read(self, query):
+        return None if isinstance(query, NextDueTime) else ()
 
 
 class NoKeepers:

@@ -21,7 +21,7 @@ from benchmarks.measuring import (
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId
-from owlclaw_ray.store.api import CancelRun, SubmitRun
+from owlclaw_ray.store.commands import CancelRun, SubmitRun
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 

@@ -8,7 +8,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId
-from owlclaw_ray.store.api import ActivateAgent, CancelRun, SubmitRun
+from owlclaw_ray.store.commands import ActivateAgent, CancelRun, SubmitRun
+from owlclaw_ray.store.queries import JournalOfRun, LedgerBreaks, RunById
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 
@@ -61,9 +62,9 @@ def test_no_runs_take_no_time():
 async def test_past_runs_are_real_ones_to_the_store(store):
     await finish_runs(store, AGENTS[:3], 7, ManualClock().now())
     opened = await open_store(f"sqlite+aiosqlite:///{store}", writer="check")
-    run = await opened.run(DEFAULT_TENANT, RunId("run_past_4"))
-    journal = await opened.journal(DEFAULT_TENANT, RunId("run_past_4"))
-    breaks = await opened.verify_ledger(DEFAULT_TENANT)
+    run = await opened.read(RunById(DEFAULT_TENANT, RunId("run_past_4")))
+    journal = await opened.read(JournalOfRun(DEFAULT_TENANT, RunId("run_past_4")))
+    breaks = await opened.read(LedgerBreaks(DEFAULT_TENANT))
     await opened.close()
 
     assert run is not None

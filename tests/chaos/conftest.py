@@ -22,7 +22,8 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import RunAccepted, RunFilter
+from owlclaw_ray.store.commands import RunAccepted
+from owlclaw_ray.store.queries import JournalOfRun, RunFilter
 from owlclaw_ray.testing.in_process import InProcessRuntime, in_process_runtime
 
 AGENT = AgentRef.parse("crowd:1")
@@ -129,7 +130,7 @@ async def _cancel(runtime: InProcessRuntime, folder: Path, number: int, accepted
 
 async def _has_used_a_tool(runtime: InProcessRuntime, accepted: RunAccepted) -> None:
     while True:
-        journal = await runtime.store.journal(DEFAULT_TENANT, accepted.run_id)
+        journal = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, accepted.run_id))
         if any(entry.kind is EntryKind.TOOL_FINISHED for entry in journal):
             return
         await asyncio.sleep(_PAUSE)

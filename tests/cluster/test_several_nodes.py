@@ -22,6 +22,7 @@ from actors.plan import ToolSlots
 from actors.tool_task import slot_resources
 from owlclaw_ray.client import SyncClient
 from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.store.queries import LedgerBreaks
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.loopback import free_ports
@@ -186,7 +187,7 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
 async def problems_of_the_ledger(store_url):
     store = await open_store(store_url, writer="reader")
     try:
-        return await store.verify_ledger(DEFAULT_TENANT)
+        return await store.read(LedgerBreaks(DEFAULT_TENANT))
     finally:
         await store.close()
 

@@ -11,7 +11,7 @@ from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.models.scripted.client import ScriptedClient
 from owlclaw_ray.settings import load_settings
-from owlclaw_ray.store.api import RunFilter
+from owlclaw_ray.store.queries import JournalOfRun, RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 
@@ -49,7 +49,7 @@ def test_its_states_are_the_machines_own_figures(folder):
 
 
 async def finished_calls(runtime, run):
-    entries = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+    entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
     finished = [entry.data for entry in entries if entry.kind is EntryKind.TOOL_FINISHED]
     assert not [data for data in finished if data.get("error")]
     return finished

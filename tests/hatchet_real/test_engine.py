@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.schedules.alarm_sync import EngineAlarmClock
-from owlclaw_ray.store.api import CreateSchedule, RunFilter
+from owlclaw_ray.store.commands import CreateSchedule
+from owlclaw_ray.store.queries import RunFilter
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.alarm_clock_contract import AGENT, steady
 from tests.hatchet_real.conftest import answering, run_command, soon, until
@@ -96,7 +97,7 @@ async def fired_through_kills(alarms, rings, *, number, first_in, apart, kills):
         await asyncio.sleep(down)
         await run_command("HATCHET_START")
     await asyncio.sleep(max(0.0, (max(due.values()) - clock.now()).total_seconds()) + 30)
-    runs = await store.runs(RunFilter(AGENT.tenant, AGENT, limit=100_000))
+    runs = await store.read(RunFilter(AGENT.tenant, AGENT, limit=100_000))
     await alarm_clock.stop()
     assert (seen, sorted(run.trigger.source for run in runs)) == (number, sorted(due))
     return [(run.created_at - due[run.trigger.source]).total_seconds() for run in runs]

@@ -17,7 +17,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.memory.memory_ledger import MemoryLedger
 from owlclaw_ray.memory.runtime_memory import AgentMemories
-from owlclaw_ray.store.api import LedgerFilter
+from owlclaw_ray.store.queries import LedgerFilter
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
@@ -73,7 +73,7 @@ def trial(tmp_path, store):
         await asyncio.to_thread(index.settle)
 
     async def told():
-        page = await store.ledger(LedgerFilter(DEFAULT_TENANT, limit=100))
+        page = await store.read(LedgerFilter(DEFAULT_TENANT, limit=100))
         assert {(each.record.agent_id, each.record.run_id) for each in page} <= {("watch", "")}
         return [(each.record.kind, each.record.data) for each in page]
 

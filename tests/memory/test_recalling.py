@@ -12,7 +12,8 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ScheduleId
-from owlclaw_ray.store.api import CreateSchedule, LedgerFilter, RunFilter
+from owlclaw_ray.store.commands import CreateSchedule
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter, RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.paid_embeddings import Provider
@@ -27,7 +28,7 @@ def remembers(*contents):
 
 
 async def records(runtime, kind):
-    page = await runtime.store.ledger(LedgerFilter(DEFAULT_TENANT, limit=100))
+    page = await runtime.store.read(LedgerFilter(DEFAULT_TENANT, limit=100))
     return [each.record.data for each in page if each.record.kind is kind]
 
 
@@ -56,7 +57,7 @@ async def test_what_recalling_costs_counts_as_the_runs_own(runtime_of):
     async with running as runtime:
         await runtime.trigger("watch", "disk")
         run = await runtime.trigger("watch", {"question": "why does the disk fill"})
-        built = (await runtime.store.journal(DEFAULT_TENANT, run.run_id))[2]
+        built = (await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id)))[2]
         found = [each for each in await records(runtime, LedgerKind.MODEL_CALL) if each.get("purpose") == "recall"]
 
     assert run.result.usage.cost == pytest.approx(0.5)

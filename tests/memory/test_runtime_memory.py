@@ -9,6 +9,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, UnknownAgentError
 from owlclaw_ray.ids import TenantId
+from owlclaw_ray.store.queries import JournalOfRun
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, says
@@ -103,7 +104,7 @@ async def test_agents_and_tenants_with_the_same_names_and_contents_never_see_eac
         for at, owner in enumerate(owners):
             seen = await memory.search(owner, "what is the secret", 20, ["house"])
             run = await runtime.outcome(await runtime.submit(owner, Trigger(TriggerKind.API)))
-            entries = await runtime.store.journal(owner.tenant, run.run_id)
+            entries = await runtime.store.read(JournalOfRun(owner.tenant, run.run_id))
             (told,) = [each.data["content"] for each in entries if each.kind is EntryKind.TOOL_FINISHED]
             assert {each.memory.memory_id for each in seen.memories} == {same[at].memory_id, own[at].memory_id}
             assert {each["memory_id"] for each in told["memories"]} == {same[at].memory_id, own[at].memory_id}
@@ -155,7 +156,7 @@ async def test_yesterday_is_that_of_the_agents_zone_for_the_agent_and_for_people
     ) as runtime:
         seen = await runtime.memory.search(WATCH, "yesterday", 5)
         run = await runtime.outcome(await runtime.submit(WATCH, Trigger(TriggerKind.API, focus="yesterday")))
-        entries = await runtime.store.journal(WATCH.tenant, run.run_id)
+        entries = await runtime.store.read(JournalOfRun(WATCH.tenant, run.run_id))
         await runtime.memory.archive(WATCH, ["mem_noon", "mem_late"])
         archived = await runtime.memory.search(WATCH, "yesterday", 5, archived=True)
 

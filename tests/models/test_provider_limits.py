@@ -13,7 +13,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.models.provider_limits import KNOWN_LIMITS, problem_with
 from owlclaw_ray.runs import catalog
 from owlclaw_ray.runs.catalog import ToolCatalog
-from owlclaw_ray.store.api import LedgerFilter
+from owlclaw_ray.store.queries import LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.builtin import BuiltInTools

@@ -13,6 +13,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.host_pool import HostGoneError
+from owlclaw_ray.store.queries import AgentsWithWork
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, says
@@ -137,8 +138,9 @@ class Work:
     def __init__(self):
         self.agents = []
 
-    async def agents_with_work(self, limit=10_000):
-        return self.agents[:limit]
+    async def read(self, query):
+        assert isinstance(query, AgentsWithWork)
+        return self.agents[: query.limit]
 
 
 @asynccontextmanager

@@ -12,7 +12,8 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.runs.activation import FINAL_FLUSH_SECONDS
 from owlclaw_ray.runs.run_journal import FLUSH_AFTER
-from owlclaw_ray.store.api import ActivateAgent, AppendJournal, ClaimRun, FinishRun, ReleaseAgent, RunFilter
+from owlclaw_ray.store.commands import ActivateAgent, AppendJournal, ClaimRun, FinishRun, ReleaseAgent
+from owlclaw_ray.store.queries import AgentByRef, AgentPage, JournalOfRun, LedgerBreaks, RunFilter
 from tests.world import AGENTS, Fate
 
 SOLO, OTHER, *_ = AGENTS
@@ -41,12 +42,12 @@ async def continued_elsewhere(world):
     assert await world.come_to_rest()
     world.witness.audit(world.database.tables)
     assert not world.witness.violations, world.witness.violations
-    assert not await world.nodes[1].gate.verify_ledger(DEFAULT_TENANT)
-    return (await world.nodes[1].gate.runs(RunFilter(DEFAULT_TENANT)))[::-1]
+    assert not await world.nodes[1].gate.read(LedgerBreaks(DEFAULT_TENANT))
+    return (await world.nodes[1].gate.read(RunFilter(DEFAULT_TENANT)))[::-1]
 
 
 async def owners(world):
-    return [record.activation_id for record in await world.nodes[0].gate.agents(DEFAULT_TENANT)]
+    return [record.activation_id for record in await world.nodes[0].gate.read(AgentPage(DEFAULT_TENANT))]
 
 
 async def test_a_run_that_ends_within_the_grace_is_not_handed_over(world, node):
@@ -155,7 +156,7 @@ async def test_a_run_that_is_handed_over_says_so_in_its_journal(world, node):
     await world.clock.settle()
     await continued_elsewhere(world)
 
-    kinds = [entry.kind for entry in await world.nodes[1].gate.journal(DEFAULT_TENANT, RUN)]
+    kinds = [entry.kind for entry in await world.nodes[1].gate.read(JournalOfRun(DEFAULT_TENANT, RUN))]
     assert kinds.count(EntryKind.RUN_RESUMED) == 1
     assert kinds.count(EntryKind.PROMPT_BUILT) == 1
 
@@ -227,7 +228,7 @@ async def test_a_host_that_drains_adopts_nobody(world, node):
     await host.adopt([SOLO])
 
     assert not await host.hosted()
-    assert await world.nodes[0].gate.agent(SOLO) is None
+    assert await world.nodes[0].gate.read(AgentByRef(SOLO)) is None
 
 
 @pytest.mark.parametrize("turns", range(8, 20))

@@ -11,7 +11,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.store.api import ActivateAgent, CommandFailed, FinishRun, ReleaseAgent
+from owlclaw_ray.store.commands import ActivateAgent, CommandFailed, FinishRun, ReleaseAgent
+from owlclaw_ray.store.queries import AgentByRef
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.store_commands import submission
 from tests.world import AGENTS, Fate
@@ -55,7 +56,7 @@ async def test_an_agent_that_is_woken_while_it_is_activated_is_activated_once(ag
         store.gate.set()
         await asyncio.gather(*sweeps)
         run = await runtime.outcome(accepted)
-        record = await runtime.store.agent(WATCH)
+        record = await runtime.store.read(AgentByRef(WATCH))
 
     assert run.status is RunStatus.COMPLETED
     assert record.epoch == 1
@@ -90,7 +91,7 @@ async def test_an_agent_that_is_woken_while_it_is_passivated_runs_at_one_place(a
             await runtime.directory.take_over()
         gate.set()
         run = await runtime.outcome(accepted)
-        record = await runtime.store.agent(WATCH)
+        record = await runtime.store.read(AgentByRef(WATCH))
 
     assert run.status is RunStatus.COMPLETED
     assert record.epoch == 2
@@ -141,7 +142,7 @@ async def test_a_new_directory_moves_nobody_who_is_being_activated_and_seats_nob
     node.gate.answers.set()
     await world.clock.settle()
 
-    assert [(await node.gate.agent(agent)).epoch for agent in (first, second)] == [1, 1]
+    assert [(await node.gate.read(AgentByRef(agent))).epoch for agent in (first, second)] == [1, 1]
     assert {await host.hosted() for host in node.hosts} == {(first,), (second,)}
 
 

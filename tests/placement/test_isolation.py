@@ -22,7 +22,8 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import DefinitionError, Problem
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.store.api import SubmitRun
+from owlclaw_ray.store.commands import SubmitRun
+from owlclaw_ray.store.queries import LedgerBreaks
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.definitions.test_folder import hanging
 from tests.definitions.writing import write_skill
@@ -88,7 +89,7 @@ async def end_of_both(world):
     for agent in (BAD, GOOD):
         world.nodes[0].submit(agent, "again")
     assert await world.come_to_rest()
-    assert not await world.nodes[0].gate.verify_ledger(DEFAULT_TENANT)
+    assert not await world.nodes[0].gate.read(LedgerBreaks(DEFAULT_TENANT))
     assert ending(world, GOOD) == [RunStatus.COMPLETED] * 2
     first, second = ending(world, BAD)
     assert second is RunStatus.COMPLETED

@@ -17,7 +17,15 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Admission, BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.errors import AlreadyDecidedError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, ApprovalId, TenantId
-from owlclaw_ray.store.api import ApprovalFilter, DecideApproval, LedgerFilter, RunFilter
+from owlclaw_ray.store.commands import DecideApproval
+from owlclaw_ray.store.queries import (
+    AgentsWithWork,
+    ApprovalFilter,
+    JournalOfRun,
+    LedgerBreaks,
+    LedgerFilter,
+    RunFilter,
+)
 from tests.world import AGENTS, DISASTERS, World
 
 SOLO = AGENTS[0]
@@ -27,15 +35,15 @@ TURNS = (("look", "risk", "put"), ("peek", "look"), ())
 
 
 async def pending(world):
-    return await world.nodes[1].gate._store.approvals(ApprovalFilter(DEFAULT_TENANT, status=ApprovalStatus.PENDING))
+    return await world.nodes[1].gate._store.read(ApprovalFilter(DEFAULT_TENANT, status=ApprovalStatus.PENDING))
 
 
 async def journal(world, run_id):
-    return await world.nodes[1].gate._store.journal(DEFAULT_TENANT, run_id)
+    return await world.nodes[1].gate._store.read(JournalOfRun(DEFAULT_TENANT, run_id))
 
 
 async def the_run(world):
-    [run] = await world.nodes[1].gate._store.runs(RunFilter(DEFAULT_TENANT))
+    [run] = await world.nodes[1].gate._store.read(RunFilter(DEFAULT_TENANT))
     return run
 
 
@@ -88,7 +96,7 @@ class Story:
     async def _checked(self):
         self.world.witness.audit(self.world.database.tables)
         assert not self.world.witness.violations, self.world.witness.violations
-        assert not await self.world.nodes[0].gate.verify_ledger(DEFAULT_TENANT)
+        assert not await self.world.nodes[0].gate.read(LedgerBreaks(DEFAULT_TENANT))
         return await the_run(self.world)
 
     def results(self):
@@ -107,7 +115,7 @@ async def test_whatever_becomes_of_any_transaction_an_approved_call_is_executed_
         world.nodes[0].gate.ambush_transaction(at, fate)
         story = Story(world)
         run = await story.tell()
-        asked = await world.nodes[1].gate._store.approvals(ApprovalFilter(DEFAULT_TENANT))
+        asked = await world.nodes[1].gate._store.read(ApprovalFilter(DEFAULT_TENANT))
         entries = await journal(world, run.run_id)
         await world.end()
         if world.nodes[0].gate.transactions_to_ambush:
@@ -201,7 +209,7 @@ async def test_a_run_that_waits_holds_no_host_and_blocks_the_queue_behind_it(wor
     await world.clock.settle()
 
     assert not any([await host.hosted() for host in world.nodes[0].hosts])
-    assert await world.nodes[0].gate.agents_with_work() == []
+    assert await world.nodes[0].gate.read(AgentsWithWork()) == []
     assert not world.models.pending
     await decide(world, approval)
     await settle(world)
@@ -269,10 +277,10 @@ async def test_requests_and_decisions_are_in_the_ledger(world):
     assert await world.come_to_rest()
 
     where = LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.APPROVAL)
-    requested, decided = [each.record.data for each in await world.nodes[0].gate.ledger(where)]
+    requested, decided = [each.record.data for each in await world.nodes[0].gate.read(where)]
     assert (requested["what"], requested["tool"], requested["arguments"]) == ("requested", "risk", {})
     assert (decided["what"], decided["status"], decided["by"]) == ("decided", "allowed", "ada")
-    assert not await world.nodes[0].gate.verify_ledger(DEFAULT_TENANT)
+    assert not await world.nodes[0].gate.read(LedgerBreaks(DEFAULT_TENANT))
 
 
 async def test_a_run_that_waits_is_cancelled_and_the_next_one_runs(world):
@@ -287,7 +295,7 @@ async def test_a_run_that_waits_is_cancelled_and_the_next_one_runs(world):
     assert world.witness.final == {run_id: RunStatus.CANCELLED}
     assert world.witness.recorded[run_id, "t0-0"]["error"]["type"] == "not_executed"
     assert world.models.pending
-    [withdrawn] = await world.nodes[0].gate.approvals(ApprovalFilter(DEFAULT_TENANT))
+    [withdrawn] = await world.nodes[0].gate.read(ApprovalFilter(DEFAULT_TENANT))
     assert withdrawn.status is ApprovalStatus.WITHDRAWN
     with pytest.raises(AlreadyDecidedError, match="withdrawn"):
         await decide(world, approval)

@@ -16,7 +16,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ApprovalNeededError, ToolArgumentsError
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import ApprovalFilter, LedgerFilter
+from owlclaw_ray.store.queries import ApprovalFilter, JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.context import ToolContext
 from tests.worlds import Model, asks, says
@@ -77,7 +77,7 @@ async def begin(runtime):
 
 
 async def finished(runtime, run):
-    entries = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+    entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
     return [entry.data for entry in entries if entry.kind is EntryKind.TOOL_FINISHED]
 
 

@@ -20,7 +20,8 @@ from owlclaw_ray.ids import DEFAULT_TENANT, ReservationId, RunId
 from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
 from owlclaw_ray.models.litellm_client import LiteLLMClient
-from owlclaw_ray.store.api import BudgetClaim, LedgerFilter, ReserveBudget
+from owlclaw_ray.store.commands import BudgetClaim, ReserveBudget
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedFailure, OpenAIServer, Vectors
@@ -116,14 +117,14 @@ async def use(runtime, account):
 
 
 async def results(runtime, run, tool="recall"):
-    journal = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+    journal = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
     return [
         each.data["content"] for each in journal if each.kind is EntryKind.TOOL_FINISHED and each.data["tool"] == tool
     ]
 
 
 async def warnings(runtime):
-    page = await runtime.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING, limit=100))
+    page = await runtime.store.read(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING, limit=100))
     return [(each.record.data["what"], each.record.data["why"]) for each in page]
 
 

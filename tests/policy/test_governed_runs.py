@@ -24,7 +24,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.settings import load_settings
-from owlclaw_ray.store.api import ApprovalFilter, LedgerFilter
+from owlclaw_ray.store.queries import AgentByRef, ApprovalFilter, JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, calls, says
@@ -69,16 +69,18 @@ def runtime_of(agents, tmp_path, app, **options):
 
 
 async def visibility(runtime, run):
-    [record] = await runtime.store.ledger(LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.VISIBILITY))
+    [record] = await runtime.store.read(LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.VISIBILITY))
     return record.record.data
 
 
 async def entry(runtime, run, kind):
-    return next(each.data for each in await runtime.store.journal(run.agent.tenant, run.run_id) if each.kind is kind)
+    return next(
+        each.data for each in await runtime.store.read(JournalOfRun(run.agent.tenant, run.run_id)) if each.kind is kind
+    )
 
 
 async def results(runtime, run):
-    entries = await runtime.store.journal(run.agent.tenant, run.run_id)
+    entries = await runtime.store.read(JournalOfRun(run.agent.tenant, run.run_id))
     return [
         each.data["error"]["type"] if "error" in each.data else each.data["content"]
         for each in entries
@@ -205,7 +207,7 @@ async def test_a_capability_that_keeps_failing_is_hidden_tried_again_and_trusted
         await clock.advance(60)
         app.failure = None
         fourth, fifth = await run_once(), await run_once()
-        state = (await runtime.store.agent(WATCH)).state
+        state = (await runtime.store.read(AgentByRef(WATCH))).state
 
     assert (first, second) == ((["execution_failed"], []), (["execution_failed"], []))
     assert third == (["tool_not_available"], ["breaker"])
@@ -294,7 +296,7 @@ async def test_a_spent_budget_ends_the_run_before_the_model_is_asked(agents, tmp
 
     async with runtime_of(agents, tmp_path, shop(), models=[model], clock=clock) as runtime:
         runs = [await runtime.trigger("watch") for _ in range(3)]
-        warnings = await runtime.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING))
+        warnings = await runtime.store.read(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING))
         await clock.advance(60)
         later = await runtime.trigger("watch")
         held = await books(runtime)
@@ -325,7 +327,7 @@ async def test_a_price_of_the_settings_is_what_calls_cost_in_result_ledger_and_b
     async with runtime_of(agents, tmp_path, shop(), **options) as runtime:
         run = await runtime.trigger("watch")
         where = LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.MODEL_CALL)
-        [record] = await runtime.store.ledger(where)
+        [record] = await runtime.store.read(where)
         held = await books(runtime)
 
     assert run.result.usage.cost == record.record.data["usage"]["cost"] == pytest.approx(0.02)

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import ApprovalFilter, LedgerFilter
+from owlclaw_ray.store.queries import ApprovalFilter, JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.agents.options import AgentOptions
@@ -89,7 +89,7 @@ def turns(*replies):
 
 async def refused(runtime, run):
     """Return the error of the payment, which is the same in journal and ledger."""
-    entries = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+    entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
     ended = [each.data for each in entries if each.kind is EntryKind.TOOL_FINISHED and each.data["tool"] == "shop.pay"]
     where = LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.TOOL_CALL)
     told = [each.record.data for each in await runtime.ledger(where) if each.record.data["tool"] == "shop.pay"]
@@ -188,7 +188,7 @@ async def test_whoever_takes_a_run_over_does_what_the_rules_allow_by_then(agents
         shop.gate.set()
         run = await runtime.outcome(accepted)
         error = await refused(runtime, run)
-        entries = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+        entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
         [first, *_] = [each.data["error"] for each in entries if each.data.get("tool") == "shop.pay"]
 
     assert run.status is RunStatus.COMPLETED
@@ -218,7 +218,7 @@ async def test_what_comes_after_the_wait_for_a_started_agent_is_what_the_rules_a
         shop.gate.set()
         run = await runtime.outcome(accepted)
         error = await refused(runtime, run)
-        entries = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+        entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
         [answer] = [each.data for each in entries if each.data.get("tool") == "agent.create_sub_agent"]
 
     assert names(error, "choice", "the definition denies shop.pay")

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RunId, ToolCallId
 from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.policy.governor import DefinitionGovernor
-from owlclaw_ray.store.api import BudgetReserved, BudgetSpent
+from owlclaw_ray.store.commands import BudgetReserved, BudgetSpent
 from owlclaw_ray.testing.clock import ManualClock
 
 AGENT = AgentRef.parse("trader:AAPL")

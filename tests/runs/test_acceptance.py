@@ -7,10 +7,10 @@ import pytest
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import LedgerFilter, RunFilter
+from owlclaw_ray.store.queries import LedgerFilter, RunFilter, ScheduleFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 

@@ -12,7 +12,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.kernel.deadline import ActiveTime
-from owlclaw_ray.store.api import LedgerFilter, RunFilter
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter, RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from tests.world import AGENTS, World
 
@@ -22,12 +22,12 @@ LIMIT = 20.0
 
 
 async def the_run(world, agent=SOLO):
-    [run] = [each for each in await world.nodes[0].gate.runs(RunFilter(DEFAULT_TENANT)) if each.agent == agent]
+    [run] = [each for each in await world.nodes[0].gate.read(RunFilter(DEFAULT_TENANT)) if each.agent == agent]
     return run
 
 
 async def journal(world, run):
-    return await world.nodes[0].gate.journal(DEFAULT_TENANT, run.run_id)
+    return await world.nodes[0].gate.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
 
 
 async def until_a_model_is_asked(world):
@@ -139,7 +139,7 @@ async def test_waiting_for_a_slot_does_not_count_against_a_runs_limit_and_is_tol
     assert run.status is RunStatus.COMPLETED
     told = [entry.data.get("waited_ms", 0) for entry in await journal(world, run)]
     where = LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.MODEL_CALL)
-    [record] = await world.nodes[0].gate.ledger(where)
+    [record] = await world.nodes[0].gate.read(where)
     assert sum(told) == record.record.data["waited_ms"] == 21_000
 
 

@@ -21,7 +21,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ToolCallId
-from owlclaw_ray.store.api import LedgerFilter
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, says
 
@@ -113,7 +113,7 @@ def runtime_of(agents, tmp_path, app, model):
 
 async def story_of(runtime, run):
     """Return the replies' calls and the ends of calls, in order, after checking that they pair one to one."""
-    entries = await runtime.store.journal(run.agent.tenant, run.run_id)
+    entries = await runtime.store.read(JournalOfRun(run.agent.tenant, run.run_id))
     asked = [call for each in entries if each.kind is EntryKind.MODEL_REPLIED for call in each.data["tool_calls"]]
     ended = [each.data for each in entries if each.kind is EntryKind.TOOL_FINISHED]
     assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))

@@ -13,15 +13,8 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId
 from owlclaw_ray.runs.run_journal import FLUSH_AFTER
-from owlclaw_ray.store.api import (
-    ActivateAgent,
-    AppendJournal,
-    ClaimRun,
-    FinishRun,
-    LedgerFilter,
-    RunFilter,
-    SubmitRun,
-)
+from owlclaw_ray.store.commands import ActivateAgent, AppendJournal, ClaimRun, FinishRun, SubmitRun
+from owlclaw_ray.store.queries import LedgerBreaks, LedgerFilter, RunById, RunFilter
 from tests.world import AGENTS, DISASTERS, World
 
 SOLO = AGENTS[0]
@@ -86,8 +79,8 @@ class Story:
     async def _checked(self):
         self.world.witness.audit(self.world.database.tables)
         assert not self.world.witness.violations, self.world.witness.violations
-        assert not await self.node.gate.verify_ledger(DEFAULT_TENANT)
-        [run] = await self.node.gate.runs(RunFilter(DEFAULT_TENANT))
+        assert not await self.node.gate.read(LedgerBreaks(DEFAULT_TENANT))
+        [run] = await self.node.gate.read(RunFilter(DEFAULT_TENANT))
         return run
 
     def errors(self):
@@ -149,7 +142,7 @@ async def test_an_interrupted_once_call_is_uncertain_to_the_model_and_in_the_led
     run = await story.tell()
 
     told = json.loads(story.asked[-1].messages[-1].content)["error"]
-    records = await story.node.gate.ledger(LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.TOOL_CALL))
+    records = await story.node.gate.read(LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.TOOL_CALL))
     assert told["type"] == "uncertain"
     assert [each.record.data["error"]["type"] for each in records] == ["uncertain"]
     assert list(world.witness.executions.values()) == [1]
@@ -296,7 +289,7 @@ async def test_a_journal_that_cannot_be_read_back_ends_its_run_and_not_the_agent
 
     assert await world.come_to_rest()
 
-    run = await world.nodes[0].gate.run(DEFAULT_TENANT, run_id)
+    run = await world.nodes[0].gate.read(RunById(DEFAULT_TENANT, run_id))
     assert run.result.error.type == "internal_error"
     assert sorted(status.value for status in world.witness.final.values()) == ["completed", "failed"]
 

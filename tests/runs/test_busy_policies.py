@@ -14,7 +14,7 @@ from owlclaw_ray.domain.run import RunError, RunStatus
 from owlclaw_ray.domain.trigger import Admission, BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.errors import AgentBusyError, QueueFullError
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import LedgerFilter, RunFilter
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter, RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, says
@@ -100,7 +100,7 @@ async def test_an_interrupt_ends_the_running_run_and_is_executed_next(agents, tm
         await runtime.submit(WATCH, api("waiting"), Admission(priority=10))
         urgent = await runtime.submit(WATCH, api("urgent"), INTERRUPT)
         interrupted, run = await runtime.outcome(first), await runtime.outcome(urgent)
-        entries = await runtime.store.journal(DEFAULT_TENANT, first.run_id)
+        entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, first.run_id))
         records = await runtime.ledger(LedgerFilter(DEFAULT_TENANT))
         await runtime.trigger("watch", "last")
 
@@ -206,7 +206,7 @@ async def test_a_run_whose_deadline_passed_before_it_began_is_skipped(agents, tm
         await clock.advance(5)
         gate.opened.set()
         _, skipped, run = await asyncio.gather(*outcomes)
-        kinds = [entry.kind for entry in await runtime.store.journal(DEFAULT_TENANT, late.run_id)]
+        kinds = [entry.kind for entry in await runtime.store.read(JournalOfRun(DEFAULT_TENANT, late.run_id))]
         records = await runtime.ledger(LedgerFilter(DEFAULT_TENANT, run_id=late.run_id))
 
     assert (skipped.status, skipped.result.error.type) == (RunStatus.SKIPPED, "deadline_passed")

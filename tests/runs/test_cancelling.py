@@ -18,7 +18,8 @@ from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId
 from owlclaw_ray.policy.governor import DefinitionGovernor
 from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.runs.run_journal import FLUSH_AFTER
-from owlclaw_ray.store.api import ActivateAgent, AppendJournal, FinishRun, IdempotencyClaim, LedgerFilter, SubmitRun
+from owlclaw_ray.store.commands import ActivateAgent, AppendJournal, FinishRun, IdempotencyClaim, SubmitRun
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter, RunById
 from tests.world import AGENTS, TOOLS, Fate, World, _tool
 
 SOLO = AGENTS[0]
@@ -284,9 +285,9 @@ async def test_what_a_cancelled_run_had_begun_is_told_call_by_call(world):
     await world.clock.settle()
 
     gate = world.nodes[0].gate
-    [run] = [await gate.run(DEFAULT_TENANT, RUN)]
-    entries = await gate.journal(DEFAULT_TENANT, RUN)
-    records = await gate.ledger(LedgerFilter(DEFAULT_TENANT, run_id=RUN, kind=LedgerKind.TOOL_CALL))
+    [run] = [await gate.read(RunById(DEFAULT_TENANT, RUN))]
+    entries = await gate.read(JournalOfRun(DEFAULT_TENANT, RUN))
+    records = await gate.read(LedgerFilter(DEFAULT_TENANT, run_id=RUN, kind=LedgerKind.TOOL_CALL))
     errors = [entry.data["error"]["type"] for entry in entries if entry.kind is EntryKind.TOOL_FINISHED]
     assert errors == ["cancelled", "uncertain", "not_executed"]
     assert [each.record.data["error"]["type"] for each in records] == errors
@@ -299,7 +300,7 @@ async def test_a_model_call_that_a_cancel_stopped_is_in_the_ledger(world):
     world.nodes[0].cancel(RUN)
     await world.clock.settle()
 
-    [record] = await world.nodes[0].gate.ledger(LedgerFilter(DEFAULT_TENANT, run_id=RUN, kind=LedgerKind.MODEL_CALL))
+    [record] = await world.nodes[0].gate.read(LedgerFilter(DEFAULT_TENANT, run_id=RUN, kind=LedgerKind.MODEL_CALL))
     assert record.record.data["error"] == "the run was cancelled"
 
 

@@ -27,6 +27,7 @@ from owlclaw_ray.models.sanitise import WARNING, text_of_reply
 from owlclaw_ray.models.tokens import EstimatedTokens, estimate_tokens
 from owlclaw_ray.runs.compaction import Compaction, ContextWindows, PromptBudget
 from owlclaw_ray.runs.conversation import Conversation, turns_of
+from owlclaw_ray.store.queries import JournalOfRun
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer
 from tests.properties import examples
@@ -92,7 +93,7 @@ async def run_of(agents, folder, model, *, name="test", app=None, windows=None, 
                 await asyncio.sleep(0)
             await runtime.crash_hosts()
         run = await runtime.outcome(accepted)
-        return run, await runtime.store.journal(DEFAULT_TENANT, accepted.run_id)
+        return run, await runtime.store.read(JournalOfRun(DEFAULT_TENANT, accepted.run_id))
 
 
 def size_of(request):
@@ -160,7 +161,9 @@ async def test_a_scripted_model_has_no_limit_unless_a_setting_gives_it_one(agent
         ) as runtime:
             accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
             assert (await runtime.outcome(accepted)).status is RunStatus.COMPLETED
-            kinds[name] = {entry.kind for entry in await runtime.store.journal(DEFAULT_TENANT, accepted.run_id)}
+            kinds[name] = {
+                entry.kind for entry in await runtime.store.read(JournalOfRun(DEFAULT_TENANT, accepted.run_id))
+            }
 
     assert EntryKind.CONTEXT_COMPACTED in kinds["bound"]
     assert EntryKind.CONTEXT_COMPACTED not in kinds["free"]

@@ -15,7 +15,8 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.store.api import ActivateAgent, LedgerFilter
+from owlclaw_ray.store.commands import ActivateAgent
+from owlclaw_ray.store.queries import JournalOfRun, LedgerBreaks, LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, says
 
@@ -80,8 +81,8 @@ async def test_a_run_that_is_interrupted_after_any_fact_ends_and_repeats_no_once
         await follow(runtime, accepted, crash_after)
         await runtime.crash_hosts()
         run = await runtime.outcome(accepted)
-        entries = await runtime.store.journal(DEFAULT_TENANT, accepted.run_id)
-        breaks = await runtime.store.verify_ledger(DEFAULT_TENANT)
+        entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, accepted.run_id))
+        breaks = await runtime.store.read(LedgerBreaks(DEFAULT_TENANT))
 
     once = [call for call, what in effects.done if what != "look"]
     finished = [entry.data["call_id"] for entry in entries if entry.kind is EntryKind.TOOL_FINISHED]

@@ -23,7 +23,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
-from owlclaw_ray.store.api import ApprovalFilter, LedgerFilter, RunFilter
+from owlclaw_ray.store.queries import ApprovalFilter, JournalOfRun, LedgerFilter, RunFilter, TaskById
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.agents.options import AgentOptions
@@ -88,16 +88,16 @@ def world(tmp_path):
 
 async def results(runtime, run):
     """The results of a run's tool calls, by tool, in the order of their ends."""
-    journal = await runtime.store.journal(run.agent.tenant, run.run_id)
+    journal = await runtime.store.read(JournalOfRun(run.agent.tenant, run.run_id))
     return [entry.data for entry in journal if entry.kind is EntryKind.TOOL_FINISHED]
 
 
 async def kinds(runtime, run):
-    return [entry.kind.value for entry in await runtime.store.journal(run.agent.tenant, run.run_id)]
+    return [entry.kind.value for entry in await runtime.store.read(JournalOfRun(run.agent.tenant, run.run_id))]
 
 
 async def all_runs(runtime):
-    return await runtime.store.runs(RunFilter(DEFAULT_TENANT, limit=10_000))
+    return await runtime.store.read(RunFilter(DEFAULT_TENANT, limit=10_000))
 
 
 async def test_a_sub_agent_is_an_agent_with_a_run_of_its_own_and_its_answer_is_the_result(world):
@@ -129,7 +129,7 @@ async def test_a_long_assignment_is_before_the_eyes_of_the_started_agent_whole(w
     world.define("clerk", DONE)
     async with world.runtime() as runtime:
         [result] = await results(runtime, await runtime.trigger("lead"))
-        journal = await runtime.store.journal(DEFAULT_TENANT, result["content"]["run_id"])
+        journal = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, result["content"]["run_id"]))
 
     [prompt] = [entry.data["user"] for entry in journal if entry.kind is EntryKind.PROMPT_BUILT]
     assert assignment in prompt
@@ -237,7 +237,10 @@ async def test_nothing_runs_twice_wherever_hosts_crash(world):
         seen = crashes = 0
         while not (run := await runtime.run(DEFAULT_TENANT, accepted.run_id)).status.final:
             steps = sum(
-                [len(await runtime.store.journal(DEFAULT_TENANT, each.run_id)) for each in await all_runs(runtime)]
+                [
+                    len(await runtime.store.read(JournalOfRun(DEFAULT_TENANT, each.run_id)))
+                    for each in await all_runs(runtime)
+                ]
             )
             if steps > seen and crashes < 15:
                 seen, crashes = steps, crashes + 1
@@ -455,7 +458,7 @@ async def test_a_started_agent_has_none_of_the_tools_of_those_who_start(world):
         errors = {each["tool"]: each["error"]["type"] for each in await results(runtime, child)}
         ledger = await runtime.ledger(LedgerFilter(DEFAULT_TENANT, run_id=child.run_id))
         [visibility] = [each.record.data for each in ledger if each.record.kind is LedgerKind.VISIBILITY]
-        own = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+        own = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
 
     assert set(errors.values()) == {"tool_not_available"}
     assert len(errors) == len(forbidden)
@@ -587,13 +590,13 @@ async def test_children_belong_to_the_tenant_of_their_parent_and_no_other_sees_t
     async with world.runtime() as runtime:
         theirs = await runtime.outcome(await runtime.submit(AgentRef.parse("lead", acme), Trigger(TriggerKind.API)))
         ours = await runtime.trigger("lead")
-        their_runs = await runtime.store.runs(RunFilter(acme))
+        their_runs = await runtime.store.read(RunFilter(acme))
         told = [await results(runtime, run) for run in (theirs, ours)]
         task_lists = [each["content"] for run in told for each in run if each["tool"] == "agent.task_list"]
         [their_task] = task_lists[0]["tasks"]
         with pytest.raises(NotFoundError):
             await runtime.run(DEFAULT_TENANT, their_runs[0].run_id)
-        unknown = await runtime.store.task(DEFAULT_TENANT, their_task["task_id"])
+        unknown = await runtime.store.read(TaskById(DEFAULT_TENANT, their_task["task_id"]))
 
     assert {each.agent.tenant for each in their_runs} == {acme}
     assert len(their_runs) == 2

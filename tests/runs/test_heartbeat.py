@@ -13,7 +13,7 @@ from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind, Heartbeat
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
-from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus, TickOutcome
+from owlclaw_ray.domain.schedule import ScheduleKind, ScheduleStatus, TickOutcome
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
@@ -21,14 +21,20 @@ from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, TenantId
 from owlclaw_ray.runs.heartbeat import deliveries_of
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
-from owlclaw_ray.store.api import (
-    CommandFailed,
+from owlclaw_ray.store.commands import CommandFailed, ReceiveDelivery
+from owlclaw_ray.store.queries import (
+    AgentByRef,
+    DeliveryById,
     DeliveryFilter,
     JournalPosition,
     LedgerFilter,
-    ReceiveDelivery,
+    ProgressOfRuns,
     RunFilter,
+    ScheduleFilter,
+    TicksOfSchedule,
+    WaitingDeliveries,
 )
+from owlclaw_ray.store.run_ends import ChainPositions, FactsOfRuns, RunsEndedAfter
 from owlclaw_ray.store.sql.schema import metadata
 from tests.properties import examples
 from tests.world import Definitions, World, new_stores
@@ -103,10 +109,10 @@ class Beating(World):
 
     async def beats(self):
         """The runs of heartbeats that the store has, newest first."""
-        return [run for run in await self.store.runs(RUNS) if run.trigger.kind is TriggerKind.HEARTBEAT]
+        return [run for run in await self.store.read(RUNS) if run.trigger.kind is TriggerKind.HEARTBEAT]
 
     async def schedules(self):
-        return list(await self.store.schedules(ScheduleFilter(DEFAULT_TENANT, SOLO)))
+        return list(await self.store.read(ScheduleFilter(DEFAULT_TENANT, SOLO)))
 
 
 @pytest.fixture
@@ -122,7 +128,7 @@ async def test_a_heartbeat_without_events_is_skipped_without_a_model_and_the_led
     await world.begin()
     await world.beat(3)
 
-    records = [each.record for each in await world.store.ledger(LedgerFilter(DEFAULT_TENANT))]
+    records = [each.record for each in await world.store.read(LedgerFilter(DEFAULT_TENANT))]
     assert await world.outcomes() == ["no_events"] * 3
     assert [(each.kind, each.data["what"], each.data["why"]) for each in records] == [
         (LedgerKind.TRIGGER, "idle", "no_events")
@@ -147,7 +153,7 @@ async def test_an_idle_heartbeat_takes_the_place_of_the_last_one_and_the_store_d
 
     [run] = await world.beats()
     [schedule] = await world.schedules()
-    [tick] = await world.store.ticks(schedule.schedule_id)
+    [tick] = await world.store.read(TicksOfSchedule(schedule.schedule_id))
     assert before == after
     assert (after["runs"], after["ticks"], after["ledger"], after.get("journal", 0)) == (1, 1, 1, 0)
     assert larger - size < 20
@@ -163,9 +169,9 @@ async def test_an_idle_heartbeat_is_no_run_that_ended_for_those_who_export_trace
     await world.beat()
     await world.beat(3)
 
-    [(chain, _)] = (await world.store.chains()).items()
-    ended = await world.store.ended(chain, 0, 100)
-    [woken] = await world.store.facts([run_id for _, run_id in ended.runs])
+    [(chain, _)] = (await world.store.read(ChainPositions())).items()
+    ended = await world.store.read(RunsEndedAfter(chain, 0, 100))
+    [woken] = await world.store.read(FactsOfRuns([run_id for _, run_id in ended.runs]))
     assert woken.run.status is RunStatus.COMPLETED
     await world.end()
 
@@ -189,12 +195,12 @@ async def test_every_due_time_of_heartbeats_is_in_one_tick_whatever_became_of_th
     world.pass_time(5 * 300)
     await beat(2)
 
-    ticks = list(reversed(await world.store.ticks(schedule.schedule_id)))
+    ticks = list(reversed(await world.store.read(TicksOfSchedule(schedule.schedule_id))))
     covered = [(tick.due_at - started) // timedelta(seconds=300) for tick in ticks]
     assert sum(tick.count for tick in ticks) == 18
     assert covered == [sum(tick.count for tick in ticks[:at]) for at in range(len(ticks))]
     assert [tick.count for tick in ticks] == [3, 1, 4, 1, 2, 5, 2]
-    runs = {run.run_id for run in await world.store.runs(RUNS)}
+    runs = {run.run_id for run in await world.store.read(RUNS)}
     assert {tick.run_id for tick in ticks} <= {None, *runs}
     await world.end()
 
@@ -206,7 +212,7 @@ async def test_whoever_follows_an_idle_heartbeat_is_told_of_its_end(world):
     await world.beat()
 
     [run] = await world.beats()
-    [watched] = await world.store.watched([JournalPosition(DEFAULT_TENANT, run.run_id, 2)])
+    [watched] = await world.store.read(ProgressOfRuns([JournalPosition(DEFAULT_TENANT, run.run_id, 2)]))
     assert heard[-1] == run.run_id
     assert (watched.entries, watched.status, watched.over) == ((), RunStatus.SKIPPED, True)
     await world.end()
@@ -387,9 +393,9 @@ async def test_agents_of_every_tenant_have_heartbeats(world):
     await world.rest()
 
     assert await world.runtime.heartbeats.tick() == 1
-    [schedule] = await world.store.schedules(ScheduleFilter(TenantId("acme")))
+    [schedule] = await world.store.read(ScheduleFilter(TenantId("acme")))
     await world.beat()
-    runs = await world.store.runs(RunFilter(TenantId("acme"), theirs))
+    runs = await world.store.read(RunFilter(TenantId("acme"), theirs))
     assert schedule.agent == theirs
     assert [(run.trigger.kind, run.status) for run in runs][:1] == [(TriggerKind.HEARTBEAT, RunStatus.SKIPPED)]
     await world.end()
@@ -406,7 +412,7 @@ async def test_what_a_heartbeat_saw_before_it_waited_for_an_approval_is_what_it_
     world.events = []
     await world.nodes[0].decide(0, Decision.DENY)
     await world.rest()
-    record = await world.store.agent(SOLO)
+    record = await world.store.read(AgentByRef(SOLO))
     world.events, world.reply = [MAIL], world.answer_model
     await world.beat()
     world.events = [MAIL, ORDER]
@@ -440,7 +446,7 @@ async def deliver(world, *deliveries):
 
 async def look_into_the_inbox(world, *others):
     """What the sources say: the inbox first."""
-    waiting = await world.store.waiting_deliveries(SOLO)
+    waiting = await world.store.read(WaitingDeliveries(SOLO))
     inbox = [
         {"delivery_id": each.delivery_id, **each.event, **({"failures": each.failures} if each.failures else {})}
         for each in waiting
@@ -449,7 +455,7 @@ async def look_into_the_inbox(world, *others):
 
 
 async def stands(world):
-    found = await world.store.deliveries(DeliveryFilter(DEFAULT_TENANT))
+    found = await world.store.read(DeliveryFilter(DEFAULT_TENANT))
     return {each.delivery_id: each.status.value for each in found}
 
 
@@ -496,7 +502,7 @@ async def test_a_webhook_that_heartbeats_fail_of_is_refused_and_those_beside_it_
         await look_into_the_inbox(world)
         await world.beat()
 
-    refused = await world.store.delivery(DEFAULT_TENANT, DeliveryId("whd_b"))
+    refused = await world.store.read(DeliveryById(DEFAULT_TENANT, DeliveryId("whd_b")))
     assert await world.outcomes() == ["failed", "completed", "failed", "failed", "completed"]
     assert await stands(world) == {"whd_a": "handled", "whd_b": "refused", "whd_c": "handled"}
     assert refused.reason.startswith("3 heartbeats that saw it failed, the last one as failed: ")
@@ -601,7 +607,7 @@ async def test_agents_with_keys_have_heartbeats_of_their_own_once_they_are_there
 
     assert await world.runtime.heartbeats.tick() == 1
     assert await world.runtime.heartbeats.tick() == 0
-    found = await world.store.schedules(ScheduleFilter(DEFAULT_TENANT))
+    found = await world.store.read(ScheduleFilter(DEFAULT_TENANT))
     assert sorted(str(each.agent) for each in found) == ["solo", "solo:1"]
     await world.end()
 
@@ -615,7 +621,7 @@ async def test_sources_that_fail_wake_nobody_and_are_told_in_the_ledger(world):
     world.failure, world.events = None, [MAIL]
     await world.beat()
 
-    warnings = await world.store.ledger(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING))
+    warnings = await world.store.read(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.WARNING))
     assert await world.outcomes() == ["check_failed", "check_failed", "completed"]
     assert [each.record.data["source"] for each in warnings] == ["events.orders"] * 2
     await world.end()
@@ -627,7 +633,7 @@ async def test_heartbeats_without_events_leave_no_trace_in_what_the_agent_rememb
     await world.rest()
     await world.beat(9)
 
-    record = await world.store.agent(SOLO)
+    record = await world.store.read(AgentByRef(SOLO))
     assert (record.state.runs, len(record.state.recent_outcomes)) == (1, 1)
     await world.end()
 
@@ -638,8 +644,8 @@ async def test_an_idle_agent_for_thirty_days_costs_no_model_call_and_every_look_
     await world.beat(30 * 6, seconds=14_400)
 
     [schedule] = await world.schedules()
-    ticks = await world.store.ticks(schedule.schedule_id)
-    told = await world.store.ledger(LedgerFilter(DEFAULT_TENANT, limit=10_000))
+    ticks = await world.store.read(TicksOfSchedule(schedule.schedule_id))
+    told = await world.store.read(LedgerFilter(DEFAULT_TENANT, limit=10_000))
     assert world.requests == []
     assert [(each.record.data["what"], each.record.data["why"]) for each in told] == [("idle", "no_events")]
     assert await world.outcomes() == ["no_events"] * 180

@@ -22,7 +22,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.domain.webhook import DeliverTo, Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import RunFilter
+from owlclaw_ray.store.queries import RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.agents.options import AgentOptions

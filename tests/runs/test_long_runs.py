@@ -12,7 +12,7 @@ from owlclaw_ray.domain.tool import ToolResult
 from owlclaw_ray.domain.tool_call import ToolOutcome
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.runs.run_journal import FLUSH_AFTER
-from owlclaw_ray.store.api import RunFilter
+from owlclaw_ray.store.queries import RunFilter
 from tests.world import World
 
 WATCH = AgentRef.parse("watch")
@@ -63,7 +63,7 @@ async def test_what_a_long_run_stores_grows_with_what_is_new_in_it_and_a_crash_r
         messages = await converse(world, calls)
         world.witness.audit(world.database.tables)
         sizes[calls] = stored(world)
-        [run] = await world.nodes[0].gate.runs(RunFilter(DEFAULT_TENANT))
+        [run] = await world.nodes[0].gate.read(RunFilter(DEFAULT_TENANT))
         [[prompts]] = world.database.tables("SELECT count(*) FROM blobs WHERE content LIKE '%You are calm%'")
         await world.end()
 

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ModelRefusedError
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import ApprovalFilter, LedgerFilter
+from owlclaw_ray.store.queries import ApprovalFilter, JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, says
 
@@ -51,7 +51,7 @@ def ask(agents, tmp_path):
             run = await runtime.outcome(await runtime.submit(WATCH, trigger))
             where = LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=LedgerKind.MODEL_CALL)
             calls = [each.record.data for each in await runtime.ledger(where)]
-            entries = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+            entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
             return run, calls, next(each.data for each in entries if each.kind is EntryKind.PROMPT_BUILT)
 
     return asked

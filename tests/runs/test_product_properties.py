@@ -21,6 +21,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.markdown import parse
 from owlclaw_ray.models.sanitise import text_of_reply
+from owlclaw_ray.store.queries import JournalOfRun
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.memory.lance.conftest import LetterEmbedder
 from tests.properties import examples
@@ -128,7 +129,7 @@ def read_on(system):
 def test_property_05_a_prompt_that_gets_too_long_keeps_the_newest_and_a_record_of_what_it_drops(runner, read_on, sizes):
     async def checked():
         run, last, texts, runtime = await read_on(sizes)
-        journal = await runtime.store.journal(run.agent.tenant, run.run_id)
+        journal = await runtime.store.read(JournalOfRun(run.agent.tenant, run.run_id))
         compacted = [each.data for each in journal if each.kind is EntryKind.CONTEXT_COMPACTED]
         return run, last, texts, compacted
 

@@ -21,8 +21,8 @@ from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.models.sanitise import data_in
-from owlclaw_ray.store.api import LedgerFilter, RunFilter
-from owlclaw_ray.store.run_ends import RunFacts
+from owlclaw_ray.store.queries import LedgerFilter, RunFilter
+from owlclaw_ray.store.run_ends import FactsOfRuns, RunFacts
 from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.otlp import OtlpReceiver, OtlpSpans
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
@@ -114,9 +114,9 @@ async def _played(stores, turns, rules, limits):
         else:
             break
         await world.clock.settle()
-    (run,) = await world.nodes[0].gate.runs(RunFilter(DEFAULT_TENANT))
-    records = [each.record for each in await world.nodes[0].gate.ledger(LedgerFilter(DEFAULT_TENANT))]
-    [facts] = await world.nodes[0].gate.facts([run.run_id])
+    (run,) = await world.nodes[0].gate.read(RunFilter(DEFAULT_TENANT))
+    records = [each.record for each in await world.nodes[0].gate.read(LedgerFilter(DEFAULT_TENANT))]
+    [facts] = await world.nodes[0].gate.read(FactsOfRuns([run.run_id]))
     await world.end()
     return Played(run, records, requests, executed, facts)
 

@@ -25,7 +25,7 @@ from owlclaw_ray.errors import (
     UnknownAgentError,
 )
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId
-from owlclaw_ray.store.api import LedgerFilter, RunFilter
+from owlclaw_ray.store.queries import JournalOfRun, LedgerBreaks, LedgerFilter, RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, calls, says
@@ -38,7 +38,7 @@ def api(payload=None, focus=""):
 
 
 async def journal(runtime, run):
-    return await runtime.store.journal(run.agent.tenant, run.run_id)
+    return await runtime.store.read(JournalOfRun(run.agent.tenant, run.run_id))
 
 
 async def test_a_run_asks_the_model_calls_tools_and_ends_with_the_models_text(agents, tmp_path):
@@ -70,7 +70,7 @@ async def test_every_model_call_tool_call_decision_and_visibility_decision_is_in
     async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data") as runtime:
         run = await runtime.trigger("watch")
         records = await runtime.ledger(LedgerFilter(DEFAULT_TENANT, run_id=run.run_id))
-        breaks = await runtime.store.verify_ledger(DEFAULT_TENANT)
+        breaks = await runtime.store.read(LedgerBreaks(DEFAULT_TENANT))
 
     kinds = [each.record.kind for each in records]
     assert sorted(kind.value for kind in kinds) == sorted(

@@ -21,7 +21,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.runs.prompt import system_prompt
 from owlclaw_ray.runs.skill_selection import select_skills, withheld_skills
-from owlclaw_ray.store.api import LedgerFilter
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.definitions.writing import write_skill
@@ -49,11 +49,13 @@ def skill(name, extension="", text="Do it.", description="Things."):
 
 
 async def data_of(runtime, run, kind):
-    return [each.data for each in await runtime.store.journal(run.agent.tenant, run.run_id) if each.kind is kind]
+    return [
+        each.data for each in await runtime.store.read(JournalOfRun(run.agent.tenant, run.run_id)) if each.kind is kind
+    ]
 
 
 async def records(runtime, run, kind):
-    found = await runtime.store.ledger(LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=kind))
+    found = await runtime.store.read(LedgerFilter(DEFAULT_TENANT, run_id=run.run_id, kind=kind))
     return [each.record.data for each in found]
 
 

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 
 from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AppendJournal,
     AwaitApprovals,
@@ -40,6 +40,7 @@ from owlclaw_ray.store.api import (
     ReleaseAgent,
     SubmitRun,
 )
+from owlclaw_ray.store.queries import LedgerBreaks
 from tests.world import AGENTS, DISASTERS, Definitions, Fate, World, new_stores
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(36 * settings.default.max_examples)]
@@ -238,7 +239,7 @@ class Histories(RuleBasedStateMachine):
         world = self.world
         at_rest = await world.come_to_rest()
         world.witness.audit(world.database.tables)
-        breaks = await world.nodes[0].gate.verify_ledger("default")
+        breaks = await world.nodes[0].gate.read(LedgerBreaks("default"))
         assert not world.witness.violations, world.witness.violations
         assert at_rest
         assert world.acknowledged <= world.witness.last_entry.keys()

@@ -11,7 +11,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runs.submissions import Submission, Submissions
-from owlclaw_ray.store.api import CommandFailed, RunAccepted
+from owlclaw_ray.store.commands import CommandFailed, RunAccepted
 from owlclaw_ray.testing.store_commands import submission
 
 AGENT = AgentRef.parse("trader")

@@ -35,7 +35,7 @@ from owlclaw_ray.runs.conversation import Conversation
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.running_calls import RunningCalls, unknown
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
-from owlclaw_ray.store.api import Appended
+from owlclaw_ray.store.commands import Appended
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.testing.clock import ManualClock
 

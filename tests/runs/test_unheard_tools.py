@@ -8,6 +8,7 @@ from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.models.litellm_client import LiteLLMClient
+from owlclaw_ray.store.queries import JournalOfRun
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedReply, FunctionCall, OpenAIServer
 from tests.definitions.writing import write_definition
@@ -28,7 +29,7 @@ async def said(server, folder, *answers):
         agents_dir=folder / "agents", data_dir=folder / "data", defaults=defaults, models=[client], app=OwlClaw("app")
     ) as runtime:
         run = await runtime.trigger("watch", focus="look")
-        entries = await runtime.store.journal(DEFAULT_TENANT, run.run_id)
+        entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, run.run_id))
     await client.close()
     replies = [each.data for each in entries if each.kind is EntryKind.MODEL_REPLIED]
     return [each.get("note", "") for each in replies]

@@ -15,7 +15,8 @@ from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.firings import StoreScheduleFirer, due_times_between, plan_firing
 from owlclaw_ray.schedules.scheduler import Scheduler
-from owlclaw_ray.store.api import AlreadyFired, CommandFailed, RunAccepted, ScheduleFired
+from owlclaw_ray.store.commands import AlreadyFired, CommandFailed, RunAccepted, ScheduleFired
+from owlclaw_ray.store.queries import DueSchedules, NextDueTime, SchedulesByIds
 from owlclaw_ray.testing.clock import ManualClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -227,15 +228,17 @@ class Schedules:
         self.refused = set()
         self.commands = []
 
-    async def due_schedules(self, now, limit=500):
-        due = [each for each in self.stored.values() if each.next_fire_at is not None and each.next_fire_at <= now]
-        return sorted(due, key=lambda each: each.next_fire_at)[:limit]
-
-    async def schedules_named(self, schedule_ids):
-        return [self.stored[each] for each in schedule_ids if each in self.stored]
-
-    async def next_due(self):
-        return min((each.next_fire_at for each in self.stored.values() if each.next_fire_at), default=None)
+    async def read(self, query):
+        active = [each for each in self.stored.values() if each.next_fire_at is not None]
+        match query:
+            case DueSchedules(now, limit):
+                due = [each for each in active if each.next_fire_at <= now]
+                return sorted(due, key=lambda each: each.next_fire_at)[:limit]
+            case SchedulesByIds(schedule_ids):
+                return [self.stored[each] for each in schedule_ids if each in self.stored]
+            case NextDueTime():
+                return min((each.next_fire_at for each in active), default=None)
+        raise AssertionError(query)
 
     async def apply(self, commands):
         self.commands += commands
@@ -308,7 +311,7 @@ async def test_one_schedule_that_cannot_be_planned_is_skipped_with_its_reason_an
     [tick] = store.commands[0].ticks
     assert woken == [AgentRef.parse("watch")]
     assert (tick.outcome, tick.reason.partition(":")[0]) == (TickOutcome.SKIPPED, "it could not be planned")
-    assert await store.next_due() == NOON + timedelta(hours=1)
+    assert await store.read(NextDueTime()) == NOON + timedelta(hours=1)
 
 
 async def test_a_time_that_the_store_refuses_is_skipped_with_its_reason_and_one_that_is_the_only_one_is_tried_again():
@@ -409,4 +412,4 @@ async def test_many_missed_times_are_worked_out_in_steps():
 
     assert sum(tick.count for command in store.commands for tick in command.ticks) == 9 * (2 * 24 * 60 + 1)
     assert sum(command.run is not None for command in store.commands) == 9
-    assert await store.next_due() == NOON + timedelta(minutes=1)
+    assert await store.read(NextDueTime()) == NOON + timedelta(minutes=1)

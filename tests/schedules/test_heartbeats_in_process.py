@@ -11,7 +11,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import ScheduleRequest
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import RunFilter
+from owlclaw_ray.store.queries import RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, says

@@ -11,7 +11,8 @@ from owlclaw_ray.errors import UnknownAgentError
 from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.scheduler import Scheduler
-from owlclaw_ray.store.api import CancelSchedule, CreateSchedule
+from owlclaw_ray.store.commands import CancelSchedule, CreateSchedule
+from owlclaw_ray.store.queries import NextDueTime, TicksOfSchedule
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, runs, steady
 from owlclaw_ray.testing.clock import ManualClock
@@ -70,7 +71,7 @@ class TestEmbeddedAlarmClock(AlarmClockContract):
 
 
 async def accounted(store):
-    return sum(tick.count for tick in await store.ticks(STEADY))
+    return sum(tick.count for tick in await store.read(TicksOfSchedule(STEADY)))
 
 
 async def test_a_time_of_day_that_is_set_forward_fires_the_last_time_that_passed_within_five_seconds(store, clock):
@@ -148,12 +149,14 @@ async def test_a_schedule_that_is_made_while_it_sleeps_fires_at_its_time_for_it_
 
 
 async def test_while_nothing_happens_it_asks_the_store_every_five_seconds(store, clock):
-    asked = []
+    asked, read = [], store.read
 
-    async def next_due():
-        asked.append(clock.monotonic())
+    async def noted(query):
+        if isinstance(query, NextDueTime):
+            asked.append(clock.monotonic())
+        return await read(query)
 
-    store.next_due = next_due
+    store.read = noted
     scheduler = scheduler_over(store, clock)
     scheduler.start()
     await clock.advance(60)

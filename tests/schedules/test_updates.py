@@ -7,7 +7,7 @@ import pytest
 
 from owlclaw_ray.ids import RandomIds, ScheduleId
 from owlclaw_ray.schedules.updates import ScheduleUpdates
-from owlclaw_ray.store.api import CancelSchedule, ResumeSchedule
+from owlclaw_ray.store.commands import CancelSchedule, ResumeSchedule
 from owlclaw_ray.store.run_updates import RunUpdates
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, steady

@@ -55,19 +55,19 @@ from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.timetable import StoreTimetable
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import RunAccepted, SubmitRun
+from owlclaw_ray.store.followers import RunFollower
+from owlclaw_ray.store.queries import (
     AgentRecord,
     ApprovalFilter,
     JournalPosition,
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
-    RunAccepted,
     RunFilter,
     RunProgress,
-    SubmitRun,
+    ScheduleById,
 )
-from owlclaw_ray.store.followers import RunFollower
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from owlclaw_ray.tools.arguments import argument_problems
@@ -280,7 +280,7 @@ class MemoryRuntime:
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
 
     async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
-        if await self.schedules.schedule(tenant, schedule_id) is None:
+        if await self.schedules.read(ScheduleById(tenant, schedule_id)) is None:
             return Alarm(schedule_id, None)
         (alarm,) = await self.firings.ring([schedule_id])
         return alarm

@@ -18,7 +18,7 @@ from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.runtime.api import Follower
-from owlclaw_ray.store.api import RunFilter, RunProgress
+from owlclaw_ray.store.queries import RunFilter, RunProgress
 from serve.api import build_api
 from serve.streams import KeepAliveTimer
 from tests.serve.conftest import serving

@@ -10,7 +10,8 @@ import pytest
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.ids import ActivationId, ScheduleId, TenantId
-from owlclaw_ray.store.api import ActivateAgent, ClaimRun, CreateSchedule
+from owlclaw_ray.store.commands import ActivateAgent, ClaimRun, CreateSchedule
+from owlclaw_ray.store.queries import RunById, ScheduleById, TicksOfSchedule
 from tests.serve.double import MemoryRuntime
 
 PATH = "/v1/agents/assistant/schedules"
@@ -183,7 +184,7 @@ async def test_cancelling_signals_the_run_that_executes_and_ends_those_that_wait
 
     await http.post(f"/v1/schedules/{schedule_id}/cancel")
 
-    waiting = await runtime.schedules.run(agent.tenant, second)
+    waiting = await runtime.schedules.read(RunById(agent.tenant, second))
     assert runtime.signals.told == [first]
     assert waiting is not None
     assert waiting.status.value == "cancelled"
@@ -211,7 +212,7 @@ async def test_what_another_tenant_has_is_not_there(http: httpx.AsyncClient, run
     times = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-01T01:00:00Z"}
     assert (await http.post("/v1/schedules/sch_x/backfill", json=times)).status_code == 404
     assert (await http.get("/v1/schedules")).json()["schedules"] == []
-    assert await runtime.schedules.schedule(stranger.tenant, ScheduleId("sch_x")) == theirs
+    assert await runtime.schedules.read(ScheduleById(stranger.tenant, ScheduleId("sch_x"))) == theirs
 
 
 async def test_nobody_has_schedules_who_is_no_agent(http: httpx.AsyncClient):
@@ -243,7 +244,9 @@ async def test_ringing_fires_what_is_due_once_and_says_when_to_ring_again(
 
     assert answers[0] == answers[1]
     assert answers[0]["at"] > YESTERDAY.isoformat()
-    assert [tick.run_id is not None for tick in await runtime.schedules.ticks(due.schedule_id)].count(True) == 1
+    assert [tick.run_id is not None for tick in await runtime.schedules.read(TicksOfSchedule(due.schedule_id))].count(
+        True
+    ) == 1
     assert (unknown.status_code, unknown.json()) == (200, {"schedule_id": "sch_nobody", "at": None})
 
 
@@ -260,5 +263,5 @@ async def test_a_schedule_of_another_tenant_does_not_fire_and_its_time_is_not_to
     answer = await http.post("/v1/schedules/sch_theirs/ring")
 
     assert answer.json() == {"schedule_id": "sch_theirs", "at": None}
-    assert await runtime.schedules.ticks(theirs.schedule_id) == []
-    assert await runtime.schedules.schedule(agent.tenant, theirs.schedule_id) == theirs
+    assert await runtime.schedules.read(TicksOfSchedule(theirs.schedule_id)) == []
+    assert await runtime.schedules.read(ScheduleById(agent.tenant, theirs.schedule_id)) == theirs

@@ -10,7 +10,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.ids import CallbackId, DeliveryId, RandomIds, RunId
-from owlclaw_ray.store.api import CallbackStored, ChangeCallback, DeliveryStored
+from owlclaw_ray.store.commands import CallbackStored, ChangeCallback, DeliveryStored
+from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DeliveryById, DeliveryFilter
 from owlclaw_ray.webhooks.inbox import WebhookInbox
 from owlclaw_ray.webhooks.outbox import WebhookOutbox
 
@@ -73,10 +74,19 @@ class MemoryWebhookStore:
         self._deliveries[stored.delivery_id] = stored
         return DeliveryStored(stored)
 
-    async def delivery(self, tenant, delivery_id):
-        return self._deliveries.get(delivery_id)
+    async def read(self, query):
+        match query:
+            case DeliveryById():
+                return self._deliveries.get(query.delivery_id)
+            case CallbackById():
+                return self._callbacks.get(query.callback_id)
+            case DeliveryFilter():
+                return self._matching_deliveries(query)
+            case CallbackFilter():
+                return self._matching_callbacks(query)
+        raise AssertionError(query)
 
-    async def deliveries(self, where):
+    def _matching_deliveries(self, where):
         found = [
             each
             for each in self._deliveries.values()
@@ -84,10 +94,7 @@ class MemoryWebhookStore:
         ]
         return found[: where.limit]
 
-    async def callback(self, tenant, callback_id):
-        return self._callbacks.get(callback_id)
-
-    async def callbacks(self, where):
+    def _matching_callbacks(self, where):
         found = [
             each
             for each in self._callbacks.values()

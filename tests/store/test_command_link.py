@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from owlclaw_ray.errors import StoreOverloadedError
 from owlclaw_ray.kernel.batcher import MESSAGE, Bound
-from owlclaw_ray.store.api import CancelOutcome, CancelRun, CommandFailed, RunAccepted
 from owlclaw_ray.store.command_link import CommandLink, answered, apply_now, decode
+from owlclaw_ray.store.commands import CancelOutcome, CancelRun, CommandFailed, RunAccepted
 from owlclaw_ray.store.group_commit import GroupCommit
 from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 

@@ -4,7 +4,7 @@ import asyncio
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.store.api import ActivateAgent, ClaimRun, NothingQueued, ReleaseAgent
+from owlclaw_ray.store.commands import ActivateAgent, ClaimRun, NothingQueued, ReleaseAgent
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.testing.clock import ManualClock
 

@@ -13,8 +13,8 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds
-from owlclaw_ray.store.api import JournalPosition, RunProgress
 from owlclaw_ray.store.followers import FollowerRegistry, RunFollower
+from owlclaw_ray.store.queries import ChangedRuns, JournalPosition, ProgressOfRuns, RunProgress
 from owlclaw_ray.store.run_updates import RunUpdates
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.store_commands import NOW
@@ -73,7 +73,12 @@ class Place:
         await self._way()
         return asked.result()
 
-    async def watched(self, positions):
+    async def read(self, query):
+        positions = query.positions
+        if isinstance(query, ChangedRuns):
+            self.polls += 1
+            return [each.run_id for each in positions if len(self.journals[each.run_id]) > each.after]
+        assert isinstance(query, ProgressOfRuns)
         self.reads.append(list(positions))
         for _ in range(self.delay):
             await asyncio.sleep(0)
@@ -90,10 +95,6 @@ class Place:
             return None
         final = journal[-1].kind is EntryKind.RUN_FINISHED
         return RunProgress(tuple(journal[position.after :]), RunStatus.COMPLETED if final else RunStatus.RUNNING)
-
-    async def moved(self, positions):
-        self.polls += 1
-        return [each.run_id for each in positions if len(self.journals[each.run_id]) > each.after]
 
 
 def following(place, clock, **options):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.store.api import RunAccepted
+from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.group_commit import GroupCommit
 from owlclaw_ray.testing.store_commands import AGENT, submission
 

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import StoreUnavailableError, TerminalError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.batcher import Bound
-from owlclaw_ray.store.api import RunClaimed
+from owlclaw_ray.store.commands import RunClaimed
 from owlclaw_ray.store.large_payloads import LargePayloads
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
@@ -28,10 +28,14 @@ class Runs:
     def __init__(self):
         self.open, self.known = True, True
 
-    async def run(self, tenant, run_id):
+    async def read(self, query):
         if not self.open:
             raise StoreUnavailableError("being restarted")
-        return replace(claim(run_id).run, trigger=Trigger(TriggerKind.API, JsonText("1" * 100))) if self.known else None
+        return (
+            replace(claim(query.run_id).run, trigger=Trigger(TriggerKind.API, JsonText("1" * 100)))
+            if self.known
+            else None
+        )
 
 
 def claim(run_id, left=100):

@@ -10,7 +10,7 @@ from owlclaw_ray.domain.model import MessageRole
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.settings import load_settings
-from owlclaw_ray.store.api import LedgerFilter
+from owlclaw_ray.store.queries import LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.tools.test_sources import Adapter
 from tests.worlds import Model, asks, says

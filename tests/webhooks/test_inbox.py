@@ -10,7 +10,8 @@ from owlclaw_ray.domain.trigger import Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.store.api import ReceiveDelivery
+from owlclaw_ray.store.commands import ReceiveDelivery
+from owlclaw_ray.store.queries import AgentsWithWork
 from tests.definitions.writing import write_definition
 from tests.webhooks.conftest import ORDER, SECRET, SHOP, START, mapped, signature
 
@@ -357,7 +358,7 @@ async def test_a_run_of_a_delivery_goes_on_after_a_restart(install):
         run_id = (await before.send()).json()["run_id"]
 
     async with install() as after:
-        await after.runtime.directory.wake(await after.runtime.store.agents_with_work())
+        await after.runtime.directory.wake(await after.runtime.store.read(AgentsWithWork()))
         answer = await after.http.get("/v1/runs", params={"agent": "assistant:ada"})
         run = answer.json()["runs"][0]
         while run["status"] != "completed":

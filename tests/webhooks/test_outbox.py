@@ -16,7 +16,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import StoreUnavailableError, WebhookRefusedError
 from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds, RunId
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.api import CancelRun, CommandFailed, SubmitRun
+from owlclaw_ray.store.commands import CancelRun, CommandFailed, SubmitRun
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery
 from tests.definitions.writing import write_definition
@@ -423,7 +423,7 @@ async def test_what_the_store_does_not_forget_is_left_to_the_next_time(installat
     store, tries = installation.runtime.store, []
 
     class Refusing:
-        old_deliveries, old_callbacks = store.old_deliveries, store.old_callbacks
+        read = store.read
 
         async def apply(self, commands):
             tries.append(commands)

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.trigger import Trigger
-from owlclaw_ray.store.api import AgentActivated, CancelOutcome, Outcome, RunClaimed, RunFinished
+from owlclaw_ray.store.commands import AgentActivated, CancelOutcome, Outcome, RunClaimed, RunFinished
 
 
 class BatchTexts(Struct):

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import ApprovalId, RecordId, TenantId, derived_id
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     Appended,
     ApprovalClosed,
     ApprovalSettled,

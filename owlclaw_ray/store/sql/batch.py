@@ -11,7 +11,7 @@ from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ledger.redaction import Redactor
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,

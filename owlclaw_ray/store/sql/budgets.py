@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     BudgetReserved,
     BudgetSettled,
     BudgetSpent,

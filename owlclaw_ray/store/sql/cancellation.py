@@ -8,7 +8,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.ids import RecordId, RunId
-from owlclaw_ray.store.api import CancelOutcome, CancelRun
+from owlclaw_ray.store.commands import CancelOutcome, CancelRun
 from owlclaw_ray.store.sql.answers import CancelAnswer
 from owlclaw_ray.store.sql.approvals import withdraw
 from owlclaw_ray.store.sql.codec import agent_of, dump, from_micros, to_micros

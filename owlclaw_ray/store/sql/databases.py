@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
-from owlclaw_ray.store.sql.dialects import Dialect, Postgresql, Sqlite
+from owlclaw_ray.store.sql.dialects import POSTGRESQL, SQLITE, Dialect
 from owlclaw_ray.store.sql.sqlite_files import CHECKPOINT_PAGES, KEPT_LOG_BYTES, SqliteFiles
 
 _READERS = 2
@@ -71,7 +71,7 @@ class SqliteDatabase:
     """
 
     def __init__(self, url: URL) -> None:
-        self.dialect: Dialect = Sqlite()
+        self.dialect: Dialect = SQLITE
         self._path = Path(url.database or "")
         self._files: SqliteFiles | None = None
         self._engine = create_engine(url, connect_args={"isolation_level": None})
@@ -131,7 +131,7 @@ class PostgresqlDatabase:
             "command_timeout": _COMMAND_SECONDS,
             "server_settings": {"jit": "off", "application_name": "owlclaw"},
         }
-        self.dialect: Dialect = Postgresql()
+        self.dialect: Dialect = POSTGRESQL
         self._writing = create_async_engine(url, connect_args=arguments, pool_size=_POSTGRESQL_WRITERS, max_overflow=0)
         self._reading = create_async_engine(
             url,

@@ -305,3 +305,12 @@ _LOCK_KEYS = select(func.pg_advisory_xact_lock(column("number", BigInteger))).se
     .table_valued(column("number", BigInteger))
     .render_derived()
 )
+
+
+SQLITE, POSTGRESQL = Sqlite(), Postgresql()
+DIALECTS: tuple[Dialect, ...] = (SQLITE, POSTGRESQL)
+
+
+def dialect_of(connection: Connection) -> Dialect:
+    """Return the dialect of the connection's database."""
+    return SQLITE if connection.dialect.name == "sqlite" else POSTGRESQL

@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.schedule import Tick
-from owlclaw_ray.store.api import IdleHeartbeat
+from owlclaw_ray.store.commands import IdleHeartbeat
 from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
 
 

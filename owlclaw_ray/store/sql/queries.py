@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Select, Table, case, exists, func, null, select, tuple_
@@ -13,25 +13,59 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
-from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, ScheduleKind, ScheduleStatus, Tick
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery
-from owlclaw_ray.ids import AgentId, ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ids import AgentId, CallbackId, DeliveryId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ledger.chain import ChainHead, verify
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import RunEnded
+from owlclaw_ray.store.queries import (
+    ActiveRunCounts,
+    AgentByRef,
+    AgentPage,
     AgentRecord,
+    AgentsByKeyPrefix,
+    AgentsOfDefinition,
+    AgentsWithWork,
+    ApprovalById,
     ApprovalFilter,
+    CallbackById,
     CallbackFilter,
+    ChangedRuns,
+    DeliveryById,
     DeliveryFilter,
-    JournalPosition,
+    DueCallbacks,
+    DueSchedules,
+    ExpiredApprovals,
+    HeadsOfWriter,
+    JournalOfRun,
+    LedgerBreaks,
     LedgerChain,
+    LedgerChains,
     LedgerFilter,
     LedgerPlace,
-    RunEnded,
+    MissingLedgerGuards,
+    NextDueTime,
+    OldCallbacks,
+    OldDeliveries,
+    PausedHeartbeats,
+    PendingCallbackCount,
+    ProgressOfRuns,
+    Query,
+    ReleasedRuns,
+    RunById,
     RunFilter,
     RunProgress,
+    ScheduleById,
+    ScheduleFilter,
+    SchedulesByIds,
+    TaskById,
+    TasksOfAgent,
+    TicksOfSchedule,
+    UpcomingSchedules,
+    WaitingDeliveries,
 )
 from owlclaw_ray.store.sql.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.store.sql.codec import (
@@ -46,8 +80,9 @@ from owlclaw_ray.store.sql.codec import (
     tenant_key,
     to_micros,
 )
-from owlclaw_ray.store.sql.dialects import Dialect
+from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
 from owlclaw_ray.store.sql.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
+from owlclaw_ray.store.sql.ledger_guard import missing_guards
 from owlclaw_ray.store.sql.queue_order import priority_of
 from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
 from owlclaw_ray.store.sql.schema import (
@@ -86,7 +121,7 @@ from owlclaw_ray.store.sql.working_set import awaited_by
 
 _PAGE = 500
 _BRIEF_RUN_COLUMNS = (*(column for column in runs.c if column is not runs.c.payload), null().label("payload"))
-_WATCHED_ROWS, _WATCHED_CHARACTERS = 2_000, 4_000_000
+_PROGRESS_ROWS, _PROGRESS_CHARACTERS = 2_000, 4_000_000
 """Of journals that are followed, in one answer."""
 _SCHEDULE_ORDER = (schedules.c.agent, schedules.c.created_at, schedules.c.schedule_id)
 _queued_runs = (
@@ -102,15 +137,36 @@ _running_run = (
 _agents = select(agents, _queued_runs.label("queued_runs"), _running_run.label("running_run"))
 
 
-def read_run(connection: Connection, tenant: TenantId, run_id: RunId) -> Run | None:
-    """As RunStore.run."""
-    found = select(runs).where(runs.c.run_id == run_id, runs.c.tenant == tenant)
+_READERS: dict[type[Query[Any]], Callable[[Connection, Any], Any]] = {}
+_Q = TypeVar("_Q", bound=Query[Any])
+_T = TypeVar("_T")
+
+
+def reads(query: type[Query[_T]]) -> Callable[[Callable[[Connection, _Q], _T]], Callable[[Connection, _Q], _T]]:
+    """Have the function answer queries of this type; mypy checks that its answer is the type's."""
+
+    def register(function: Callable[[Connection, _Q], _T]) -> Callable[[Connection, _Q], _T]:
+        _READERS[query] = function
+        return function
+
+    return register
+
+
+def answer(connection: Connection, query: Query[_T]) -> _T:
+    """Return the query's answer."""
+    found: _T = _READERS[type(query)](connection, query)
+    return found
+
+
+@reads(RunById)
+def _read_run(connection: Connection, query: RunById) -> Run | None:
+    found = select(runs).where(runs.c.run_id == query.run_id, runs.c.tenant == query.tenant)
     row = connection.execute(found).one_or_none()
     return None if row is None else run_of_row(row)
 
 
-def read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
-    """As RunStore.runs."""
+@reads(RunFilter)
+def _read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
     found = select(*(runs.c if where.payloads else _BRIEF_RUN_COLUMNS)).order_by(runs.c.seq.desc()).limit(where.limit)
     if where.agent is None:
         found = found.where(runs.c.tenant == where.tenant)
@@ -126,83 +182,88 @@ def read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
     return [replace(run, trigger=replace(run.trigger, content=None)) for run in found_runs]
 
 
-def read_journal(connection: Connection, tenant: TenantId, run_id: RunId, after: int) -> Sequence[JournalEntry]:
-    """As RunStore.journal."""
+@reads(JournalOfRun)
+def _read_journal(connection: Connection, query: JournalOfRun) -> Sequence[JournalEntry]:
     found = (
         select(*ENTRY_COLUMNS)
         .join(runs, runs.c.run_id == journal.c.run_id)
-        .where(journal.c.run_id == run_id, journal.c.seq > after, runs.c.tenant == tenant)
+        .where(journal.c.run_id == query.run_id, journal.c.seq > query.after, runs.c.tenant == query.tenant)
         .order_by(journal.c.seq)
     )
     return [entry_of(row) for row in connection.execute(found)]
 
 
-class JournalReader:
-    """Reads many runs' journals at once."""
+class _PositionStatements:
+    """Statements that read many runs' journals at once."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._parameters = dialect.positions
         each = dialect.each_position()
-        self._statuses = select(each.c.place, runs.c.tenant, runs.c.status).select_from(
+        self.statuses = select(each.c.place, runs.c.tenant, runs.c.status).select_from(
             each.join(runs, runs.c.run_id == each.c.run_id)
         )
         behind = (journal.c.run_id == each.c.run_id) & (journal.c.seq > each.c.after)
-        self._entries = (
+        self.entries = (
             select(each.c.place, *ENTRY_COLUMNS)
             .select_from(each.join(journal, behind))
             .order_by(each.c.place, journal.c.seq)
-            .limit(_WATCHED_ROWS)
+            .limit(_PROGRESS_ROWS)
         )
         final = [status.value for status in RunStatus if status.final]
         over = exists().where(runs.c.run_id == each.c.run_id, runs.c.status.in_(final))
-        self._moved = select(each.c.run_id).where(exists().where(behind) | over)
-
-    def watched(self, connection: Connection, positions: Sequence[JournalPosition]) -> Sequence[RunProgress | None]:
-        """As RunStore.watched."""
-        parameters = self._parameters([(each.run_id, each.after) for each in positions])
-        statuses = {
-            place: RunStatus(status)
-            for place, tenant, status in connection.execute(self._statuses, parameters)
-            if positions[place].tenant == tenant
-        }
-        entries: dict[int, list[JournalEntry]] = {place: [] for place in statuses}
-        rows = characters = last = 0
-        with connection.execute(self._entries, parameters) as found:
-            for row in found:
-                rows, characters, last = rows + 1, characters + len(row.data), row.place
-                if last in entries:
-                    entries[last].append(entry_of(row))
-                if characters >= _WATCHED_CHARACTERS:
-                    break
-        cut = rows >= _WATCHED_ROWS or characters >= _WATCHED_CHARACTERS
-        return [
-            RunProgress(tuple(entries[place]), statuses[place], more=cut and place >= last)
-            if place in statuses
-            else None
-            for place in range(len(positions))
-        ]
-
-    def moved(self, connection: Connection, positions: Sequence[JournalPosition]) -> Sequence[RunId]:
-        """As RunStore.moved."""
-        parameters = self._parameters([(each.run_id, each.after) for each in positions])
-        return [RunId(run_id) for run_id in connection.execute(self._moved, parameters).scalars()]
+        self.changed = select(each.c.run_id).where(exists().where(behind) | over)
 
 
-def read_agent(connection: Connection, agent: AgentRef) -> AgentRecord | None:
-    """As RunStore.agent."""
-    row = connection.execute(_agents.where(agents.c.agent == agent_key(agent))).one_or_none()
+_POSITION_STATEMENTS = {each: _PositionStatements(each) for each in DIALECTS}
+
+
+@reads(ProgressOfRuns)
+def _read_progress_of_runs(connection: Connection, query: ProgressOfRuns) -> Sequence[RunProgress | None]:
+    dialect, positions = dialect_of(connection), query.positions
+    statements = _POSITION_STATEMENTS[dialect]
+    parameters = dialect.positions([(each.run_id, each.after) for each in positions])
+    statuses = {
+        place: RunStatus(status)
+        for place, tenant, status in connection.execute(statements.statuses, parameters)
+        if positions[place].tenant == tenant
+    }
+    entries: dict[int, list[JournalEntry]] = {place: [] for place in statuses}
+    rows = characters = last = 0
+    with connection.execute(statements.entries, parameters) as found:
+        for row in found:
+            rows, characters, last = rows + 1, characters + len(row.data), row.place
+            if last in entries:
+                entries[last].append(entry_of(row))
+            if characters >= _PROGRESS_CHARACTERS:
+                break
+    cut = rows >= _PROGRESS_ROWS or characters >= _PROGRESS_CHARACTERS
+    return [
+        RunProgress(tuple(entries[place]), statuses[place], more=cut and place >= last) if place in statuses else None
+        for place in range(len(positions))
+    ]
+
+
+@reads(ChangedRuns)
+def _read_changed_runs(connection: Connection, query: ChangedRuns) -> Sequence[RunId]:
+    dialect = dialect_of(connection)
+    parameters = dialect.positions([(each.run_id, each.after) for each in query.positions])
+    return list(connection.execute(_POSITION_STATEMENTS[dialect].changed, parameters).scalars())
+
+
+@reads(AgentByRef)
+def _read_agent(connection: Connection, query: AgentByRef) -> AgentRecord | None:
+    row = connection.execute(_agents.where(agents.c.agent == agent_key(query.agent))).one_or_none()
     return None if row is None else _agent(row)
 
 
-def read_agents(connection: Connection, tenant: TenantId, after: str, limit: int) -> Sequence[AgentRecord]:
-    """As RunStore.agents."""
-    behind = agents.c.agent > tenant_key(tenant, after)
-    found = _agents.where(agents.c.tenant == tenant, behind).order_by(agents.c.agent).limit(limit)
+@reads(AgentPage)
+def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[AgentRecord]:
+    behind = agents.c.agent > tenant_key(query.tenant, query.after)
+    found = _agents.where(agents.c.tenant == query.tenant, behind).order_by(agents.c.agent).limit(query.limit)
     return [_agent(row) for row in connection.execute(found)]
 
 
-def read_agents_with_work(connection: Connection, limit: int) -> Sequence[AgentRef]:
-    """As RunStore.agents_with_work."""
+@reads(AgentsWithWork)
+def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Sequence[AgentRef]:
     waits = func.max(case((runs.c.status == WAITING, 1), else_=0))
     found = (
         select(runs.c.agent)
@@ -210,30 +271,28 @@ def read_agents_with_work(connection: Connection, limit: int) -> Sequence[AgentR
         .group_by(runs.c.agent)
         .having(waits == 0)
         .order_by(func.min(runs.c.seq))
-        .limit(limit)
+        .limit(query.limit)
     )
     return [agent_of(key) for key in connection.execute(found).scalars()]
 
 
-def read_family(
-    connection: Connection, tenant: TenantId, definition: str, key_prefix: str, limit: int
-) -> Sequence[AgentRecord]:
-    """As RunStore.family."""
-    first = agent_key(AgentRef(tenant, AgentId(f"{definition}:{key_prefix}")))
+@reads(AgentsByKeyPrefix)
+def _read_agents_by_key_prefix(connection: Connection, query: AgentsByKeyPrefix) -> Sequence[AgentRecord]:
+    first = agent_key(AgentRef(query.tenant, AgentId(f"{query.definition}:{query.key_prefix}")))
     beyond = first[:-1] + chr(ord(first[-1]) + 1)
-    found = _agents.where(agents.c.agent >= first, agents.c.agent < beyond).order_by(agents.c.agent).limit(limit)
+    found = _agents.where(agents.c.agent >= first, agents.c.agent < beyond).order_by(agents.c.agent).limit(query.limit)
     return [_agent(row) for row in connection.execute(found)]
 
 
-def read_agents_of(connection: Connection, definition: str, limit: int) -> Sequence[AgentRef]:
-    """As RunStore.agents_of."""
-    unstarted = (agents.c.definition == definition) & agents.c.lineage.is_(None)
-    found = select(agents.c.agent).where(unstarted).order_by(agents.c.agent).limit(limit)
+@reads(AgentsOfDefinition)
+def _read_agents_of_definition(connection: Connection, query: AgentsOfDefinition) -> Sequence[AgentRef]:
+    unstarted = (agents.c.definition == query.definition) & agents.c.lineage.is_(None)
+    found = select(agents.c.agent).where(unstarted).order_by(agents.c.agent).limit(query.limit)
     return [agent_of(key) for key in connection.execute(found).scalars()]
 
 
-def read_released_runs(connection: Connection, limit: int) -> Sequence[RunEnded]:
-    """As RunStore.released_runs."""
+@reads(ReleasedRuns)
+def _read_released_runs(connection: Connection, query: ReleasedRuns) -> Sequence[RunEnded]:
     waiting = select(runs.c.agent, runs.c.run_id, runs.c.awaits).where(awaiting_run).order_by(runs.c.seq)
     found: list[RunEnded] = []
     for page in connection.execute(waiting).partitions(_PAGE):
@@ -244,67 +303,67 @@ def read_released_runs(connection: Connection, limit: int) -> Sequence[RunEnded]
             ended = tuple(run_id for run_id in awaited[row.run_id] if run_id not in active)
             if ended:
                 found.append(RunEnded(agent_of(row.agent), row.run_id, ended))
-        if len(found) >= limit:
+        if len(found) >= query.limit:
             break
-    return found[:limit]
+    return found[: query.limit]
 
 
-def read_task(connection: Connection, tenant: TenantId, task_id: TaskId) -> Task | None:
-    """As TaskStore.task."""
-    row = connection.execute(select(*TASK_COLUMNS).where(tasks.c.task_id == task_id)).one_or_none()
+@reads(TaskById)
+def _read_task(connection: Connection, query: TaskById) -> Task | None:
+    row = connection.execute(select(*TASK_COLUMNS).where(tasks.c.task_id == query.task_id)).one_or_none()
     task = None if row is None else task_of(row)
-    return task if task is not None and task.owner.tenant == tenant else None
+    return task if task is not None and task.owner.tenant == query.tenant else None
 
 
-def read_tasks(connection: Connection, owner: AgentRef, limit: int) -> Sequence[Task]:
-    """As TaskStore.tasks."""
-    found = select(*TASK_COLUMNS).where(tasks.c.agent == agent_key(owner))
-    found = found.order_by(tasks.c.created_at.desc(), tasks.c.task_id).limit(limit)
+@reads(TasksOfAgent)
+def _read_tasks(connection: Connection, query: TasksOfAgent) -> Sequence[Task]:
+    found = select(*TASK_COLUMNS).where(tasks.c.agent == agent_key(query.owner))
+    found = found.order_by(tasks.c.created_at.desc(), tasks.c.task_id).limit(query.limit)
     return [task_of(row) for row in connection.execute(found)]
 
 
-def read_due_schedules(connection: Connection, now: datetime, limit: int) -> Sequence[Schedule]:
-    """As ScheduleStore.due_schedules."""
+@reads(DueSchedules)
+def _read_due_schedules(connection: Connection, query: DueSchedules) -> Sequence[Schedule]:
     found = (
         select(*SCHEDULE_COLUMNS)
-        .where(active_schedule, schedules.c.next_fire_at <= to_micros(now))
+        .where(active_schedule, schedules.c.next_fire_at <= to_micros(query.now))
         .order_by(schedules.c.next_fire_at)
-        .limit(limit)
+        .limit(query.limit)
     )
     return [schedule_of(row) for row in connection.execute(found)]
 
 
-def read_next_due(connection: Connection) -> datetime | None:
-    """As ScheduleStore.next_due."""
+@reads(NextDueTime)
+def _read_next_due_time(connection: Connection, _query: NextDueTime) -> datetime | None:
     found = select(func.min(schedules.c.next_fire_at)).where(active_schedule)
     return optional_time(connection.execute(found).scalar_one())
 
 
-def read_schedule(connection: Connection, tenant: TenantId, schedule_id: ScheduleId) -> Schedule | None:
-    """As ScheduleStore.schedule."""
-    found = read_schedules_named(connection, [schedule_id])
-    return next((each for each in found if each.agent.tenant == tenant), None)
+@reads(ScheduleById)
+def _read_schedule(connection: Connection, query: ScheduleById) -> Schedule | None:
+    found = _read_schedules_by_ids(connection, SchedulesByIds([query.schedule_id]))
+    return next((each for each in found if each.agent.tenant == query.tenant), None)
 
 
-def read_schedules_named(connection: Connection, schedule_ids: Sequence[ScheduleId]) -> Sequence[Schedule]:
-    """As ScheduleStore.schedules_named."""
-    found = select(*SCHEDULE_COLUMNS).where(schedules.c.schedule_id.in_(schedule_ids))
+@reads(SchedulesByIds)
+def _read_schedules_by_ids(connection: Connection, query: SchedulesByIds) -> Sequence[Schedule]:
+    found = select(*SCHEDULE_COLUMNS).where(schedules.c.schedule_id.in_(query.schedule_ids))
     return [schedule_of(row) for row in connection.execute(found)]
 
 
-def read_upcoming_schedules(connection: Connection, limit: int) -> Mapping[ScheduleId, datetime]:
-    """As ScheduleStore.upcoming_schedules."""
+@reads(UpcomingSchedules)
+def _read_upcoming_schedules(connection: Connection, query: UpcomingSchedules) -> Mapping[ScheduleId, datetime]:
     found = (
         select(schedules.c.schedule_id, schedules.c.next_fire_at)
         .where(active_schedule, schedules.c.kind != ScheduleKind.HEARTBEAT.value)
         .order_by(schedules.c.next_fire_at)
-        .limit(limit)
+        .limit(query.limit)
     )
     return {ScheduleId(row.schedule_id): from_micros(row.next_fire_at) for row in connection.execute(found)}
 
 
-def read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[Schedule]:
-    """As ScheduleStore.schedules."""
+@reads(ScheduleFilter)
+def _read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[Schedule]:
     found = select(*SCHEDULE_COLUMNS).order_by(*_SCHEDULE_ORDER).limit(where.limit)
     if where.agent is not None:
         found = found.where(schedules.c.agent == agent_key(where.agent))
@@ -321,35 +380,37 @@ def read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[Sc
     return [schedule_of(row) for row in connection.execute(found)]
 
 
-def read_paused_heartbeats(connection: Connection, limit: int) -> Sequence[Schedule]:
-    """As DeliveryStore.paused_heartbeats."""
+@reads(PausedHeartbeats)
+def _read_paused_heartbeats(connection: Connection, query: PausedHeartbeats) -> Sequence[Schedule]:
     found = select(*SCHEDULE_COLUMNS).where(
         schedules.c.agent.in_(select(webhook_deliveries.c.agent).where(waiting_delivery)),
         open_schedule,
         schedules.c.status == ScheduleStatus.PAUSED.value,
         schedules.c.kind == ScheduleKind.HEARTBEAT.value,
     )
-    return [schedule_of(row) for row in connection.execute(found.limit(limit))]
+    return [schedule_of(row) for row in connection.execute(found.limit(query.limit))]
 
 
-def read_ticks(connection: Connection, schedule_id: ScheduleId, before: datetime | None, limit: int) -> Sequence[Tick]:
-    """As ScheduleStore.ticks."""
-    found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == schedule_id)
-    found = found.order_by(ticks.c.due_at.desc(), ticks.c.firing_id.desc()).limit(limit)
-    if before is not None:
-        found = found.where(ticks.c.due_at < to_micros(before))
+@reads(TicksOfSchedule)
+def _read_ticks_of_schedule(connection: Connection, query: TicksOfSchedule) -> Sequence[Tick]:
+    found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == query.schedule_id)
+    found = found.order_by(ticks.c.due_at.desc(), ticks.c.firing_id.desc()).limit(query.limit)
+    if query.before is not None:
+        found = found.where(ticks.c.due_at < to_micros(query.before))
     return [tick_of(row) for row in connection.execute(found)]
 
 
-def read_approval(connection: Connection, tenant: TenantId, approval_id: ApprovalId) -> Approval | None:
-    """As ApprovalStore.approval."""
-    found = select(*APPROVAL_COLUMNS).where(approvals.c.approval_id == approval_id, approvals.c.tenant == tenant)
+@reads(ApprovalById)
+def _read_approval(connection: Connection, query: ApprovalById) -> Approval | None:
+    found = select(*APPROVAL_COLUMNS).where(
+        approvals.c.approval_id == query.approval_id, approvals.c.tenant == query.tenant
+    )
     row = connection.execute(found).one_or_none()
     return None if row is None else approval_of(row)
 
 
-def read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[Approval]:
-    """As ApprovalStore.approvals."""
+@reads(ApprovalFilter)
+def _read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[Approval]:
     found = select(*APPROVAL_COLUMNS).where(*_of_runs(approvals, where))
     found = found.order_by(approvals.c.requested_at.desc(), approvals.c.approval_id.desc()).limit(where.limit)
     return [approval_of(row) for row in connection.execute(found)]
@@ -366,26 +427,26 @@ def _of_runs(table: Table, where: ApprovalFilter | CallbackFilter) -> Iterator[C
         yield table.c.status == where.status.value
 
 
-def read_expired_approvals(connection: Connection, now: datetime, limit: int) -> Sequence[Approval]:
-    """As ApprovalStore.expired_approvals."""
+@reads(ExpiredApprovals)
+def _read_expired_approvals(connection: Connection, query: ExpiredApprovals) -> Sequence[Approval]:
     found = (
         select(*APPROVAL_COLUMNS)
-        .where(pending_approval, approvals.c.expires_at <= to_micros(now))
+        .where(pending_approval, approvals.c.expires_at <= to_micros(query.now))
         .order_by(approvals.c.expires_at)
-        .limit(limit)
+        .limit(query.limit)
     )
     return [approval_of(row) for row in connection.execute(found)]
 
 
-def read_delivery(connection: Connection, tenant: TenantId, delivery_id: DeliveryId) -> Delivery | None:
-    """As DeliveryStore.delivery."""
-    mine = (webhook_deliveries.c.delivery_id == delivery_id, webhook_deliveries.c.tenant == tenant)
+@reads(DeliveryById)
+def _read_delivery(connection: Connection, query: DeliveryById) -> Delivery | None:
+    mine = (webhook_deliveries.c.delivery_id == query.delivery_id, webhook_deliveries.c.tenant == query.tenant)
     row = connection.execute(select(*DELIVERY_COLUMNS).where(*mine)).one_or_none()
     return None if row is None else delivery_of(row)
 
 
-def read_deliveries(connection: Connection, where: DeliveryFilter) -> Sequence[Delivery]:
-    """As DeliveryStore.deliveries."""
+@reads(DeliveryFilter)
+def _read_deliveries(connection: Connection, where: DeliveryFilter) -> Sequence[Delivery]:
     table = webhook_deliveries.c
     found = select(*BRIEF_DELIVERY_COLUMNS).where(table.tenant == where.tenant)
     if where.source is not None:
@@ -396,59 +457,60 @@ def read_deliveries(connection: Connection, where: DeliveryFilter) -> Sequence[D
     return [delivery_of(row) for row in connection.execute(found)]
 
 
-def read_waiting_deliveries(connection: Connection, agent: AgentRef, limit: int) -> Sequence[Delivery]:
-    """As DeliveryStore.waiting_deliveries."""
+@reads(WaitingDeliveries)
+def _read_waiting_deliveries(connection: Connection, query: WaitingDeliveries) -> Sequence[Delivery]:
     table = webhook_deliveries.c
-    found = select(*BRIEF_DELIVERY_COLUMNS, table.event).where(table.agent == agent_key(agent), waiting_delivery)
-    found = found.order_by(table.received_at, table.delivery_id).limit(limit)
+    found = select(*BRIEF_DELIVERY_COLUMNS, table.event).where(table.agent == agent_key(query.agent), waiting_delivery)
+    found = found.order_by(table.received_at, table.delivery_id).limit(query.limit)
     return [delivery_of(row) for row in connection.execute(found)]
 
 
-def read_old_deliveries(connection: Connection, before: datetime, limit: int) -> Sequence[DeliveryId]:
-    """As DeliveryStore.old_deliveries."""
+@reads(OldDeliveries)
+def _read_old_deliveries(connection: Connection, query: OldDeliveries) -> Sequence[DeliveryId]:
     table = webhook_deliveries.c
-    found = select(table.delivery_id).where(table.received_at < to_micros(before), table.status != WAITING)
-    found = found.where(~exists().where(runs.c.run_id == table.run_id, runs.c.finished_at >= to_micros(before)))
-    return list(connection.execute(found.order_by(table.received_at).limit(limit)).scalars())
+    found = select(table.delivery_id).where(table.received_at < to_micros(query.before), table.status != WAITING)
+    found = found.where(~exists().where(runs.c.run_id == table.run_id, runs.c.finished_at >= to_micros(query.before)))
+    return list(connection.execute(found.order_by(table.received_at).limit(query.limit)).scalars())
 
 
-def read_callback(connection: Connection, tenant: TenantId, callback_id: CallbackId) -> Callback | None:
-    """As CallbackStore.callback."""
-    mine = (callbacks.c.callback_id == callback_id, callbacks.c.tenant == tenant)
+@reads(CallbackById)
+def _read_callback(connection: Connection, query: CallbackById) -> Callback | None:
+    mine = (callbacks.c.callback_id == query.callback_id, callbacks.c.tenant == query.tenant)
     row = connection.execute(select(*CALLBACK_COLUMNS).where(*mine)).one_or_none()
     return None if row is None else callback_of(row)
 
 
-def read_callbacks(connection: Connection, where: CallbackFilter) -> Sequence[Callback]:
-    """As CallbackStore.callbacks."""
+@reads(CallbackFilter)
+def _read_callbacks(connection: Connection, where: CallbackFilter) -> Sequence[Callback]:
     found = select(*CALLBACK_COLUMNS).where(*_of_runs(callbacks, where))
     found = found.order_by(callbacks.c.created_at.desc(), callbacks.c.callback_id.desc()).limit(where.limit)
     return [callback_of(row) for row in connection.execute(found)]
 
 
-def read_due_callbacks(
-    connection: Connection, dialect: Dialect, now: datetime, per_host: int, limit: int
-) -> Sequence[Callback]:
-    """As CallbackStore.due_callbacks."""
-    parameters = {"now": to_micros(now), "per_host": per_host, "limit": limit}
-    return [callback_of(row) for row in connection.execute(dialect.due_callbacks(CALLBACK_COLUMNS), parameters)]
+@reads(DueCallbacks)
+def _read_due_callbacks(connection: Connection, query: DueCallbacks) -> Sequence[Callback]:
+    parameters = {"now": to_micros(query.now), "per_host": query.per_host, "limit": query.limit}
+    return [
+        callback_of(row)
+        for row in connection.execute(dialect_of(connection).due_callbacks(CALLBACK_COLUMNS), parameters)
+    ]
 
 
-def read_old_callbacks(connection: Connection, before: datetime, limit: int) -> Sequence[CallbackId]:
-    """As CallbackStore.old_callbacks."""
-    found = select(callbacks.c.callback_id).where(callbacks.c.created_at < to_micros(before), settled_callback)
+@reads(OldCallbacks)
+def _read_old_callbacks(connection: Connection, query: OldCallbacks) -> Sequence[CallbackId]:
+    found = select(callbacks.c.callback_id).where(callbacks.c.created_at < to_micros(query.before), settled_callback)
     ended_at = func.coalesce(callbacks.c.delivered_at, callbacks.c.tried_at, callbacks.c.created_at)
-    found = found.where(ended_at < to_micros(before))
-    return list(connection.execute(found.order_by(callbacks.c.created_at).limit(limit)).scalars())
+    found = found.where(ended_at < to_micros(query.before))
+    return list(connection.execute(found.order_by(callbacks.c.created_at).limit(query.limit)).scalars())
 
 
-def read_pending_callbacks(connection: Connection) -> int:
-    """As CallbackStore.pending_callbacks."""
+@reads(PendingCallbackCount)
+def _read_pending_callback_count(connection: Connection, _query: PendingCallbackCount) -> int:
     return int(connection.execute(select(func.count()).select_from(callbacks).where(pending_callback)).scalar_one())
 
 
-def read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[ChainedRecord]:
-    """As LedgerStore.ledger."""
+@reads(LedgerFilter)
+def _read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[ChainedRecord]:
     found: list[ChainedRecord] = []
     while len(found) < where.limit:
         size = where.limit if where.tool is None else _PAGE
@@ -481,29 +543,32 @@ def _ledger_page(where: LedgerFilter, size: int) -> Select[Any]:
     return found.order_by(ledger.c.at, ledger.c.writer, ledger.c.position).limit(size)
 
 
-def read_ledger_chains(connection: Connection, tenant: TenantId) -> Sequence[LedgerChain]:
-    """As LedgerStore.ledger_chains."""
-    found = select(ledger_heads).where(ledger_heads.c.tenant == tenant).order_by(ledger_heads.c.writer)
+@reads(MissingLedgerGuards)
+def _read_missing_ledger_guards(connection: Connection, _query: MissingLedgerGuards) -> Sequence[str]:
+    return missing_guards(connection)
+
+
+@reads(LedgerChains)
+def _read_ledger_chains(connection: Connection, query: LedgerChains) -> Sequence[LedgerChain]:
+    found = select(ledger_heads).where(ledger_heads.c.tenant == query.tenant).order_by(ledger_heads.c.writer)
     return [LedgerChain(row.writer, row.position, row.hash) for row in connection.execute(found)]
 
 
-def read_own_heads(connection: Connection, writer: str) -> Sequence[ChainHead]:
-    """Return the recorded ends of the writer's chains, of all tenants."""
-    found = select(ledger_heads).where(ledger_heads.c.writer == writer).order_by(ledger_heads.c.tenant)
+@reads(HeadsOfWriter)
+def _read_heads_of_writer(connection: Connection, query: HeadsOfWriter) -> Sequence[ChainHead]:
+    found = select(ledger_heads).where(ledger_heads.c.writer == query.writer).order_by(ledger_heads.c.tenant)
     return [ChainHead(row.tenant, row.writer, row.position, row.hash) for row in connection.execute(found)]
 
 
-def read_chain_breaks(
-    connection: Connection, tenant: TenantId, noted: Sequence[NotedHead] = ()
-) -> Sequence[ChainBreak]:
-    """As LedgerStore.verify_ledger. The connection must see one moment of the store throughout."""
+@reads(LedgerBreaks)
+def _read_ledger_breaks(connection: Connection, query: LedgerBreaks) -> Sequence[ChainBreak]:
     heads = {
-        row.writer: ChainHead(tenant, row.writer, row.position, row.hash)
-        for row in connection.execute(select(ledger_heads).where(ledger_heads.c.tenant == tenant))
+        row.writer: ChainHead(query.tenant, row.writer, row.position, row.hash)
+        for row in connection.execute(select(ledger_heads).where(ledger_heads.c.tenant == query.tenant))
     }
-    noted = [head for head in noted if head.tenant == tenant]
-    writers = {*heads, *_writers(connection, tenant), *(head.writer for head in noted)}
-    ends = [heads.get(writer, ChainHead(tenant, writer)) for writer in sorted(writers)]
+    noted = [head for head in query.noted if head.tenant == query.tenant]
+    writers = {*heads, *_writers(connection, query.tenant), *(head.writer for head in noted)}
+    ends = [heads.get(writer, ChainHead(query.tenant, writer)) for writer in sorted(writers)]
     return [
         each
         for end in ends
@@ -529,8 +594,8 @@ def _writers(connection: Connection, tenant: TenantId) -> Iterable[str]:
         writer = connection.execute(_next_writer(tenant, writer)).scalar_one()
 
 
-def read_active_runs(connection: Connection) -> Mapping[RunStatus, int]:
-    """As RunStore.active_runs."""
+@reads(ActiveRunCounts)
+def _read_active_run_counts(connection: Connection, _query: ActiveRunCounts) -> Mapping[RunStatus, int]:
     counted = select(runs.c.status, func.count()).where(active_run).group_by(runs.c.status)
     found = {RunStatus(row[0]): row[1] for row in connection.execute(counted)}
     return {status: found.get(status, 0) for status in RunStatus if not status.final}

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.schedule import OverlapPolicy
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import derived_id
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,

@@ -12,7 +12,7 @@ from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.webhook import MAX_FAILURES
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AgentActivated,
     Appended,

@@ -9,7 +9,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AgentBusy,
     AlreadyFired,
     BackfillTick,

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.ids import RecordId, RunId, derived_id
-from owlclaw_ray.store.api import AgentBusy, IdempotencyConflict, QueueFull, RunAccepted, SubmitRun
+from owlclaw_ray.store.commands import AgentBusy, IdempotencyConflict, QueueFull, RunAccepted, SubmitRun
 from owlclaw_ray.store.sql.approvals import withdraw
 from owlclaw_ray.store.sql.codec import (
     agent_key,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AgentBusy,
     CallbackChanged,
     CallbackStored,

@@ -16,7 +16,7 @@ from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import TickOutcome
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AgentActivated,
     Appended,

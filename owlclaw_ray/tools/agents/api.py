@@ -13,9 +13,8 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ids import RunId, TaskId, TenantId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AgentBusy,
-    AgentRecord,
     IdempotencyConflict,
     QueueFull,
     RunAccepted,
@@ -23,6 +22,7 @@ from owlclaw_ray.store.api import (
     TaskChanged,
     TaskStored,
 )
+from owlclaw_ray.store.queries import AgentRecord
 
 
 class DefinitionView(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Agents(Protocol):
         ...
 
     def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
-        """See RunStore.run."""
+        """See RunById."""
         ...
 
     def last_run(self, agent: AgentRef) -> Run | None:
@@ -69,15 +69,15 @@ class Agents(Protocol):
         ...
 
     def journal(self, tenant: TenantId, run_id: RunId) -> Sequence[JournalEntry]:
-        """See RunStore.journal."""
+        """See JournalOfRun."""
         ...
 
     def agent(self, agent: AgentRef) -> AgentRecord | None:
-        """See RunStore.agent."""
+        """See AgentByRef."""
         ...
 
     def family(self, tenant: TenantId, definition: str, key_prefix: str) -> Sequence[AgentRecord]:
-        """See RunStore.family."""
+        """See AgentsByKeyPrefix."""
         ...
 
 
@@ -85,11 +85,11 @@ class Tasks(Protocol):
     """The tasks of the runtime. Synchronous: it is called from inside a tool worker. Raises StoreUnavailableError."""
 
     def task(self, tenant: TenantId, task_id: TaskId) -> Task | None:
-        """See TaskStore.task."""
+        """See TaskById."""
         ...
 
     def tasks(self, owner: AgentRef) -> Sequence[Task]:
-        """See TaskStore.tasks."""
+        """See TasksOfAgent."""
         ...
 
     def put(self, task: Task, expected: int) -> TaskStored | TaskChanged:

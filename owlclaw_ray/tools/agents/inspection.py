@@ -8,7 +8,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.lineage import child_agent, child_prefixes
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.tool_call import ToolInvocation
-from owlclaw_ray.store.api import AgentRecord
+from owlclaw_ray.store.queries import AgentRecord
 from owlclaw_ray.tools.agents.api import Agents
 from owlclaw_ray.tools.agents.arguments import InspectAgent, Nothing
 from owlclaw_ray.tools.agents.options import AgentOptions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
 
 from msgspec import Struct
 
@@ -14,19 +13,28 @@ from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, TaskId, TenantId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.api import QueryFunction
+from owlclaw_ray.store.commands import (
     AgentBusy,
-    AgentRecord,
     Command,
     IdempotencyConflict,
     Outcome,
     PutTask,
     QueueFull,
     RunAccepted,
-    RunFilter,
     SubmitRun,
     TaskChanged,
     TaskStored,
+)
+from owlclaw_ray.store.queries import (
+    AgentByRef,
+    AgentRecord,
+    AgentsByKeyPrefix,
+    JournalOfRun,
+    RunById,
+    RunFilter,
+    TaskById,
+    TasksOfAgent,
 )
 from owlclaw_ray.tools.agents.api import DefinitionView
 
@@ -36,8 +44,8 @@ class RuntimeAgents(Struct, frozen=True):
 
     apply: Callable[[Command], Outcome]
     """Commits one command."""
-    query: Callable[..., Any]
-    """Asks the store: the name of a query, and its arguments."""
+    read: QueryFunction
+    """Asks the store."""
     wake: Callable[[AgentRef], object]
     """Has an agent look for its runs; it may get lost."""
     definitions_now: Callable[[], Sequence[DefinitionView]]
@@ -58,31 +66,31 @@ class RuntimeAgents(Struct, frozen=True):
 
     def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
         """See Agents.run."""
-        return cast("Run | None", self.query("run", tenant, run_id))
+        return self.read(RunById(tenant, run_id))
 
     def last_run(self, agent: AgentRef) -> Run | None:
         """See Agents.last_run."""
-        return next(iter(self.query("runs", RunFilter(agent.tenant, agent, limit=1))), None)
+        return next(iter(self.read(RunFilter(agent.tenant, agent, limit=1))), None)
 
     def journal(self, tenant: TenantId, run_id: RunId) -> Sequence[JournalEntry]:
         """See Agents.journal."""
-        return cast("Sequence[JournalEntry]", self.query("journal", tenant, run_id))
+        return self.read(JournalOfRun(tenant, run_id))
 
     def agent(self, agent: AgentRef) -> AgentRecord | None:
         """See Agents.agent."""
-        return cast("AgentRecord | None", self.query("agent", agent))
+        return self.read(AgentByRef(agent))
 
     def family(self, tenant: TenantId, definition: str, key_prefix: str) -> Sequence[AgentRecord]:
         """See Agents.family."""
-        return cast("Sequence[AgentRecord]", self.query("family", tenant, definition, key_prefix))
+        return self.read(AgentsByKeyPrefix(tenant, definition, key_prefix))
 
     def task(self, tenant: TenantId, task_id: TaskId) -> Task | None:
         """See Tasks.task."""
-        return cast("Task | None", self.query("task", tenant, task_id))
+        return self.read(TaskById(tenant, task_id))
 
     def tasks(self, owner: AgentRef) -> Sequence[Task]:
         """See Tasks.tasks."""
-        return cast("Sequence[Task]", self.query("tasks", owner))
+        return self.read(TasksOfAgent(owner))
 
     def put(self, task: Task, expected: int) -> TaskStored | TaskChanged:
         """See Tasks.put."""

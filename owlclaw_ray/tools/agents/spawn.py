@@ -24,7 +24,7 @@ from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import derived_id
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import RunAccepted, SubmitRun
+from owlclaw_ray.store.commands import RunAccepted, SubmitRun
 from owlclaw_ray.tools.agents.api import Agents, DefinitionView
 from owlclaw_ray.tools.agents.arguments import CreateSubAgent, DispatchWorker, ForkAgent, StartArguments
 from owlclaw_ray.tools.agents.options import AgentOptions

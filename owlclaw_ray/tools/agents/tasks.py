@@ -14,7 +14,7 @@ from owlclaw_ray.domain.task import Claim, Step, StepStatus, Task, TaskRefusedEr
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, TaskId, derived_id
-from owlclaw_ray.store.api import TaskChanged
+from owlclaw_ray.store.commands import TaskChanged
 from owlclaw_ray.tools.agents import arguments as models
 from owlclaw_ray.tools.agents.api import Tasks
 from owlclaw_ray.tools.failure import ToolFailureError

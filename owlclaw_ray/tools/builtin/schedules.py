@@ -11,7 +11,7 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.schedules.api import Schedules
 from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.timetable import new_schedule
-from owlclaw_ray.store.api import TooManySchedules
+from owlclaw_ray.store.commands import TooManySchedules
 from owlclaw_ray.tools.builtin.arguments import (
     CancelScheduleArguments,
     InvalidToolArgumentsError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 
@@ -12,11 +12,12 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleKind, ScheduleStatus
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import RunFilter
+from owlclaw_ray.store.api import QueryFunction
+from owlclaw_ray.store.queries import RunFilter, ScheduleFilter, WaitingDeliveries
 from owlclaw_ray.tools.event_port import EventSources, Rows
 from owlclaw_ray.tools.json_result import to_json
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
@@ -40,13 +41,13 @@ class EventTools:
         self,
         *,
         sources: EventSources,
-        query: Callable[..., Any],
+        read: QueryFunction,
         rows: Rows,
         environ: Mapping[str, str],
         clock: Clock,
     ) -> None:
-        """`query` asks the store: the name of a query, and its arguments."""
-        self._sources, self._query, self._rows = sources, query, rows
+        """`read` asks the store."""
+        self._sources, self._read, self._rows = sources, read, rows
         self._environ, self._clock = environ, clock
 
     @staticmethod
@@ -103,7 +104,7 @@ class EventTools:
         """Return the oldest webhooks that wait, as many as may be said; the others wait for the next time."""
         told: list[JsonObject] = []
         size = 0
-        for each in self._query("waiting_deliveries", agent, _MAXIMUM):
+        for each in self._read(WaitingDeliveries(agent, _MAXIMUM)):
             event = {
                 "delivery_id": each.delivery_id,
                 "source": each.source,
@@ -118,7 +119,7 @@ class EventTools:
         return told
 
     def _queued(self, agent: AgentRef) -> JsonValue:
-        found = self._query("runs", RunFilter(agent.tenant, agent, RunStatus.QUEUED, limit=_MAXIMUM))
+        found = self._read(RunFilter(agent.tenant, agent, RunStatus.QUEUED, limit=_MAXIMUM))
         return [
             {"run_id": run.run_id, "trigger": run.trigger.kind.value, "focus": run.trigger.focus}
             for run in sorted(found, key=lambda each: each.run_id)
@@ -126,11 +127,13 @@ class EventTools:
 
     def _due(self, agent: AgentRef) -> JsonValue:
         now = self._clock.now()
-        active = self._query("schedules", ScheduleFilter(agent.tenant, agent, ScheduleStatus.ACTIVE))
+        active = self._read(ScheduleFilter(agent.tenant, agent, ScheduleStatus.ACTIVE))
         return [
-            {"schedule_id": each.schedule_id, "focus": each.focus, "due_at": each.next_due.isoformat()}
+            {"schedule_id": each.schedule_id, "focus": each.focus, "due_at": due.isoformat()}
             for each in active
-            if each.kind is not ScheduleKind.HEARTBEAT and each.next_fire_at is not None and each.next_fire_at <= now
+            if each.kind is not ScheduleKind.HEARTBEAT
+            and (due := each.next_due) is not None
+            and due + each.delay <= now
         ]
 
     def _of_database(self, variable: str, query: str) -> JsonValue:

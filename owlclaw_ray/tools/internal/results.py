@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import orjson
 from pydantic import Field
@@ -13,6 +13,8 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import READ_RESULT, Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.domain.tool_call import ToolInvocation
+from owlclaw_ray.store.api import QueryFunction
+from owlclaw_ray.store.queries import JournalOfRun
 from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.internal.parts import PART_BYTES, Part
@@ -40,9 +42,9 @@ class ResultTools:
 
     source: ClassVar[str] = "the result tools"
 
-    def __init__(self, query: Callable[..., Any]) -> None:
-        """`query` asks the store: the name of a query, and its arguments."""
-        self._query = query
+    def __init__(self, read: QueryFunction) -> None:
+        """`read` asks the store."""
+        self._read = read
 
     @staticmethod
     def definitions() -> tuple[ToolDefinition, ...]:
@@ -77,7 +79,7 @@ class ResultTools:
         return {"call_id": asked.call_id, "tool": found["tool"], **asked.of(_text(found))}
 
     def _finished(self, invocation: ToolInvocation) -> Iterator[JsonObject]:
-        for entry in self._query("journal", invocation.agent.tenant, invocation.run_id):
+        for entry in self._read(JournalOfRun(invocation.agent.tenant, invocation.run_id)):
             if entry.kind is EntryKind.TOOL_FINISHED:
                 yield entry.data
 

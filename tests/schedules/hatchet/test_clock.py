@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.schedule import ScheduleKind
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts, SyncPace
-from owlclaw_ray.store.api import CancelSchedule, CreateSchedule, PauseSchedule
+from owlclaw_ray.store.commands import CancelSchedule, CreateSchedule, PauseSchedule
+from owlclaw_ray.store.queries import DueSchedules, TicksOfSchedule
 from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, steady
 from tests.hatchet_engine.rest_side import Raw, Refusal, Silence
 from tests.schedules.hatchet.world import START, World, all_runs
@@ -52,7 +53,7 @@ async def running(world):
 
 
 async def ticks(world):
-    found = await world.store.ticks(STEADY)
+    found = await world.store.read(TicksOfSchedule(STEADY))
     return [(tick.outcome.value, (tick.at - tick.due_at).total_seconds()) for tick in reversed(found)]
 
 
@@ -82,7 +83,8 @@ async def test_an_engine_that_is_down_for_an_hour_is_felt_by_nobody_and_everythi
         clock.step = 20
         await clock.advance(3_600)
         during = {
-            each: len(await patient.store.ticks(ScheduleId(each))) for each in (STEADY, "sch_0", "sch_1", "sch_2")
+            each: len(await patient.store.read(TicksOfSchedule(ScheduleId(each))))
+            for each in (STEADY, "sch_0", "sch_1", "sch_2")
         }
         counted = patient.alarm_clock.counts
     clock.step = 1
@@ -266,7 +268,7 @@ async def test_heartbeats_fire_at_their_times_and_the_engine_is_told_of_none(rin
     await ringing.store.apply([CreateSchedule(replace(beat, kind=ScheduleKind.HEARTBEAT), 9)])
     await ringing.clock.advance(200)
 
-    found = await ringing.store.ticks(beat.schedule_id)
+    found = await ringing.store.read(TicksOfSchedule(beat.schedule_id))
     assert [tick.at - tick.due_at for tick in found] == [timedelta(0)] * 3
     assert set(ringing.rung) == {STEADY}
     assert [each.input["schedule_id"] for each in ringing.engine.alarms] == [STEADY]
@@ -337,13 +339,14 @@ async def test_after_a_quick_restart_schedules_fire_at_their_times_within_ten_se
 
 
 async def test_while_the_engine_is_well_the_store_is_looked_at_every_thirty_seconds(ringing):
-    looks, due_schedules = [], ringing.store.due_schedules
+    looks, read = [], ringing.store.read
 
-    async def counted(*arguments):
-        looks.append(ringing.clock.monotonic())
-        return await due_schedules(*arguments)
+    async def counted(query):
+        if isinstance(query, DueSchedules):
+            looks.append(ringing.clock.monotonic())
+        return await read(query)
 
-    ringing.store.due_schedules = counted
+    ringing.store.read = counted
     await ringing.clock.advance(600)
 
     assert len(looks) <= 21

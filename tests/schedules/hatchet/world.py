@@ -13,7 +13,7 @@ from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.firings import StoreScheduleFirer
 from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
 from owlclaw_ray.schedules.hatchet.options import RING, HatchetOptions, Tls
-from owlclaw_ray.store.api import RunFilter
+from owlclaw_ray.store.queries import RunFilter
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.alarm_clock_contract import AGENT
 from owlclaw_ray.testing.clock import ManualClock
@@ -125,7 +125,7 @@ def firings_over(store, clock):
 
 
 async def all_runs(store):
-    return await store.runs(RunFilter(AGENT.tenant, AGENT, limit=1_000))
+    return await store.read(RunFilter(AGENT.tenant, AGENT, limit=1_000))
 
 
 class _NoDefinitions:

@@ -16,7 +16,8 @@ from pyarrow import parquet
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, LedgerKind, LedgerRecord, NotedHead
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.ledger.chain_heads import ChainHeadFile, ChainHeadFolder
-from owlclaw_ray.store.api import AppendLedger
+from owlclaw_ray.store.commands import AppendLedger
+from owlclaw_ray.store.queries import LedgerChains
 from owlclaw_ray.store.sql.factory import open_existing, open_store
 from owlclaw_ray.testing.store_ledger_contract import NOW
 from serve.cli import ledger_files
@@ -247,7 +248,7 @@ def heads_beside(folder: Path) -> ChainHeadFile:
 def note(folder: Path) -> None:
     async def head():
         store = await open_existing(f"sqlite:///{folder}/.owlclaw/owlclaw.db")
-        [chain] = await store.ledger_chains(DEFAULT_TENANT)
+        [chain] = await store.read(LedgerChains(DEFAULT_TENANT))
         await store.close()
         return NotedHead(NOW, DEFAULT_TENANT, chain.writer, chain.position, chain.hash)
 

@@ -8,7 +8,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RecordId, RunId
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
-from owlclaw_ray.store.api import AppendLedger, LedgerAppended, RunFinished
+from owlclaw_ray.store.commands import AppendLedger, LedgerAppended, RunFinished
 from owlclaw_ray.telemetry.metrics import gauges
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import text_of

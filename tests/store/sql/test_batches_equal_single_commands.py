@@ -20,7 +20,7 @@ from owlclaw_ray.domain.task import Step, Task
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import ApprovalId, RunId, ToolCallId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     ActivateAgent,
     AppendJournal,
     AppendLedger,
@@ -50,6 +50,7 @@ from owlclaw_ray.store.api import (
     SettleBudget,
     SubmitRun,
 )
+from owlclaw_ray.store.queries import LedgerBreaks
 from owlclaw_ray.store.sql.databases import SqliteDatabase
 from owlclaw_ray.store.sql.locations import locate
 from owlclaw_ray.store.sql.migrator import migrate
@@ -367,7 +368,7 @@ async def apply_groups(database, groups):
     await database.write(emptied)
     store = SqlStore(database, "keeper")
     outcomes = [outcome for group in groups for outcome in await store.apply(group)]
-    breaks = [each for agent in AGENTS for each in await store.verify_ledger(agent.tenant)]
+    breaks = [each for agent in AGENTS for each in await store.read(LedgerBreaks(agent.tenant))]
     return outcomes, breaks, await database.read(contents_of)
 
 

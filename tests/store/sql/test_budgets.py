@@ -20,9 +20,10 @@ from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.policy.budgets import RunBudgets
 from owlclaw_ray.runs.conversation import Conversation
 from owlclaw_ray.runs.run_journal import RunJournal
-from owlclaw_ray.store.api import BudgetReserved, BudgetSettled, BudgetSpent, ClaimRun
+from owlclaw_ray.store.commands import BudgetReserved, BudgetSettled, BudgetSpent, ClaimRun
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.queries import JournalOfRun
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_budget_contract import reservation, settlement
 from owlclaw_ray.testing.store_commands import NOW, activation, ending, one, submission
@@ -118,7 +119,7 @@ class Crew:
         await self.next_run(agent, self.ended[agent])
 
     async def _resumes(self, agent, run):
-        return len(await self.store.journal(agent.tenant, run)) - 2
+        return len(await self.store.read(JournalOfRun(agent.tenant, run))) - 2
 
     async def check(self):
         agent = AGENTS[0]

@@ -13,31 +13,52 @@ from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.schedule import OverlapPolicy, ScheduleFilter
+from owlclaw_ray.domain.schedule import OverlapPolicy
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import ApprovalId, DeliveryId, RunId, ScheduleId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AppendJournal,
     AppendLedger,
-    ApprovalFilter,
     AwaitRuns,
-    CallbackFilter,
     CancelRun,
     CancelSchedule,
     ChangeCallback,
     ClaimRun,
     CreateSchedule,
-    DeliveryFilter,
     ExpireApproval,
-    LedgerFilter,
-    LedgerPlace,
     PauseSchedule,
     PutTask,
     ReleaseAgent,
     ResumeSchedule,
     RunEnded,
+)
+from owlclaw_ray.store.queries import (
+    AgentPage,
+    AgentsByKeyPrefix,
+    AgentsWithWork,
+    ApprovalById,
+    ApprovalFilter,
+    CallbackById,
+    CallbackFilter,
+    DeliveryById,
+    DeliveryFilter,
+    DueCallbacks,
+    DueSchedules,
+    ExpiredApprovals,
+    JournalOfRun,
+    LedgerFilter,
+    LedgerPlace,
+    NextDueTime,
+    ReleasedRuns,
+    RunById,
     RunFilter,
+    ScheduleById,
+    ScheduleFilter,
+    SchedulesByIds,
+    TaskById,
+    TasksOfAgent,
+    TicksOfSchedule,
 )
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_approval_contract import deciding, request, waiting
@@ -153,18 +174,18 @@ REST_OF_LEDGER = (
 
 async def test_queries_read_no_whole_tables(sqlite_store):
     with statements_of(sqlite_store) as seen:
-        await sqlite_store.run(AGENT.tenant, RunId("run_0"))
-        await sqlite_store.runs(RunFilter(AGENT.tenant))
-        await sqlite_store.runs(RunFilter(AGENT.tenant, agent=AGENT))
-        await sqlite_store.runs(RunFilter(AGENT.tenant, status=RunStatus.FAILED))
-        await sqlite_store.journal(AGENT.tenant, RunId("run_0"))
-        await sqlite_store.schedule(AGENT.tenant, ScheduleId("sch_1"))
-        await sqlite_store.schedules_named([ScheduleId("sch_1"), ScheduleId("sch_2")])
+        await sqlite_store.read(RunById(AGENT.tenant, RunId("run_0")))
+        await sqlite_store.read(RunFilter(AGENT.tenant))
+        await sqlite_store.read(RunFilter(AGENT.tenant, agent=AGENT))
+        await sqlite_store.read(RunFilter(AGENT.tenant, status=RunStatus.FAILED))
+        await sqlite_store.read(JournalOfRun(AGENT.tenant, RunId("run_0")))
+        await sqlite_store.read(ScheduleById(AGENT.tenant, ScheduleId("sch_1")))
+        await sqlite_store.read(SchedulesByIds([ScheduleId("sch_1"), ScheduleId("sch_2")]))
         for page in ({}, {"agent": AGENT}, {"agent": AGENT, "after": ScheduleId("sch_1")}):
-            await sqlite_store.schedules(ScheduleFilter(AGENT.tenant, **page))
-        await sqlite_store.ticks(ScheduleId("sch_1"), NOW)
+            await sqlite_store.read(ScheduleFilter(AGENT.tenant, **page))
+        await sqlite_store.read(TicksOfSchedule(ScheduleId("sch_1"), NOW))
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_0")}, {"kind": LedgerKind.RUN}):
-            await sqlite_store.ledger(LedgerFilter(AGENT.tenant, **where))
+            await sqlite_store.read(LedgerFilter(AGENT.tenant, **where))
 
     plans = await plans_of(sqlite_store, seen)
 
@@ -188,10 +209,10 @@ async def test_approvals_are_asked_decided_and_read_without_reading_whole_tables
             CancelRun(AGENT.tenant, RunId("run_1"), NOW),
         ):
             await sqlite_store.apply([command])
-        await sqlite_store.approval(AGENT.tenant, ApprovalId("apr_a"))
-        await sqlite_store.expired_approvals(NOW)
+        await sqlite_store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
+        await sqlite_store.read(ExpiredApprovals(NOW))
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": ApprovalStatus.PENDING}):
-            await sqlite_store.approvals(ApprovalFilter(AGENT.tenant, **where))
+            await sqlite_store.read(ApprovalFilter(AGENT.tenant, **where))
 
     plans = await plans_of(sqlite_store, seen)
 
@@ -206,14 +227,14 @@ async def test_webhooks_are_written_and_read_without_reading_whole_tables(sqlite
     with statements_of(sqlite_store) as seen:
         for command in (receiving(), receiving(), telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)):
             await sqlite_store.apply([command])
-        (due,) = await sqlite_store.due_callbacks(NOW, 9)
+        (due,) = await sqlite_store.read(DueCallbacks(NOW, 9))
         await sqlite_store.apply([ChangeCallback(replace(due, version=3))])
-        await sqlite_store.delivery(AGENT.tenant, DeliveryId("whd_1"))
-        await sqlite_store.callback(AGENT.tenant, due.callback_id)
+        await sqlite_store.read(DeliveryById(AGENT.tenant, DeliveryId("whd_1")))
+        await sqlite_store.read(CallbackById(AGENT.tenant, due.callback_id))
         for where in ({}, {"source": "shop"}, {"status": DeliveryStatus.REFUSED}):
-            await sqlite_store.deliveries(DeliveryFilter(AGENT.tenant, **where))
+            await sqlite_store.read(DeliveryFilter(AGENT.tenant, **where))
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": CallbackStatus.DEAD}):
-            await sqlite_store.callbacks(CallbackFilter(AGENT.tenant, **where))
+            await sqlite_store.read(CallbackFilter(AGENT.tenant, **where))
 
     plans = await plans_of(sqlite_store, seen)
 
@@ -235,10 +256,10 @@ async def test_families_and_tasks_are_written_and_read_without_reading_whole_tab
             PutTask(TASK, 0, NOW),
         ):
             await sqlite_store.apply([command])
-        await sqlite_store.released_runs()
-        await sqlite_store.family(AGENT.tenant, "trader", "A")
-        await sqlite_store.task(AGENT.tenant, TASK.task_id)
-        await sqlite_store.tasks(AGENT)
+        await sqlite_store.read(ReleasedRuns())
+        await sqlite_store.read(AgentsByKeyPrefix(AGENT.tenant, "trader", "A"))
+        await sqlite_store.read(TaskById(AGENT.tenant, TASK.task_id))
+        await sqlite_store.read(TasksOfAgent(AGENT))
 
     plans = await plans_of(sqlite_store, seen)
 
@@ -247,10 +268,10 @@ async def test_families_and_tasks_are_written_and_read_without_reading_whole_tab
 
 async def test_looking_for_work_reads_only_what_is_active(sqlite_store):
     with statements_of(sqlite_store) as seen:
-        await sqlite_store.agents_with_work()
-        await sqlite_store.agents(AGENT.tenant)
-        await sqlite_store.due_schedules(NOW)
-        await sqlite_store.next_due()
+        await sqlite_store.read(AgentsWithWork())
+        await sqlite_store.read(AgentPage(AGENT.tenant))
+        await sqlite_store.read(DueSchedules(NOW))
+        await sqlite_store.read(NextDueTime())
 
     plans = await plans_of(sqlite_store, seen)
 

@@ -13,6 +13,7 @@ from sqlalchemy import create_engine
 
 from owlclaw_ray.errors import ConfigurationError, StoreUnavailableError
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.store.queries import AgentsWithWork, RunById
 from owlclaw_ray.store.sql.factory import open_existing, open_store
 from owlclaw_ray.store.sql.migrations import HEAD
 from owlclaw_ray.store.sql.migrator import revision_of
@@ -49,7 +50,7 @@ async def test_a_store_opened_again_has_everything(store_url):
     await store.close()
 
     again = await open_store(store_url, writer="keeper")
-    assert await again.run(AGENT.tenant, RunId("run_1")) is not None
+    assert await again.read(RunById(AGENT.tenant, RunId("run_1"))) is not None
     await again.close()
 
 
@@ -69,7 +70,7 @@ async def test_many_may_open_a_new_store_at_once(tmp_path):
 
     await asyncio.gather(*(one(store, submission(f"run_{at}")) for at, store in enumerate(stores)))
 
-    assert len(await stores[0].agents_with_work()) == 1
+    assert len(await stores[0].read(AgentsWithWork())) == 1
     for store in stores:
         await store.close()
 
@@ -209,7 +210,7 @@ async def test_a_store_that_is_there_is_opened_as_it_is(store_url):
     await store.close()
 
     reader = await open_existing(store_url)
-    assert await reader.run(AGENT.tenant, RunId("run_1")) is not None
+    assert await reader.read(RunById(AGENT.tenant, RunId("run_1"))) is not None
     await reader.close()
 
 

@@ -4,7 +4,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from owlclaw_ray.store.api import AppendLedger, LedgerFilter
+from owlclaw_ray.store.commands import AppendLedger
+from owlclaw_ray.store.queries import LedgerBreaks, LedgerFilter, MissingLedgerGuards
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
@@ -49,9 +50,9 @@ async def filled(store):
 async def refused(store, statement):
     with pytest.raises(DBAPIError, match="the ledger is append-only: "):
         await store._database.write(lambda connection: connection.execute(text(statement)))
-    found = await store.ledger(LedgerFilter(AGENT.tenant))
+    found = await store.read(LedgerFilter(AGENT.tenant))
     assert [each.record for each in found] == [record(number) for number in range(1, 4)]
-    assert await store.verify_ledger(AGENT.tenant) == []
+    assert await store.read(LedgerBreaks(AGENT.tenant)) == []
 
 
 @pytest.mark.parametrize("statement", REFUSED.values(), ids=REFUSED.keys())
@@ -75,8 +76,8 @@ async def test_sqlite_refuses_to_replace(filled, statement):
 async def test_additions_go_on(filled):
     await filled.apply([AppendLedger((record(4),)), AppendLedger((record(4), record(5)))])
 
-    assert len(await filled.ledger(LedgerFilter(AGENT.tenant))) == 5
-    assert await filled.verify_ledger(AGENT.tenant) == []
+    assert len(await filled.read(LedgerFilter(AGENT.tenant))) == 5
+    assert await filled.read(LedgerBreaks(AGENT.tenant)) == []
 
 
 DROPPED = {
@@ -110,14 +111,14 @@ async def test_a_store_says_which_of_its_guards_are_gone_and_has_them_again_when
     filled, store_url, caplog
 ):
     kind = "postgresql" if store_url.startswith("postgresql") else "sqlite"
-    assert await filled.missing_guards() == []
+    assert await filled.read(MissingLedgerGuards()) == []
     await execute(filled, DROPPED[kind])
-    assert await filled.missing_guards() == LOST[kind]
+    assert await filled.read(MissingLedgerGuards()) == LOST[kind]
 
     again = await open_store(store_url, writer="again")
 
     assert again.restored_guards == tuple(LOST[kind])
-    assert await again.missing_guards() == []
+    assert await again.read(MissingLedgerGuards()) == []
     assert f"had lost what keeps the ledger append-only ({', '.join(LOST[kind])}); it was put back" in caplog.text
     await refused(filled, "DELETE FROM ledger WHERE position = 2")
     await again.close()
@@ -126,7 +127,7 @@ async def test_a_store_says_which_of_its_guards_are_gone_and_has_them_again_when
 async def test_a_guard_that_guards_nothing_is_missing(filled, store_url):
     kind = "postgresql" if store_url.startswith("postgresql") else "sqlite"
     await execute(filled, EMPTIED[kind])
-    assert await filled.missing_guards() == [
+    assert await filled.read(MissingLedgerGuards()) == [
         {"sqlite": "ledger_no_update", "postgresql": "owlclaw_refuse_ledger_change"}[kind]
     ]
 
@@ -149,8 +150,8 @@ WEAKENED = {
 async def test_a_weaker_trigger_of_the_same_name_is_missing(filled, store_url, name):
     table = "ledger" if name == "ledger_append_only" else "ledger_heads"
     await execute(filled, (f"DROP TRIGGER {name} ON {table}", f"CREATE TRIGGER {name} {WEAKENED[name]}"))
-    assert await filled.missing_guards() == [name]
+    assert await filled.read(MissingLedgerGuards()) == [name]
 
     await (await open_store(store_url, writer="again")).close()
 
-    assert await filled.missing_guards() == []
+    assert await filled.read(MissingLedgerGuards()) == []

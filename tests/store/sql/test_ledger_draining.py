@@ -6,8 +6,9 @@ import asyncio
 
 from msgspec.structs import replace
 
-from owlclaw_ray.store.api import AppendLedger, LedgerFilter
+from owlclaw_ray.store.commands import AppendLedger
 from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.queries import LedgerBreaks, LedgerFilter
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
@@ -39,9 +40,9 @@ async def test_a_stop_writes_every_record_that_was_handed_over(store_url):
     assert all(task.done() and task.exception() is None for task in told)
     assert counted.transactions <= 1 + TOLD // 100
     reopened = await open_store(store_url, writer="keeper-1")
-    found = await reopened.ledger(LedgerFilter(AGENT.tenant))
+    found = await reopened.read(LedgerFilter(AGENT.tenant))
     assert [each.record for each in found] == [record(number) for number in range(TOLD)]
-    assert await reopened.verify_ledger(AGENT.tenant) == []
+    assert await reopened.read(LedgerBreaks(AGENT.tenant)) == []
     await reopened.close()
 
 
@@ -53,5 +54,5 @@ async def test_what_was_sent_again_because_the_answer_was_lost_is_there_once(sto
     await asyncio.gather(*(commits.apply([AppendLedger((each,))]) for each in again))
     await commits.close()
 
-    found = await store.ledger(LedgerFilter(AGENT.tenant))
+    found = await store.read(LedgerFilter(AGENT.tenant))
     assert [each.record for each in found] == [record(number) for number in range(20)]

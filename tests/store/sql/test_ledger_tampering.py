@@ -4,7 +4,8 @@ import sqlite3
 
 import pytest
 
-from owlclaw_ray.store.api import AppendLedger, LedgerFilter
+from owlclaw_ray.store.commands import AppendLedger
+from owlclaw_ray.store.queries import LedgerBreaks, LedgerFilter
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 
@@ -27,7 +28,7 @@ async def breaks_after(path, *statements):
     connection.commit()
     connection.close()
     store = await open_store(str(path), writer="keeper")
-    found = await store.verify_ledger(AGENT.tenant)
+    found = await store.read(LedgerBreaks(AGENT.tenant))
     await store.close()
     assert all(each.writer == "keeper" for each in found)
     return [(each.position, each.kind.value, each.problem) for each in found]
@@ -63,7 +64,7 @@ async def test_a_ledger_with_an_unreadable_record_can_still_be_read(path):
     await breaks_after(path, "UPDATE ledger SET data = 'no json' WHERE position = 3")
     store = await open_store(str(path), writer="keeper")
 
-    told = [each.record.data for each in await store.ledger(LedgerFilter(AGENT.tenant))]
+    told = [each.record.data for each in await store.read(LedgerFilter(AGENT.tenant))]
 
     assert [told[at] == record(at + 1).data for at in range(5)] == [True, True, False, True, True]
     assert told[2] == {"what": "unreadable", "why": "no json"}
@@ -141,11 +142,11 @@ async def test_a_restarted_writer_continues_its_chain(path):
     store = await open_store(str(path), writer="keeper")
     await store.apply([AppendLedger((record(6),))])
 
-    found = await store.ledger(LedgerFilter(AGENT.tenant))
+    found = await store.read(LedgerFilter(AGENT.tenant))
 
     assert [each.position for each in found] == [1, 2, 3, 4, 5, 6]
     assert found[5].previous_hash == found[4].hash
-    assert await store.verify_ledger(AGENT.tenant) == []
+    assert await store.read(LedgerBreaks(AGENT.tenant)) == []
     await store.close()
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.api import RunAccepted, RunFilter
+from owlclaw_ray.store.commands import RunAccepted
+from owlclaw_ray.store.queries import RunById, RunFilter
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_commands import AGENT, one, submission
 from owlclaw_ray.testing.store_file import create_store
@@ -37,7 +38,7 @@ async def assert_refused(store, what):
     with pytest.raises(StoreUnavailableError, match=f"cannot be written: .*{what}"):
         await store.check_writable()
     with pytest.raises(StoreUnavailableError, match=f"cannot be read: .*{what}"):
-        await store.runs(RunFilter(AGENT.tenant))
+        await store.read(RunFilter(AGENT.tenant))
 
 
 def delete(path):
@@ -111,7 +112,7 @@ async def test_the_same_file_at_its_place_again_is_used_again(store, path, harm,
 
     assert isinstance(await one(store, submission("run_3")), RunAccepted)
     await store.check_writable()
-    assert {run.run_id for run in await store.runs(RunFilter(AGENT.tenant))} == {"run_1", "run_3"}
+    assert {run.run_id for run in await store.read(RunFilter(AGENT.tenant))} == {"run_1", "run_3"}
 
 
 async def test_a_runtime_whose_log_was_deleted_saves_it_when_it_is_stopped(path):
@@ -123,7 +124,7 @@ async def test_a_runtime_whose_log_was_deleted_saves_it_when_it_is_stopped(path)
     await store.close()
 
     again = await open_store(str(path), writer="keeper")
-    assert await again.run(AGENT.tenant, RunId("run_1")) is not None
+    assert await again.read(RunById(AGENT.tenant, RunId("run_1"))) is not None
     await again.close()
 
 

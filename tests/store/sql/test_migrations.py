@@ -10,10 +10,18 @@ from msgspec.structs import replace
 from sqlalchemy import inspect, text
 
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleKind, ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleKind, ScheduleStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.store.api import ApprovalFilter, CancelRun, CreateSchedule, PauseSchedule, RunFilter
+from owlclaw_ray.store.commands import CancelRun, CreateSchedule, PauseSchedule
+from owlclaw_ray.store.queries import (
+    AgentsOfDefinition,
+    ApprovalFilter,
+    DueCallbacks,
+    RunById,
+    RunFilter,
+    ScheduleFilter,
+)
 from owlclaw_ray.store.sql import migrations
 from owlclaw_ray.store.sql.migrator import migrate
 from owlclaw_ray.store.sql.schema import metadata
@@ -87,7 +95,7 @@ async def test_a_version_without_pauses_finds_paused_schedules_cancelled_and_non
     await store._database.write(downgrade, "0006")
     await store._database.write(migrate)
 
-    kept = await store.schedules(ScheduleFilter(AGENT.tenant))
+    kept = await store.read(ScheduleFilter(AGENT.tenant))
     assert [(each.schedule_id, each.status) for each in kept] == [
         ("sch_1", ScheduleStatus.ACTIVE),
         ("sch_3", ScheduleStatus.CANCELLED),
@@ -103,7 +111,7 @@ async def test_runs_that_wait_are_taken_up_as_interrupted_ones_by_a_version_with
 
     resumed = await claimed(store, 2)
     assert (resumed.run.run_id, resumed.journal[-1].kind) == ("run_1", EntryKind.RUN_RESUMED)
-    assert await store.approvals(ApprovalFilter(AGENT.tenant)) == []
+    assert await store.read(ApprovalFilter(AGENT.tenant)) == []
 
 
 async def test_what_was_to_be_told_before_hosts_had_lines_of_their_own_is_told(store):
@@ -113,7 +121,7 @@ async def test_what_was_to_be_told_before_hosts_had_lines_of_their_own_is_told(s
     await store._database.write(downgrade, "0008")
     await store._database.write(migrate)
 
-    (due,) = await store.due_callbacks(NOW, per_host=1)
+    (due,) = await store.read(DueCallbacks(NOW, per_host=1))
     assert (due.url, due.host) == (url, "example.org:8443")
 
 
@@ -127,7 +135,7 @@ async def test_agents_that_were_started_before_lineages_were_kept_are_bound_by_t
     await store._database.write(downgrade, "0010")
     await store._database.write(migrate)
 
-    assert await store.agents_of(AGENT.definition) == [AGENT]
+    assert await store.read(AgentsOfDefinition(AGENT.definition)) == [AGENT]
     await store.apply(
         [activation("act_o", OTHER), CancelRun(AGENT.tenant, "run_0", NOW), CancelRun(AGENT.tenant, "run_1", NOW)]
     )
@@ -141,6 +149,6 @@ async def test_payloads_are_read_where_versions_before_and_after_keep_them(store
     await store._database.write(downgrade, "0009")
     await store._database.write(migrate)
 
-    assert (await store.run(AGENT.tenant, "run_1")).trigger == submission("run_1", payload=payload).trigger
-    assert (await store.run(AGENT.tenant, "run_2")).trigger.payload is None
-    assert [run.trigger.payload for run in await store.runs(RunFilter(AGENT.tenant, payloads=False))] == [None, None]
+    assert (await store.read(RunById(AGENT.tenant, "run_1"))).trigger == submission("run_1", payload=payload).trigger
+    assert (await store.read(RunById(AGENT.tenant, "run_2"))).trigger.payload is None
+    assert [run.trigger.payload for run in await store.read(RunFilter(AGENT.tenant, payloads=False))] == [None, None]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ids import RunId, ScheduleId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AppendJournal,
     AppendLedger,
     CancelRun,
@@ -17,9 +17,8 @@ from owlclaw_ray.store.api import (
     ClaimRun,
     CommandFailed,
     CreateSchedule,
-    JournalPosition,
-    RunFilter,
 )
+from owlclaw_ray.store.queries import JournalPosition, ProgressOfRuns, RunFilter
 from owlclaw_ray.testing.store_approval_contract import deciding, waiting
 from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
 from owlclaw_ray.testing.store_ledger_contract import record
@@ -44,8 +43,8 @@ STEPS = (
 
 
 async def lengths(store):
-    runs = [run.run_id for run in await store.runs(RunFilter(AGENT.tenant, limit=100))]
-    found = await store.watched([JournalPosition(AGENT.tenant, run_id) for run_id in runs])
+    runs = [run.run_id for run in await store.read(RunFilter(AGENT.tenant, limit=100))]
+    found = await store.read(ProgressOfRuns([JournalPosition(AGENT.tenant, run_id) for run_id in runs]))
     return {run_id: (len(watched.entries), watched.status) for run_id, watched in zip(runs, found, strict=True)}
 
 

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.store.api import RunAccepted, RunFilter
+from owlclaw_ray.store.commands import RunAccepted
+from owlclaw_ray.store.queries import JournalOfRun, RunFilter
 from owlclaw_ray.store.sql import sql_store
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_commands import AGENT, one, submission
@@ -47,7 +48,7 @@ async def test_a_full_disk_commits_nothing_and_passes(sqlite_store):
     with pytest.raises(StoreUnavailableError, match="full"):
         await sqlite_store.apply(batch)
 
-    assert await sqlite_store.runs(RunFilter(AGENT.tenant)) == []
+    assert await sqlite_store.read(RunFilter(AGENT.tenant)) == []
     await execute(sqlite_store, "PRAGMA max_page_count = 1000000")
     assert all(isinstance(each, RunAccepted) for each in await sqlite_store.apply(batch))
 
@@ -59,7 +60,7 @@ async def test_a_read_only_database_commits_nothing_and_is_still_read(sqlite_sto
     with pytest.raises(StoreUnavailableError, match="readonly"):
         await one(sqlite_store, submission("run_2"))
 
-    assert [run.run_id for run in await sqlite_store.runs(RunFilter(AGENT.tenant))] == ["run_1"]
+    assert [run.run_id for run in await sqlite_store.read(RunFilter(AGENT.tenant))] == ["run_1"]
 
 
 async def test_a_store_that_cannot_be_written_says_so(sqlite_store):
@@ -110,7 +111,7 @@ async def test_damaged_tables_are_no_fault_of_the_command(sqlite_store):
     with pytest.raises(StoreUnavailableError, match="no such table"):
         await one(sqlite_store, submission("run_1"))
     with pytest.raises(StoreUnavailableError, match="no such table"):
-        await sqlite_store.journal(AGENT.tenant, "run_1")
+        await sqlite_store.read(JournalOfRun(AGENT.tenant, "run_1"))
 
 
 @pytest.mark.postgres

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.trigger import BusyPolicy
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AgentBusy,
     CancelOutcome,
     CancelRun,

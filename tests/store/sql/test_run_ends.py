@@ -6,8 +6,9 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RecordId, RunId
-from owlclaw_ray.store.api import AppendJournal, AppendLedger, CancelRun
-from owlclaw_ray.store.run_ends import Chain, EndedRuns
+from owlclaw_ray.store.commands import AppendJournal, AppendLedger, CancelRun
+from owlclaw_ray.store.queries import ActiveRunCounts, JournalOfRun
+from owlclaw_ray.store.run_ends import Chain, ChainPositions, EndedRunCount, EndedRuns, FactsOfRuns, RunsEndedAfter
 from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, claimed, ending, one, submission
 
 CHAIN = Chain(AGENT.tenant, "keeper-1")
@@ -23,7 +24,7 @@ def record(number, kind=LedgerKind.WARNING, run_id="run_x", **data):
 
 
 async def test_a_store_without_ends_has_none(store):
-    assert await store.chains() == {}
+    assert await store.read(ChainPositions()) == {}
 
 
 async def test_each_end_is_at_its_place_and_what_lies_between_is_passed(store):
@@ -31,11 +32,11 @@ async def test_each_end_is_at_its_place_and_what_lies_between_is_passed(store):
     await store.apply([submission("run_1"), submission("run_2"), cancel("run_1")])
     await store.apply([AppendLedger((record(3),)), cancel("run_2"), AppendLedger((record(4),))])
 
-    assert await store.chains() == {CHAIN: 6}
-    assert await store.ended(CHAIN, 0, 1) == EndedRuns(((3, RunId("run_1")),), 3)
-    assert await store.ended(CHAIN, 3, 10) == EndedRuns(((5, RunId("run_2")),), 6)
-    assert await store.ended(CHAIN, 6, 10) == EndedRuns((), 6)
-    assert [await store.backlog(CHAIN, after) for after in (0, 3, 5)] == [2, 1, 0]
+    assert await store.read(ChainPositions()) == {CHAIN: 6}
+    assert await store.read(RunsEndedAfter(CHAIN, 0, 1)) == EndedRuns(((3, RunId("run_1")),), 3)
+    assert await store.read(RunsEndedAfter(CHAIN, 3, 10)) == EndedRuns(((5, RunId("run_2")),), 6)
+    assert await store.read(RunsEndedAfter(CHAIN, 6, 10)) == EndedRuns((), 6)
+    assert [await store.read(EndedRunCount(CHAIN, after)) for after in (0, 3, 5)] == [2, 1, 0]
 
 
 async def test_the_facts_of_a_run_are_the_run_its_journal_its_failed_model_calls_and_its_system_prompt(store):
@@ -53,10 +54,10 @@ async def test_the_facts_of_a_run_are_the_run_its_journal_its_failed_model_calls
     await one(store, AppendJournal(RunId("run_1"), AGENT, 1, (built,), told, texts))
     await one(store, ending("run_1", 4))
 
-    [facts] = await store.facts([RunId("run_1"), RunId("run_unknown")])
+    [facts] = await store.read(FactsOfRuns([RunId("run_1"), RunId("run_unknown")]))
 
     assert (facts.run.run_id, facts.run.status, facts.run.trigger.payload) == ("run_1", RunStatus.COMPLETED, {"秘": 1})
-    entries = await store.journal(AGENT.tenant, RunId("run_1"))
+    entries = await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))
     assert [each.kind.value for each in entries] == ["run_queued", "run_started", "prompt_built", "run_finished"]
     assert list(facts.journal) == [built]
     assert [each.record_id for each in facts.failures] == ["rec_2", "rec_3"]
@@ -68,4 +69,4 @@ async def test_active_runs_are_counted_by_their_status(store):
     await claimed(store)
     await store.apply([cancel("run_3")])
 
-    assert await store.active_runs() == {RunStatus.QUEUED: 1, RunStatus.RUNNING: 1, RunStatus.WAITING: 0}
+    assert await store.read(ActiveRunCounts()) == {RunStatus.QUEUED: 1, RunStatus.RUNNING: 1, RunStatus.WAITING: 0}

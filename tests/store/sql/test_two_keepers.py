@@ -14,13 +14,12 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AgentActivated,
     AlreadyFired,
     AppendLedger,
     ApprovalClosed,
     ApprovalSettled,
-    CallbackFilter,
     CallbackStored,
     CancelRun,
     ChangeCallback,
@@ -29,11 +28,19 @@ from owlclaw_ray.store.api import (
     NothingQueued,
     RunAccepted,
     RunClaimed,
-    RunFilter,
     RunFinished,
     RunWaiting,
     ScheduleFired,
     StaleEpoch,
+)
+from owlclaw_ray.store.queries import (
+    AgentByRef,
+    CallbackFilter,
+    DueCallbacks,
+    JournalOfRun,
+    LedgerBreaks,
+    RunById,
+    RunFilter,
 )
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.store_approval_contract import ALLOW, DENY, deciding, request, waiting
@@ -63,7 +70,7 @@ async def test_racing_activations_get_different_epochs(keepers):
 
     assert all(isinstance(each, AgentActivated) for each in chain(*outcomes))
     for agent in AGENTS:
-        record_ = await keepers[0].agent(agent)
+        record_ = await keepers[0].read(AgentByRef(agent))
         assert record_.epoch == 8
     assert Counter(each.epoch for each in chain(*outcomes)) == dict.fromkeys(range(1, 9), len(AGENTS))
 
@@ -88,7 +95,7 @@ async def test_racing_finishes_end_a_run_once(keepers):
     assert isinstance(first, RunFinished)
     assert first == second
     assert first.next.run.run_id == "run_2"
-    assert len(await keepers[0].journal(AGENT.tenant, "run_1")) == 3
+    assert len(await keepers[0].read(JournalOfRun(AGENT.tenant, "run_1"))) == 3
 
 
 async def test_a_finish_races_with_a_takeover(keepers):
@@ -119,7 +126,7 @@ async def test_racing_submissions_under_one_key_make_one_run(keepers):
     accepted = list(chain(*outcomes))
     assert all(isinstance(each, RunAccepted) for each in accepted)
     assert Counter(each.duplicate for each in accepted) == {True: 50, False: 10}
-    assert len({each.run_id for each in accepted}) == len(await keepers[0].runs(RunFilter(AGENT.tenant))) == 10
+    assert len({each.run_id for each in accepted}) == len(await keepers[0].read(RunFilter(AGENT.tenant))) == 10
 
 
 @pytest.mark.parametrize("busy", [BusyPolicy.REJECT, BusyPolicy.COALESCE, BusyPolicy.INTERRUPT])
@@ -132,14 +139,14 @@ async def test_racing_triggers_are_decided_one_after_another(keepers, busy):
     outcomes = await asyncio.gather(*(one(keepers[at % 2], command) for at, command in enumerate(commands)))
 
     accepted = [each for each in outcomes if isinstance(each, RunAccepted)]
-    queued = (await keepers[0].agent(AGENT)).queued_runs
+    queued = (await keepers[0].read(AgentByRef(AGENT))).queued_runs
     match busy:
         case BusyPolicy.REJECT:
             assert (len(accepted), queued) == (1, 1)
             assert {each.run_id for each in outcomes} == {accepted[0].run_id}
         case BusyPolicy.COALESCE:
             assert (len(accepted), queued) == (8, 1)
-            assert (await keepers[0].run(AGENT.tenant, accepted[0].run_id)).trigger.merged == 8
+            assert (await keepers[0].read(RunById(AGENT.tenant, accepted[0].run_id))).trigger.merged == 8
         case BusyPolicy.INTERRUPT:
             assert (len(accepted), queued) == (5, 5)
             assert Counter(each.interrupted for each in accepted) == {"run_begun": 1, None: 4}
@@ -151,7 +158,7 @@ async def test_racing_firings_fire_once(keepers):
     outcomes = await asyncio.gather(*(one(keepers[at % 2], firing("sch_1", DUE, None)) for at in range(6)))
 
     assert Counter(type(each) for each in outcomes) == {ScheduleFired: 1, AlreadyFired: 5}
-    assert len(await keepers[1].runs(RunFilter(AGENT.tenant))) == 1
+    assert len(await keepers[1].read(RunFilter(AGENT.tenant))) == 1
 
 
 async def test_each_keeper_writes_its_own_chain_and_all_are_verified_together(keepers):
@@ -159,7 +166,7 @@ async def test_each_keeper_writes_its_own_chain_and_all_are_verified_together(ke
         *(keepers[at % 2].apply([AppendLedger((record(2 * at), record(2 * at + 1)))]) for at in range(10))
     )
 
-    assert await keepers[0].verify_ledger(AGENT.tenant) == []
+    assert await keepers[0].read(LedgerBreaks(AGENT.tenant)) == []
 
 
 async def test_keepers_that_share_a_name_by_mistake_still_write_one_chain(postgres_url):
@@ -167,7 +174,7 @@ async def test_keepers_that_share_a_name_by_mistake_still_write_one_chain(postgr
 
     await asyncio.gather(*(twins[at % 2].apply([AppendLedger((record(at),))]) for at in range(10)))
 
-    assert await twins[0].verify_ledger(AGENT.tenant) == []
+    assert await twins[0].read(LedgerBreaks(AGENT.tenant)) == []
     for twin in twins:
         await twin.close()
 
@@ -211,7 +218,7 @@ async def test_a_decision_races_with_a_cancellation_and_the_run_goes_on_either_w
     claimed = await one(keepers[0], ClaimRun(AGENT, 1, NOW))
     assert isinstance(claimed, RunClaimed)
     assert claimed.run.cancel_requested
-    assert not await keepers[0].verify_ledger(AGENT.tenant)
+    assert not await keepers[0].read(LedgerBreaks(AGENT.tenant))
 
 
 async def test_racing_receptions_of_one_delivery_trigger_once(keepers):
@@ -220,16 +227,16 @@ async def test_racing_receptions_of_one_delivery_trigger_once(keepers):
     outcomes = await asyncio.gather(*(one(keepers[at % 2], each) for at, each in enumerate(commands)))
 
     assert Counter(each.duplicate for each in outcomes) == {False: 1, True: 7}
-    assert len(await keepers[0].runs(RunFilter(AGENT.tenant))) == 1
+    assert len(await keepers[0].read(RunFilter(AGENT.tenant))) == 1
 
 
 async def test_racing_changes_of_one_callback_are_made_one_after_another(keepers):
     await keepers[0].apply([telling(), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
-    (due,) = await keepers[0].due_callbacks(NOW, 9)
+    (due,) = await keepers[0].read(DueCallbacks(NOW, 9))
     changes = [replace(due, attempts=1, version=due.version + 1, changed_by=f"snd_{at}") for at in range(8)]
 
     outcomes = await asyncio.gather(*(one(keepers[at % 2], ChangeCallback(each)) for at, each in enumerate(changes)))
 
     assert sum(isinstance(each, CallbackStored) for each in outcomes) == 1
-    (stored,) = await keepers[1].callbacks(CallbackFilter(AGENT.tenant))
+    (stored,) = await keepers[1].read(CallbackFilter(AGENT.tenant))
     assert outcomes[changes.index(stored)] == CallbackStored()

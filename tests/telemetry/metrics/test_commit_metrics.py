@@ -17,7 +17,7 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import DeliveryId, FiringId, RecordId, RunId, ScheduleId
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AppendLedger,
     CancelRun,
     CancelSchedule,
@@ -27,6 +27,7 @@ from owlclaw_ray.store.api import (
     ReceiveDelivery,
 )
 from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.queries import RunById
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.telemetry.metrics import commit_metrics, exposition
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
@@ -232,7 +233,7 @@ async def test_an_observer_that_fails_costs_nobody_his_commit(tmp_path, caplog):
     await commits.apply([submission("run_2")])
     await commits.close()
 
-    assert await store.run(AGENT.tenant, RunId("run_2"))
+    assert await store.read(RunById(AGENT.tenant, RunId("run_2")))
     assert "could not be observed" in caplog.text
     await store.close()
 

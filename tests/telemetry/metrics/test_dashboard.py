@@ -13,7 +13,7 @@ from owlclaw_ray.domain.schedule import Tick, TickOutcome
 from owlclaw_ray.ids import FiringId, RecordId, RunId, ScheduleId
 from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
-from owlclaw_ray.store.api import (
+from owlclaw_ray.store.commands import (
     AppendLedger,
     FireSchedule,
     LedgerAppended,

@@ -9,7 +9,7 @@ import pytest
 
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.api import CancelRun
+from owlclaw_ray.store.commands import CancelRun
 from owlclaw_ray.store.run_ends import Chain
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.telemetry.trace_export import BATCH, POLL_SECONDS

@@ -24,7 +24,8 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ConfigurationError, ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.ids import RecordId, RunId
 from owlclaw_ray.ledger.redaction import Redactor
-from owlclaw_ray.store.api import AppendLedger, ApprovalFilter, CancelRun
+from owlclaw_ray.store.commands import AppendLedger, CancelRun
+from owlclaw_ray.store.queries import ApprovalFilter
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime

@@ -16,7 +16,7 @@ from owlclaw_ray.domain.tracing import TraceParent
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.store.api import RunAccepted
+from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.webhooks.outbox import CallbackOptions

@@ -3,6 +3,7 @@
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.task import StepStatus, TaskStatus
 from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.store.queries import TasksOfAgent
 from tests.runs.test_families import DONE, all_runs, calls, results, sub, worker, world
 
 __all__ = ["world"]
@@ -56,7 +57,7 @@ async def test_workers_claim_different_steps_at_the_same_time_and_their_results_
     async with world.runtime() as runtime:
         run = await runtime.trigger("lead")
         ended = by_tool(await results(runtime, run))
-        [task] = await runtime.store.tasks(run.agent)
+        [task] = await runtime.store.read(TasksOfAgent(run.agent))
 
     assert run.status is RunStatus.COMPLETED
     assert (task.status, task.result) == (TaskStatus.COMPLETED, "all there")
@@ -89,7 +90,7 @@ async def test_a_worker_changes_only_the_step_that_its_own_run_claimed(world):
         run = await runtime.trigger("lead")
         [child] = [each for each in await all_runs(runtime) if each.run_id != run.run_id]
         ended = by_tool(await results(runtime, child))
-        [task] = await runtime.store.tasks(run.agent)
+        [task] = await runtime.store.read(TasksOfAgent(run.agent))
 
     [update], [mine] = ended["task_update_step"], ended["task_query_steps"]
     assert update["error"]["type"] == "not_your_step"
@@ -106,7 +107,7 @@ async def test_an_agent_sees_the_tasks_of_its_parent_and_of_nobody_else(world):
     world.define("stranger", calls(("agent.task_get", {"task_id": GIVEN})), DONE)
     async with world.runtime() as runtime:
         run = await runtime.trigger("lead")
-        [task] = await runtime.store.tasks(run.agent)
+        [task] = await runtime.store.read(TasksOfAgent(run.agent))
         [child] = [each for each in await all_runs(runtime) if each.run_id != run.run_id]
         other = await runtime.trigger("stranger", {"task_id": task.task_id})
         seen, unseen = await results(runtime, child), await results(runtime, other)
@@ -124,7 +125,7 @@ async def test_a_task_that_cannot_be_done_is_refused_with_what_is_wrong(world):
     async with world.runtime() as runtime:
         run = await runtime.trigger("lead")
         errors = [each["error"] for each in await results(runtime, run)]
-        tasks = await runtime.store.tasks(run.agent)
+        tasks = await runtime.store.read(TasksOfAgent(run.agent))
 
     assert [each["type"] for each in errors] == ["cycle", "unknown_dependency", "duplicate_step", "invalid_arguments"]
     assert errors[0]["message"] in {
@@ -153,7 +154,7 @@ async def test_the_owner_changes_a_task_takes_a_step_back_and_ends_it(world):
     async with world.runtime() as runtime:
         run = await runtime.trigger("lead")
         ended = by_tool(await results(runtime, run))
-        [task] = await runtime.store.tasks(run.agent)
+        [task] = await runtime.store.read(TasksOfAgent(run.agent))
 
     assert (task.title, task.status, task.result) == ("new", TaskStatus.FAILED, "no paper")
     assert [(step.step_id, step.status) for step in task.steps] == [

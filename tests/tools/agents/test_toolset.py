@@ -16,7 +16,7 @@ from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.runs.turn_order import CallLane, lane_of
-from owlclaw_ray.store.api import QueueFull, RunAccepted, TaskChanged, TaskStored
+from owlclaw_ray.store.commands import QueueFull, RunAccepted, TaskChanged, TaskStored
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.agents.api import DefinitionView
 from owlclaw_ray.tools.agents.options import AgentOptions

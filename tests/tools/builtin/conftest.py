@@ -11,7 +11,7 @@ from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, ToolCallId, derived_id
 from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory
-from owlclaw_ray.store.api import ScheduleCancelled, ScheduleCreated, TooManySchedules
+from owlclaw_ray.store.commands import ScheduleCancelled, ScheduleCreated, TooManySchedules
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.builtin import BuiltInTools
 

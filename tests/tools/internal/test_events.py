@@ -6,10 +6,11 @@ import pytest
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.heartbeat import PENDING_EVENTS
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, ScheduleFilter, ScheduleKind
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.store.queries import RunFilter, ScheduleFilter, WaitingDeliveries
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.internal.events import EventTools
@@ -27,9 +28,10 @@ class StoreOfTest:
     def __init__(self):
         self.runs, self.schedules, self.waiting_deliveries, self.asked = [], [], [], []
 
-    def __call__(self, query, *where):
-        self.asked.append((query, *where))
-        return getattr(self, query)
+    def __call__(self, query):
+        self.asked.append(query)
+        answers = {RunFilter: self.runs, ScheduleFilter: self.schedules, WaitingDeliveries: self.waiting_deliveries}
+        return answers[type(query)]
 
 
 class World:
@@ -44,7 +46,7 @@ class World:
     def ask(self, *kinds, agent=TRADER, environ=None):
         tools = EventTools(
             sources=self.sources,
-            query=self.store,
+            read=self.store,
             rows=self._rows,
             environ={"SHOP": "sqlite:///shop.db"} if environ is None else environ,
             clock=ManualClock(NOW),
@@ -129,9 +131,9 @@ def test_each_source_says_what_waits(world):
         {"source": "events.stock", "pending": ["tea"]},
     ]
     deliveries, runs, schedules = world.store.asked
-    assert deliveries == ("waiting_deliveries", TRADER, 100)
-    assert runs[1].agent == schedules[1].agent == TRADER
-    assert isinstance(schedules[1], ScheduleFilter)
+    assert deliveries == WaitingDeliveries(TRADER, 100)
+    assert runs.agent == schedules.agent == TRADER
+    assert isinstance(schedules, ScheduleFilter)
 
 
 def test_a_source_that_fails_is_a_problem_and_the_others_are_asked(world):
@@ -155,7 +157,7 @@ def test_only_what_is_asked_for_is_asked(world):
     world.sources.add("orders", lambda: 1, None)
 
     assert world.ask("queue") == {"events": [], "problems": []}
-    assert [query for query, _ in world.store.asked] == ["runs"]
+    assert [type(query) for query in world.store.asked] == [RunFilter]
 
 
 def test_the_question_has_a_name_that_no_other_tool_can_take():

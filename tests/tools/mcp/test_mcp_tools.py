@@ -7,7 +7,7 @@ import pytest
 from owlclaw_ray.domain.approval import Decision
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.store.api import LedgerFilter
+from owlclaw_ray.store.queries import LedgerFilter
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.mcp.api import McpState
 from owlclaw_ray.tools.mcp.options import Annotations, Command, McpOptions, McpServerOptions

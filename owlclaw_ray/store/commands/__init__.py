@@ -1,0 +1,225 @@
+"""Commands that change the store, by subject, and the outcomes that they have.
+
+Every command is a value, so that many callers' commands can travel in one message and commit in one transaction.
+Every command is idempotent: applying it again (because the answer to the first time was lost) changes nothing and has the
+same outcome. (What was refused left nothing behind, so it is decided anew.) Commands of an activation carry its epoch and
+are refused with StaleEpoch when another activation owns the agent: that check, inside the transaction, is what makes a
+single writer certain (fencing).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from owlclaw_ray.store.commands.approvals import (
+    ApprovalClosed,
+    ApprovalSettled,
+    AwaitApprovals,
+    DecideApproval,
+    ExpireApproval,
+    NoSuchApproval,
+)
+from owlclaw_ray.store.commands.ledger import (
+    AppendLedger,
+    BudgetAlert,
+    BudgetCharge,
+    BudgetClaim,
+    BudgetReserved,
+    BudgetSettled,
+    BudgetSpent,
+    LedgerAppended,
+    ReserveBudget,
+    SettleBudget,
+)
+from owlclaw_ray.store.commands.runs import (
+    ActivateAgent,
+    AgentActivated,
+    AgentBusy,
+    Appended,
+    AppendJournal,
+    AwaitRuns,
+    CancelOutcome,
+    CancelRun,
+    ClaimRun,
+    CommandFailed,
+    FinishRun,
+    IdempotencyClaim,
+    IdempotencyConflict,
+    IdleHeartbeat,
+    NothingQueued,
+    QueueFull,
+    ReleaseAgent,
+    Released,
+    RunAccepted,
+    RunClaimed,
+    RunEnded,
+    RunFinished,
+    RunReleased,
+    RunWaiting,
+    StaleEpoch,
+    SubmitRun,
+)
+from owlclaw_ray.store.commands.schedules import (
+    AlreadyFired,
+    BackfillTick,
+    CancelSchedule,
+    CreateSchedule,
+    FireSchedule,
+    NoSuchSchedule,
+    PauseSchedule,
+    ResumeSchedule,
+    ScheduleCancelled,
+    ScheduleChanged,
+    ScheduleClosed,
+    ScheduleCreated,
+    ScheduleFired,
+    TooManySchedules,
+)
+from owlclaw_ray.store.commands.tasks import PutTask, TaskChanged, TaskStored
+from owlclaw_ray.store.commands.webhooks import (
+    CallbackChanged,
+    CallbackStored,
+    ChangeCallback,
+    DeliveryStored,
+    ForgetWebhooks,
+    ReceiveDelivery,
+    WebhooksForgotten,
+)
+
+Command: TypeAlias = (
+    SubmitRun
+    | ActivateAgent
+    | ClaimRun
+    | AppendJournal
+    | FinishRun
+    | AwaitApprovals
+    | AwaitRuns
+    | RunEnded
+    | PutTask
+    | DecideApproval
+    | ExpireApproval
+    | ReleaseAgent
+    | CancelRun
+    | CreateSchedule
+    | CancelSchedule
+    | PauseSchedule
+    | ResumeSchedule
+    | FireSchedule
+    | BackfillTick
+    | AppendLedger
+    | ReserveBudget
+    | SettleBudget
+    | ReceiveDelivery
+    | ChangeCallback
+    | ForgetWebhooks
+)
+
+Outcome: TypeAlias = (
+    RunAccepted
+    | IdempotencyConflict
+    | AgentBusy
+    | QueueFull
+    | AgentActivated
+    | RunClaimed
+    | NothingQueued
+    | StaleEpoch
+    | Appended
+    | RunFinished
+    | RunWaiting
+    | RunReleased
+    | TaskStored
+    | TaskChanged
+    | ApprovalSettled
+    | ApprovalClosed
+    | NoSuchApproval
+    | Released
+    | CancelOutcome
+    | ScheduleCreated
+    | TooManySchedules
+    | ScheduleCancelled
+    | ScheduleChanged
+    | ScheduleClosed
+    | NoSuchSchedule
+    | ScheduleFired
+    | AlreadyFired
+    | LedgerAppended
+    | BudgetReserved
+    | BudgetSpent
+    | BudgetSettled
+    | DeliveryStored
+    | CallbackStored
+    | CallbackChanged
+    | WebhooksForgotten
+    | CommandFailed
+)
+
+__all__ = [
+    "ActivateAgent",
+    "AgentActivated",
+    "AgentBusy",
+    "AlreadyFired",
+    "AppendJournal",
+    "AppendLedger",
+    "Appended",
+    "ApprovalClosed",
+    "ApprovalSettled",
+    "AwaitApprovals",
+    "AwaitRuns",
+    "BackfillTick",
+    "BudgetAlert",
+    "BudgetCharge",
+    "BudgetClaim",
+    "BudgetReserved",
+    "BudgetSettled",
+    "BudgetSpent",
+    "CallbackChanged",
+    "CallbackStored",
+    "CancelOutcome",
+    "CancelRun",
+    "CancelSchedule",
+    "ChangeCallback",
+    "ClaimRun",
+    "Command",
+    "CommandFailed",
+    "CreateSchedule",
+    "DecideApproval",
+    "DeliveryStored",
+    "ExpireApproval",
+    "FinishRun",
+    "FireSchedule",
+    "ForgetWebhooks",
+    "IdempotencyClaim",
+    "IdempotencyConflict",
+    "IdleHeartbeat",
+    "LedgerAppended",
+    "NoSuchApproval",
+    "NoSuchSchedule",
+    "NothingQueued",
+    "Outcome",
+    "PauseSchedule",
+    "PutTask",
+    "QueueFull",
+    "ReceiveDelivery",
+    "ReleaseAgent",
+    "Released",
+    "ReserveBudget",
+    "ResumeSchedule",
+    "RunAccepted",
+    "RunClaimed",
+    "RunEnded",
+    "RunFinished",
+    "RunReleased",
+    "RunWaiting",
+    "ScheduleCancelled",
+    "ScheduleChanged",
+    "ScheduleClosed",
+    "ScheduleCreated",
+    "ScheduleFired",
+    "SettleBudget",
+    "StaleEpoch",
+    "SubmitRun",
+    "TaskChanged",
+    "TaskStored",
+    "TooManySchedules",
+    "WebhooksForgotten",
+]

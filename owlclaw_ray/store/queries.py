@@ -1,0 +1,388 @@
+"""Queries: what can be read of the store. Each is a value that says what is wanted; its type says what the answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.approval import Approval, ApprovalStatus
+from owlclaw_ray.domain.callback import Callback, CallbackStatus
+from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, NotedHead
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
+from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
+from owlclaw_ray.ids import ActivationId, ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ledger.chain import ChainHead
+from owlclaw_ray.store.commands import RunEnded
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Query(Struct, Generic[T_co], frozen=True):
+    """A question to the store whose answer is a T_co."""
+
+
+class AgentRecord(Struct, frozen=True):
+    """An agent as the store knows it."""
+
+    agent: AgentRef
+    epoch: int
+    activation_id: ActivationId | None
+    """None while no activation owns it."""
+    state: AgentState
+    created_at: datetime
+    queued_runs: int
+    running_run: RunId | None
+    """The run that it has begun, be it that this waits for an approval."""
+
+
+class JournalPosition(Struct, frozen=True):
+    """How far somebody has read the journal of a run."""
+
+    tenant: TenantId
+    run_id: RunId
+    after: int = 0
+    """The seq of the last entry that was read."""
+
+
+class RunProgress(Struct, frozen=True):
+    """What has become of a run since a position."""
+
+    entries: tuple[JournalEntry, ...]
+    status: RunStatus
+    more: bool = False
+    """There are entries behind these: they did not fit into one answer."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is final and these entries are its last ones."""
+        return self.status.final and not self.more
+
+
+class LedgerPlace(Struct, frozen=True, order=True):
+    """A record's place in the order in which the ledger is read: by time, then by chain."""
+
+    at: datetime
+    writer: str
+    position: int
+
+    @classmethod
+    def of(cls, record: ChainedRecord) -> LedgerPlace:
+        """Return the record's place."""
+        return cls(record.record.at, record.writer, record.position)
+
+
+class LedgerChain(Struct, frozen=True):
+    """A chain's recorded end: how many records it has had, and the hash of the last."""
+
+    writer: str
+    position: int
+    hash: str
+
+
+class RunById(Query["Run | None"], frozen=True):
+    """The run, or None if the tenant has none of that id."""
+
+    tenant: TenantId
+    run_id: RunId
+
+
+class RunFilter(Query[Sequence[Run]], frozen=True):
+    """The runs that match, newest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    status: RunStatus | None = None
+    before_seq: int | None = None
+    limit: int = 50
+    payloads: bool = True
+    """Whether to read what the runs were triggered with; without it their payloads are None."""
+
+
+class JournalOfRun(Query[Sequence[JournalEntry]], frozen=True):
+    """The run's entries with a seq over `after`, in order."""
+
+    tenant: TenantId
+    run_id: RunId
+    after: int = 0
+
+
+class ProgressOfRuns(Query["Sequence[RunProgress | None]"], frozen=True):
+    """What each position has not read, None where the tenant has no such run: all of one moment of the store.
+
+    Of what does not fit into an answer of a few MB the earliest entries come, with `more`.
+    """
+
+    positions: Sequence[JournalPosition]
+
+
+class ChangedRuns(Query[Sequence[RunId]], frozen=True):
+    """Those runs that are final or have an entry behind the position. It costs little where there are none."""
+
+    positions: Sequence[JournalPosition]
+
+
+class ActiveRunCounts(Query[Mapping[RunStatus, int]], frozen=True):
+    """How many runs, of all tenants, are in each status that is not final."""
+
+
+class ReleasedRuns(Query[Sequence[RunEnded]], frozen=True):
+    """The commands that release runs, of all tenants, that wait for others which are over, and of which the store was not told."""
+
+    limit: int = 1_000
+
+
+class AgentByRef(Query["AgentRecord | None"], frozen=True):
+    """What is known of the agent, or None if it never had a trigger."""
+
+    agent: AgentRef
+
+
+class AgentPage(Query[Sequence[AgentRecord]], frozen=True):
+    """The tenant's agents whose ids come after that one, in the order of their ids' code points."""
+
+    tenant: TenantId
+    after: str = ""
+    limit: int = 1_000
+
+
+class AgentsWithWork(Query[Sequence[AgentRef]], frozen=True):
+    """Agents, of all tenants, that have a run to execute, those waiting longest first.
+
+    An agent whose run waits has none, whatever is queued behind it.
+    """
+
+    limit: int = 10_000
+
+
+class AgentsByKeyPrefix(Query[Sequence[AgentRecord]], frozen=True):
+    """The agents of a definition whose keys begin like this, by name."""
+
+    tenant: TenantId
+    definition: str
+    key_prefix: str
+    limit: int = 1_000
+
+
+class AgentsOfDefinition(Query[Sequence[AgentRef]], frozen=True):
+    """The agents of a definition that no other agent ever asked for a run, of all tenants, by name."""
+
+    definition: str
+    limit: int = 1_000
+
+
+class DueSchedules(Query[Sequence[Schedule]], frozen=True):
+    """Active schedules, of all tenants, whose next_fire_at is not after `now`, the earliest first.
+
+    The cost does not grow with the schedules that are not due.
+    """
+
+    now: datetime
+    limit: int = 500
+
+
+class NextDueTime(Query["datetime | None"], frozen=True):
+    """The earliest next_fire_at of all active schedules."""
+
+
+class UpcomingSchedules(Query[Mapping[ScheduleId, datetime]], frozen=True):
+    """The next_fire_at of active schedules of all tenants, but those of heartbeats: of the earliest ones."""
+
+    limit: int
+
+
+class ScheduleById(Query["Schedule | None"], frozen=True):
+    """The schedule, or None if the tenant has none of that id."""
+
+    tenant: TenantId
+    schedule_id: ScheduleId
+
+
+class ScheduleFilter(Query[Sequence[Schedule]], frozen=True):
+    """The schedules that match, in a stable order: by agent, those of one agent the oldest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    status: ScheduleStatus | None = None
+    after: ScheduleId | None = None
+    """Where to go on: the last one of the page before."""
+    limit: int = 1_000
+
+
+class SchedulesByIds(Query[Sequence[Schedule]], frozen=True):
+    """Those of these schedules, of all tenants, that there are, in any order."""
+
+    schedule_ids: Sequence[ScheduleId]
+
+
+class TicksOfSchedule(Query[Sequence[Tick]], frozen=True):
+    """The schedule's ticks, newest first: those whose due_at is before that time, if one is given."""
+
+    schedule_id: ScheduleId
+    before: datetime | None = None
+    limit: int = 1_000
+
+
+class PausedHeartbeats(Query[Sequence[Schedule]], frozen=True):
+    """Paused schedules of the kind heartbeat, of all tenants, of agents for whose heartbeats deliveries wait."""
+
+    limit: int = 1_000
+
+
+class TaskById(Query["Task | None"], frozen=True):
+    """The task, or None if the tenant has none of that id."""
+
+    tenant: TenantId
+    task_id: TaskId
+
+
+class TasksOfAgent(Query[Sequence[Task]], frozen=True):
+    """The agent's own tasks, newest first."""
+
+    owner: AgentRef
+    limit: int = 100
+
+
+class ApprovalById(Query["Approval | None"], frozen=True):
+    """The approval, or None if the tenant has none of that id."""
+
+    tenant: TenantId
+    approval_id: ApprovalId
+
+
+class ApprovalFilter(Query[Sequence[Approval]], frozen=True):
+    """The approvals that match, newest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    run_id: RunId | None = None
+    status: ApprovalStatus | None = None
+    limit: int = 100
+
+
+class ExpiredApprovals(Query[Sequence[Approval]], frozen=True):
+    """Pending approvals, of all tenants, whose time is over, the earliest first."""
+
+    now: datetime
+    limit: int = 500
+
+
+class DeliveryById(Query["Delivery | None"], frozen=True):
+    """The delivery, or None if the tenant has none of that id."""
+
+    tenant: TenantId
+    delivery_id: DeliveryId
+
+
+class DeliveryFilter(Query[Sequence[Delivery]], frozen=True):
+    """The deliveries that match, newest first, without their bodies. Absent fields do not filter."""
+
+    tenant: TenantId
+    source: str | None = None
+    status: DeliveryStatus | None = None
+    limit: int = 100
+
+
+class WaitingDeliveries(Query[Sequence[Delivery]], frozen=True):
+    """Deliveries that wait for a heartbeat of the agent, the oldest first, with their events, without their bodies."""
+
+    agent: AgentRef
+    limit: int = 100
+
+
+class OldDeliveries(Query[Sequence[DeliveryId]], frozen=True):
+    """Deliveries, of all tenants, that came in before then and do not wait for anything, the oldest first. One whose run ended later
+    is not among them.
+    """
+
+    before: datetime
+    limit: int = 500
+
+
+class CallbackById(Query["Callback | None"], frozen=True):
+    """The callback, or None if the tenant has none of that id."""
+
+    tenant: TenantId
+    callback_id: CallbackId
+
+
+class CallbackFilter(Query[Sequence[Callback]], frozen=True):
+    """The callbacks that match, newest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    run_id: RunId | None = None
+    status: CallbackStatus | None = None
+    limit: int = 100
+
+
+class DueCallbacks(Query[Sequence[Callback]], frozen=True):
+    """Pending callbacks, of all tenants, whose next_try_at is not after `now`: of each host the earliest ones, at most `per_host`; the
+    first of each host before the second of any, the earliest first. The cost grows with the hosts, not with what waits for one
+    of them.
+    """
+
+    now: datetime
+    per_host: int
+    limit: int = 500
+
+
+class OldCallbacks(Query[Sequence[CallbackId]], frozen=True):
+    """Callbacks, of all tenants, that were made, tried and delivered before then, or are dead, the oldest first."""
+
+    before: datetime
+    limit: int = 500
+
+
+class PendingCallbackCount(Query[int], frozen=True):
+    """How many callbacks, of all tenants, are to be sent."""
+
+
+class LedgerFilter(Query[Sequence[ChainedRecord]], frozen=True):
+    """The ledger records that match, oldest first. Absent fields do not filter."""
+
+    tenant: TenantId
+    agent: AgentRef | None = None
+    run_id: RunId | None = None
+    kind: LedgerKind | None = None
+    limit: int = 1_000
+    tool: str | None = None
+    """Records that name this tool."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Before this time, not at it."""
+    after: LedgerPlace | None = None
+    """Where to go on."""
+
+
+class LedgerBreaks(Query[Sequence[ChainBreak]], frozen=True):
+    """Every place where a chain of the tenant is broken: none, if no record was changed or removed.
+
+    A chain is broken, too, if it does not have the hash of a noted head of it at the head's position. The answer is of one
+    moment of the store; every record of the tenant is read, in pages.
+    """
+
+    tenant: TenantId
+    noted: Sequence[NotedHead] = ()
+
+
+class MissingLedgerGuards(Query[Sequence[str]], frozen=True):
+    """What is missing of that which has the store itself refuse to change records: none, as long as it was not removed."""
+
+
+class LedgerChains(Query[Sequence[LedgerChain]], frozen=True):
+    """The recorded ends of the tenant's chains, by writer."""
+
+    tenant: TenantId
+
+
+class HeadsOfWriter(Query[Sequence[ChainHead]], frozen=True):
+    """The recorded ends of the chains that this writer writes, of all tenants."""
+
+    writer: str
