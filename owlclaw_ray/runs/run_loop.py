@@ -50,12 +50,11 @@ from owlclaw_ray.kernel.deadline import ActiveTime, deadline
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.models.api import Models, News, TokenCounter
 from owlclaw_ray.models.tokens import BoundedTokens, EstimatedTokens, fewest_tokens
-from owlclaw_ray.policy.governance import Governor, RunRules
+from owlclaw_ray.policy.governor import DefinitionGovernor, GovernedRun
 from owlclaw_ray.policy.permission import Approve, CallAllowed, PermissionGate, SessionGrants
 from owlclaw_ray.runs.catalog import ToolCatalog, VisibleTools
 from owlclaw_ray.runs.child_run_started import ChildRunStarted
 from owlclaw_ray.runs.compaction import Compaction, ContextWindows, PromptBudget
-from owlclaw_ray.runs.deny_all_rules import DenyAllRules
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.memory_preload import memory_query, shown_memories
 from owlclaw_ray.runs.model_routes import route
@@ -88,7 +87,7 @@ class RunServices(Struct, frozen=True):
     models: Models
     tools: ToolRunner
     catalog: ToolCatalog
-    governor: Governor
+    governor: DefinitionGovernor
     clock: Clock
     has_memories: Callable[[AgentRef], Awaitable[bool]]
     """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
@@ -362,7 +361,7 @@ class RunLoop:
                 trigger=self._run.trigger,
                 base_dir=self._definition.folder,
             )
-            request = await self.rules.before_model(request, conversation.usage, conversation.model_calls)
+            request = await self.rules.budgets.before_model(request, conversation.usage, conversation.model_calls)
             request = self._taken(request, visible)
             self._asking, before = next(iter(request.model.chain), ""), self._time.paused
             try:
@@ -379,7 +378,7 @@ class RunLoop:
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
         note = _dropped_tools_warning(request, reply, len(visible.names)) if not conversation.turns else ""
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._drain_wait_seconds(), note))
-        self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
+        self.rules.budgets.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:
             await self._journal.commit()
 
@@ -533,7 +532,7 @@ class RunLoop:
         )
         outcome = await contained(self._services.tools.run(invocation))
         used, calls = conversation.usage + outcome.usage, conversation.model_calls + len(outcome.embeddings)
-        self.rules.after_embedding(call_id, outcome.usage, len(outcome.embeddings), used, calls)
+        self.rules.budgets.after_embedding(call_id, outcome.usage, len(outcome.embeddings), used, calls)
         self._journal.audit_all(outcome.records)
         error, content = outcome.result.error, outcome.result.content
         if error is not None or "memories" not in content:
@@ -549,7 +548,7 @@ class RunLoop:
         return RunResult(RunStatus.TERMINATED, error=RunError(type_, why))
 
 
-async def _renew(rules: RunRules, present: Callable[[], Awaitable[AgentDefinition]] | None) -> None:
+async def _renew(rules: GovernedRun, present: Callable[[], Awaitable[AgentDefinition]] | None) -> None:
     if present is not None:
         rules.renew(await present())
 
@@ -559,8 +558,11 @@ async def end_without_loop(
 ) -> RunResult:
     """Return the end of a run that cannot be executed; what earlier activations began of it is accounted for."""
     result = RunResult(status, error=error)
+    # Its definition may be unknown. An empty one will do: no call is made by it.
+    definition = AgentDefinition(run.agent.definition, "", "", "", "", "", ModelChoice(()))
+    rules = services.governor.rules(run, definition, AgentState(), journal.conversation.outcomes, journal)
     gate = PermissionGate(run, journal, PermissionPolicy(), SessionGrants(), services.clock)
-    dispatch = _dispatch(run, journal, services, limits=Limits(), rules=DenyAllRules(), gate=gate)
+    dispatch = _dispatch(run, journal, services, limits=Limits(), rules=rules, gate=gate)
     await _end_started(run, journal, services, dispatch.close(_reason(result)))
     return await _ended(run, journal, services.clock, result)
 
@@ -579,7 +581,7 @@ def being_cancelled() -> bool:
 
 
 def _dispatch(
-    run: Run, journal: RunJournal, services: RunServices, *, limits: Limits, rules: RunRules, gate: PermissionGate
+    run: Run, journal: RunJournal, services: RunServices, *, limits: Limits, rules: GovernedRun, gate: PermissionGate
 ) -> ToolDispatch:
     visible = services.catalog.select(journal.conversation.visible)
     running = RunningCalls(services.clock, services.progress_of)

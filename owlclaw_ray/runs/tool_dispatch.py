@@ -43,7 +43,7 @@ from owlclaw_ray.ids import RunId, ToolCallId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.containment import contained
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.policy.governance import RunRules
+from owlclaw_ray.policy.governor import GovernedRun
 from owlclaw_ray.policy.permission import CallAllowed, CallDenied, CallNeedsCheck, PermissionGate, refusal
 from owlclaw_ray.runs.catalog import VisibleTools, shortened
 from owlclaw_ray.runs.child_run_started import ChildRunStarted
@@ -67,7 +67,7 @@ class ToolDispatch(Struct, frozen=True):
     limits: Limits
     tools: ToolRunner
     journal: RunJournal
-    rules: RunRules
+    rules: GovernedRun
     clock: Clock
     gate: PermissionGate
     running: RunningCalls
@@ -153,7 +153,7 @@ class ToolDispatch(Struct, frozen=True):
     def _ended(self, call: ToolCall) -> None:
         tool = self.visible.by_wire_name.get(call.name)
         if tool is not None:
-            self.rules.ended(tool, call.call_id)
+            self.rules.budgets.after_call(tool, call.call_id)
 
     async def _together(self, calls: Sequence[ToolCall]) -> Sequence[Answer]:
         if len(calls) == 1:
@@ -247,7 +247,7 @@ class ToolDispatch(Struct, frozen=True):
         """Have an admitted call hold nothing of budgets that is not made now: who decides about it may take a day."""
         if call.call_id in self.admitted:
             self.admitted.discard(call.call_id)
-            self.rules.withdrawn(call.call_id)
+            self.rules.budgets.give_back(call.call_id)
 
     async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: CallAllowed) -> Answer:
         refused = await self._refused(call, tool)
@@ -260,7 +260,7 @@ class ToolDispatch(Struct, frozen=True):
         self.begun.add(call.call_id)
         invocation = self._invocation(call, tool, cleared)
         if tool.name == RECALL:
-            why = self.rules.before_embedding(call.call_id, invocation.arguments, *self._used())
+            why = self.rules.budgets.before_embedding(call.call_id, invocation.arguments, *self._used())
             invocation = replace(invocation, no_embedding=why)
         with self.running.running(invocation):
             outcome = await self._attempt(invocation)
@@ -274,8 +274,8 @@ class ToolDispatch(Struct, frozen=True):
             return ChildRunStarted(call.call_id, outcome.started, outcome.arguments, outcome.hooks)
         self._finish(call, tool.name, outcome)
         if tool.name == RECALL:
-            self.rules.after_embedding(call.call_id, outcome.usage, len(outcome.embeddings), *self._used())
-        self.rules.ended(tool, call.call_id)
+            self.rules.budgets.after_embedding(call.call_id, outcome.usage, len(outcome.embeddings), *self._used())
+        self.rules.budgets.after_call(tool, call.call_id)
         return outcome.result
 
     async def _refused(self, call: ToolCall, tool: ToolDefinition) -> ToolError | None:
