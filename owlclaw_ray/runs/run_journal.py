@@ -20,8 +20,7 @@ from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.ids import DeliveryId, RecordId, ReservationId, RunId, derived_id
 from owlclaw_ray.kernel.clock import Clock, Timer
-from owlclaw_ray.runs.child_run_started import ChildRunStarted, started_data
-from owlclaw_ray.runs.conversation import Conversation
+from owlclaw_ray.runs.conversation import ChildRunStarted, Conversation, started_data
 from owlclaw_ray.runs.storable_json import storable
 from owlclaw_ray.store.api import (
     Appended,

@@ -53,8 +53,8 @@ from owlclaw_ray.models.tokens import BoundedTokens, EstimatedTokens, fewest_tok
 from owlclaw_ray.policy.governor import DefinitionGovernor, GovernedRun
 from owlclaw_ray.policy.permission import Approve, CallAllowed, PermissionGate, SessionGrants
 from owlclaw_ray.runs.catalog import ToolCatalog, VisibleTools
-from owlclaw_ray.runs.child_run_started import ChildRunStarted
 from owlclaw_ray.runs.compaction import Compaction, ContextWindows, PromptBudget
+from owlclaw_ray.runs.conversation import ChildRunStarted
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.memory_preload import memory_query, shown_memories
 from owlclaw_ray.runs.model_routes import route
