@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.governance import Breaker, BreakerRule, CallOutcome
 from owlclaw_ray.domain.tool import ToolError
 from owlclaw_ray.ids import ToolCallId
-from owlclaw_ray.policy.evaluators import VisibilityFacts
+from owlclaw_ray.policy.visibility import VisibilityEvaluator, VisibilityFacts
 
 NO_FAILURES = frozenset(
     {
@@ -103,17 +104,17 @@ def is_failure(outcome: CallOutcome) -> bool:
     return outcome.tool != _CHOSEN or outcome.error != "command_failed"
 
 
-class BreakerEvaluator:
-    """Hides capabilities whose breaker is open. Implements VisibilityEvaluator."""
+class BreakerEvaluator(VisibilityEvaluator):
+    """Hides capabilities whose breaker is open."""
 
     name = "breaker"
 
+    @override
     def judged(self, facts: VisibilityFacts) -> Collection[str]:
-        """See VisibilityEvaluator.judged."""
         return [each.tool for each in facts.state.breakers if each.open_until]
 
+    @override
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
-        """See VisibilityEvaluator.hide."""
         now = facts.now.timestamp()
         return {
             each.tool: f"it failed {counted(each.failures, 'time')} in a row and is left alone until {_moment(each.open_until)}"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
+from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit, BudgetUse, BudgetWindow
@@ -28,8 +29,7 @@ from owlclaw_ray.ids import RecordId, ReservationId, RunId, ToolCallId, derived_
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.models.tokens import estimate_tokens
-from owlclaw_ray.policy.evaluators import VisibilityFacts
-from owlclaw_ray.policy.governance import BudgetAccount
+from owlclaw_ray.policy.visibility import VisibilityEvaluator, VisibilityFacts
 from owlclaw_ray.store.commands import BudgetAlert, BudgetCharge, BudgetClaim, BudgetReserved, BudgetSpent
 
 NOT_STARTED_ERRORS = frozenset(
@@ -58,6 +58,24 @@ logger = logging.getLogger(__name__)
 
 Windows: TypeAlias = Sequence[tuple[Budget, BudgetWindow]]
 """Budgets of agents and tenants, each with the window that a call falls into."""
+
+
+class BudgetAccount(Protocol):
+    """Where a run's use of budgets is written down: its journal."""
+
+    async def reserve(
+        self, reservation_id: ReservationId, claims: tuple[BudgetClaim, ...]
+    ) -> BudgetReserved | BudgetSpent:
+        """Commit a reservation; see ReserveBudget. Raises StaleEpochError."""
+        ...
+
+    def settle(self, reservation_id: ReservationId, charges: tuple[BudgetCharge, ...]) -> None:
+        """Settle a reservation together with the facts that the run commits next; see SettleBudget."""
+        ...
+
+    def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
+        """Add a ledger record; `key` tells it from others of its kind in this run."""
+        ...
 
 
 class BudgetReservation(Struct, frozen=True):
@@ -317,8 +335,8 @@ def unpriced(
                 yield model, money
 
 
-class BudgetEvaluator:
-    """Hides tools whose calls are counted by a budget of the agent or the tenant that is spent. Implements VisibilityEvaluator."""
+class BudgetEvaluator(VisibilityEvaluator):
+    """Hides tools whose calls are counted by a budget of the agent or the tenant that is spent."""
 
     name = "budget"
 
@@ -328,13 +346,12 @@ class BudgetEvaluator:
         self._tools = {budget: [name for name in names if matches(name, budget.tools)] for budget in budgets}
         self._judged = frozenset(name for covered in self._tools.values() for name in covered)
 
+    @override
     def judged(self, facts: VisibilityFacts) -> Collection[str]:
-        """See VisibilityEvaluator.judged."""
-        del facts
         return self._judged
 
+    @override
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
-        """See VisibilityEvaluator.hide."""
         windows = {_account(budget, facts.agent, window): (budget, window) for budget, window in self._windows(facts)}
         uses = await facts.budget_use(
             [BudgetClaim(key, _NO_LIMIT, 0, each.ends_at) for key, (_, each) in windows.items()]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from typing_extensions import override
+
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.governance import Governance, ToolLimit, ToolRate
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
-from owlclaw_ray.policy.evaluators import VisibilityFacts
+from owlclaw_ray.policy.visibility import VisibilityEvaluator, VisibilityFacts
 
 
 def waiting_time(limit: ToolLimit, pace: ToolRate | None, now: float) -> float:
@@ -68,8 +70,8 @@ class RateLimiter:
         return _tokens(limit, pace, now) >= (limit.calls or 0) and now >= pace.at + limit.cooldown
 
 
-class RateLimitEvaluator:
-    """Hides tools that may not be called yet. Implements VisibilityEvaluator."""
+class RateLimitEvaluator(VisibilityEvaluator):
+    """Hides tools that may not be called yet."""
 
     name = "rate"
 
@@ -77,12 +79,12 @@ class RateLimitEvaluator:
         limits = {tool.name: governance.limit_of(tool.name) for tool in tools}
         self._limits = {tool: limit for tool, limit in limits.items() if limit is not None and limit.paced}
 
+    @override
     def judged(self, facts: VisibilityFacts) -> Collection[str]:
-        """See VisibilityEvaluator.judged."""
         return [each.tool for each in facts.state.paces if each.tool in self._limits]
 
+    @override
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
-        """See VisibilityEvaluator.hide."""
         now = facts.now.timestamp()
         waits = {
             each.tool: waiting_time(self._limits[each.tool], each, now)

@@ -7,7 +7,6 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeAlias
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.approval import ApprovalRequest
@@ -20,8 +19,7 @@ from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.ids import DeliveryId, RecordId, ReservationId, RunId, derived_id
 from owlclaw_ray.kernel.clock import Clock, Timer
-from owlclaw_ray.runs.child_run_started import ChildRunStarted, started_data
-from owlclaw_ray.runs.conversation import Conversation
+from owlclaw_ray.runs.conversation import ChildRunStarted, Conversation, started_data
 from owlclaw_ray.runs.storable_json import storable
 from owlclaw_ray.store.commands import (
     Appended,
@@ -50,22 +48,15 @@ FLUSH_AFTER = 0.05
 """Seconds after which buffered facts are sent even if nothing waits for them, so that watchers see them soon."""
 
 
-_Facts: TypeAlias = tuple[tuple[JournalEntry, ...], tuple[LedgerRecord, ...], dict[str, str]]
-_Waiting: TypeAlias = Callable[
-    [tuple[JournalEntry, ...], tuple[LedgerRecord, ...], dict[str, str]], AwaitApprovals | AwaitRuns
-]
-"""Makes the command that has a run wait, of the facts that go with it."""
-
-
-def _nobody() -> None:
-    """Who is told when nobody listens."""
+def _ignore() -> None:
+    """The interrupt of a journal that no run listens to."""
 
 
 class RunJournal:
     """Facts of one run under one epoch. After `failure`, be it StaleEpochError or another, nothing more can be written.
 
-    Whoever executes the run sets `interrupt`: it is called as soon as a write, waited for or not, finds that the run was asked
-    to end (`cancel_requested`) or cannot go on here (`failure`). So are `callback_url`, whom the definition wants told of the end,
+    The loop that executes the run sets `interrupt`: it is called as soon as a write, waited for or not, finds that the run was asked
+    to end (`cancel_requested`) or cannot go on here (`failure`). So are `callback_url`, the definition's callback for the end,
     `deliveries`, those that the run saw and that its end is about, and `idle`, if the run was a heartbeat without anything to do.
     """
 
@@ -74,7 +65,7 @@ class RunJournal:
         self.cancel_requested = run.cancel_requested
         self._interrupted_by = run.interrupted_by
         self.failure: Exception | None = None
-        self.interrupt: Callable[[], None] = _nobody
+        self.interrupt: Callable[[], None] = _ignore
         self.callback_url = ""
         self.deliveries: tuple[DeliveryId, ...] = ()
         self.idle: IdleHeartbeat | None = None
@@ -145,13 +136,13 @@ class RunJournal:
         self._stop_flusher()
         await asyncio.shield(asyncio.ensure_future(self._append()))
 
-    async def wait_for(self, requests: Sequence[ApprovalRequest], runs: Sequence[ChildRunStarted] = ()) -> bool:
-        """Commit everything, ask for these approvals and give the run up; raises StaleEpochError.
+    async def wait_for(self, requests: Sequence[ApprovalRequest], runs: Sequence[ChildRunStarted]) -> bool:
+        """Commit everything, and give the run up until these approvals are decided, or, if there are none, until these runs are over.
 
-        `runs` were started by calls of the same group: they go on meanwhile, and the run waits for them when it goes on itself.
+        `runs` were started by calls of the same group as the requests: they go on meanwhile, and the run waits for them when it goes
+        on itself. Raises StaleEpochError. A cancelled call does not undo the write.
 
-        Return False if the run was asked to end: then it does not wait and is still to be finished here. A cancelled call does
-        not undo the write.
+        Return False if the run was asked to end: then it does not wait and is still to be finished here.
         """
         for request in requests:
             self.record(EntryKind.APPROVAL_REQUESTED, request_data(request))
@@ -159,20 +150,11 @@ class RunJournal:
         waiting = {"approvals": [request.approval_id for request in requests], **started_data(runs)}
         self.record(EntryKind.RUN_WAITING, waiting)
         self._stop_flusher()
-        asked = tuple(requests)
-        return await asyncio.shield(asyncio.ensure_future(self._hand_over(lambda *facts: self._ask(asked, *facts))))
-
-    async def wait_for_runs(self, runs: Sequence[ChildRunStarted]) -> bool:
-        """Commit everything, and give the run up until these are over; as `wait_for`."""
-        self.record(EntryKind.RUN_WAITING, {"approvals": [], **started_data(runs)})
-        self._stop_flusher()
         ids = tuple(each.run_id for each in runs)
-        return await asyncio.shield(
-            asyncio.ensure_future(self._hand_over(lambda *facts: self._await_runs(ids, *facts)))
-        )
+        return await asyncio.shield(asyncio.ensure_future(self._hand_over(tuple(requests), ids)))
 
     async def interrupted_by(self) -> RunId | None:
-        """Commit, and return the run in whose favour this one is to end, if that is why; raises StaleEpochError."""
+        """Commit, and return the run whose trigger interrupted this one, if that is why it ends; raises StaleEpochError."""
         if self._interrupted_by is None:
             self._stop_flusher()
             await asyncio.shield(asyncio.ensure_future(self._append(asking=True)))
@@ -194,7 +176,7 @@ class RunJournal:
                 self.record(EntryKind.RUN_FINISHED, data)
                 self.audit(LedgerKind.RUN, "end", data)
             self._stop_flusher()
-            settlements, (entries, ledger, blobs) = self._take_settlements(), self._take()
+            settlements, entries, ledger, blobs = self._take()
             run = self._run
             end = FinishRun(
                 run.run_id,
@@ -212,27 +194,26 @@ class RunJournal:
                 idle=self.idle,
             )
             *settled, outcome = await self._store.apply_all([*settlements, end])
-        self._tell(settled)
+        self._log_alerts(settled)
         if not isinstance(outcome, RunFinished):
             raise StaleEpochError(f"run {run.run_id}: {outcome}")
         return outcome.next
 
     def abandon(self) -> None:
-        """Stop sending, and interrupt nobody any more; what is buffered and not yet under way is given up."""
+        """Stop sending and interrupting; facts that are buffered and not yet under way are dropped."""
         self._stop_flusher()
-        self.interrupt = _nobody
+        self.interrupt = _ignore
 
-    def _take(self) -> _Facts:
-        taken = tuple(self._entries), tuple(self._ledger), self._store.unstored_blobs(self._blobs)
-        self._entries, self._ledger, self._blobs = [], [], {}
+    def _take(
+        self,
+    ) -> tuple[list[SettleBudget], tuple[JournalEntry, ...], tuple[LedgerRecord, ...], dict[str, str]]:
+        """Return what is buffered, and buffer it no more."""
+        taken = self._settlements, tuple(self._entries), tuple(self._ledger), self._store.unstored_blobs(self._blobs)
+        self._settlements, self._entries, self._ledger, self._blobs = [], [], [], {}
         return taken
 
-    def _take_settlements(self) -> list[SettleBudget]:
-        taken, self._settlements = self._settlements, []
-        return taken
-
-    def _tell(self, settled: Sequence[Outcome]) -> None:
-        """Log what the ledger was told of budgets."""
+    def _log_alerts(self, settled: Sequence[Outcome]) -> None:
+        """Log the budget alerts that the store wrote into the ledger."""
         for outcome in settled:
             for record in outcome.alerts if isinstance(outcome, BudgetSettled) else ():
                 logger.warning("%s: %s", self._run.agent, record.data["why"])
@@ -242,7 +223,7 @@ class RunJournal:
             self._raise_failure()
             if not self._entries and not self._ledger and not asking:
                 return
-            settlements, (entries, ledger, blobs) = self._take_settlements(), self._take()
+            settlements, entries, ledger, blobs = self._take()
             run = self._run
             try:
                 command = AppendJournal(run.run_id, run.agent, self._epoch, entries, ledger, blobs)
@@ -257,31 +238,14 @@ class RunJournal:
                 self.cancel_requested = True
                 self.interrupt()
 
-    def _ask(
-        self,
-        requests: tuple[ApprovalRequest, ...],
-        entries: tuple[JournalEntry, ...],
-        ledger: tuple[LedgerRecord, ...],
-        blobs: dict[str, str],
-    ) -> AwaitApprovals:
-        return AwaitApprovals(self._run.run_id, self._run.agent, self._epoch, entries, requests, ledger, blobs)
-
-    def _await_runs(
-        self,
-        runs: tuple[RunId, ...],
-        entries: tuple[JournalEntry, ...],
-        ledger: tuple[LedgerRecord, ...],
-        blobs: dict[str, str],
-    ) -> AwaitRuns:
-        return AwaitRuns(self._run.run_id, self._run.agent, self._epoch, entries, runs, ledger, blobs)
-
-    async def _hand_over(self, waiting: _Waiting) -> bool:
+    async def _hand_over(self, requests: tuple[ApprovalRequest, ...], runs: tuple[RunId, ...]) -> bool:
         async with self._writing:
             self._raise_failure()
-            settlements, taken = self._take_settlements(), self._take()
-            run, command = self._run, waiting(*taken)
+            settlements, entries, ledger, blobs = self._take()
+            of = self._run.run_id, self._run.agent, self._epoch, entries
+            command = AwaitApprovals(*of, requests, ledger, blobs) if requests else AwaitRuns(*of, runs, ledger, blobs)
             *settled, outcome = await self._store.apply_all([*settlements, command])
-        self._tell(settled)
+        self._log_alerts(settled)
         match outcome:
             case RunWaiting():
                 return True
@@ -289,11 +253,11 @@ class RunJournal:
                 self.cancel_requested, self._interrupted_by = True, outcome.interrupted_by
                 return False
             case _:
-                raise StaleEpochError(f"run {run.run_id}: {outcome}")
+                raise StaleEpochError(f"run {self._run.run_id}: {outcome}")
 
     async def _write(self, command: AppendJournal, settlements: Sequence[SettleBudget]) -> Appended:
         outcome, *settled = await self._store.apply_all([command, *settlements])
-        self._tell(settled)
+        self._log_alerts(settled)
         if not isinstance(outcome, Appended):
             raise StaleEpochError(f"run {command.run_id}: {outcome}")
         return outcome
@@ -303,7 +267,7 @@ class RunJournal:
         self._flush = asyncio.create_task(self._flush_now())
 
     async def _flush_now(self) -> None:
-        with suppress(Exception):  # it is kept in `failure`, and whoever executes the run was told
+        with suppress(Exception):  # it is kept in `failure`, and the run was interrupted
             await self._append()
 
     def _raise_failure(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.definitions.skills.text import read_skill
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, ModelChoice
 from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.entries import (
@@ -27,9 +28,9 @@ from owlclaw_ray.domain.entries import (
     visibility_record,
 )
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest, ModelRoute, NextAttempt
-from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus
 from owlclaw_ray.domain.skill import LOAD_SKILL, Skill
 from owlclaw_ray.domain.tool import RECALL, Effect, ToolCall, ToolDefinition
@@ -50,19 +51,17 @@ from owlclaw_ray.kernel.deadline import ActiveTime, deadline
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.models.api import Models, News, TokenCounter
 from owlclaw_ray.models.tokens import BoundedTokens, EstimatedTokens, fewest_tokens
-from owlclaw_ray.policy.governance import Governor, RunRules
+from owlclaw_ray.policy.governor import DefinitionGovernor, GovernedRun
 from owlclaw_ray.policy.permission import Approve, CallAllowed, PermissionGate, SessionGrants
 from owlclaw_ray.runs.catalog import ToolCatalog, VisibleTools
-from owlclaw_ray.runs.child_run_started import ChildRunStarted
 from owlclaw_ray.runs.compaction import Compaction, ContextWindows, PromptBudget
-from owlclaw_ray.runs.deny_all_rules import DenyAllRules
+from owlclaw_ray.runs.conversation import ChildRunStarted
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.memory_preload import memory_query, shown_memories
-from owlclaw_ray.runs.model_routes import route
 from owlclaw_ray.runs.prompt import first_message, system_prompt, trigger_text
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.running_calls import ProgressOf, RunningCalls, unknown
-from owlclaw_ray.runs.skill_selection import select_skills, withheld_skills
+from owlclaw_ray.runs.skill_selection import model_route, select_skills, withheld_skills
 from owlclaw_ray.runs.token_limits import fit
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
 
@@ -88,7 +87,7 @@ class RunServices(Struct, frozen=True):
     models: Models
     tools: ToolRunner
     catalog: ToolCatalog
-    governor: Governor
+    governor: DefinitionGovernor
     clock: Clock
     has_memories: Callable[[AgentRef], Awaitable[bool]]
     """Whether an agent has a MEMORY.md, so that an agent without one pays nothing for looking."""
@@ -106,18 +105,12 @@ class RunServices(Struct, frozen=True):
     """Without it, what runs that started others learn of these comes from elsewhere."""
 
 
-class PendingApprovals(Struct, frozen=True):
-    """What a run needs before it can go on."""
+class RunNeeds(Struct, frozen=True):
+    """What a run needs before it can go on: decisions, if there are any to be made, else the ends of runs that its calls started."""
 
-    requests: tuple[ApprovalRequest, ...]
+    approvals: tuple[ApprovalRequest, ...]
     runs: tuple[ChildRunStarted, ...]
     """Runs that it started in the same group of calls, and that are not over."""
-
-
-class ChildRuns(Struct, frozen=True):
-    """The runs that have to be over before the one that started them can go on, by the calls that did."""
-
-    runs: tuple[ChildRunStarted, ...]
 
 
 class RunLoop:
@@ -125,7 +118,7 @@ class RunLoop:
 
     Every way of ending is a RunResult, whatever models and tools raise; then every model call and tool call that was begun is
     accounted for. Exceptions are what keeps the run from ending here: the journal's failure (StaleEpochError: another
-    activation has the run) and the cancellation of the caller. Whoever executes the run may call `cancel` at any time.
+    activation has the run) and the cancellation of the caller. The caller may call `cancel` at any time.
     """
 
     def __init__(
@@ -151,9 +144,12 @@ class RunLoop:
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
         self._past_deadline = False
-        self._time = self._active_time()
+        # What earlier activations did after their last entry is unknown, but no more than lies between two beats.
+        every = min(_MAX_SILENT, max(_MIN_SILENT, self._limits.run_timeout * _SILENT_SHARE))
+        used = self._conversation.active + sum(min(silence, every) for silence in self._conversation.silences)
+        self._time = ActiveTime(services.clock, self._limits.run_timeout, used=used, every=every)
         self._waited = 0.0
-        self._task: asyncio.Task[RunResult | PendingApprovals | ChildRuns] | None = None
+        self._task: asyncio.Task[RunResult | RunNeeds] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking: str | None = None
         """The model that is being asked."""
@@ -170,122 +166,74 @@ class RunLoop:
 
     async def execute(self) -> RunResult | None:
         """Return how the run ended; nothing of the end is durable yet. None: it waits, which is durable."""
+        run, journal, family = self._run, self._journal, self._services.family
         result = await self._execute()
-        if not isinstance(result, RunResult):
-            if await self._wait_for(result):
+        if isinstance(result, RunNeeds):
+            if await journal.wait_for(result.approvals, result.runs):
+                if family is not None and not result.approvals:
+                    family.waits(run, tuple(each.run_id for each in result.runs))
                 return None
             result = RunResult(RunStatus.CANCELLED)
-        await _end_started(self._run, self._journal, self._services, self._account(result))
-        return await _ended(self._run, self._journal, self._services.clock, result)
+        if self._asking is not None:
+            journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", {"error": _reason(result)})
+        started = (self._dispatch or self._new_dispatch()).close(_reason(result))
+        await _end_started(run, journal, self._services, started)
+        return await _ended(run, journal, self._services.clock, result)
 
-    async def _wait_for(self, what: PendingApprovals | ChildRuns) -> bool:
-        match what:
-            case PendingApprovals(requests, runs):
-                return await self._journal.wait_for(requests, runs)
-            case ChildRuns(runs):
-                waits = await self._journal.wait_for_runs(runs)
-                if waits and self._services.family is not None:
-                    self._services.family.waits(self._run, tuple(each.run_id for each in runs))
-                return waits
-
-    async def _execute(self) -> RunResult | PendingApprovals | ChildRuns:
+    async def _execute(self) -> RunResult | RunNeeds:
         self._journal.interrupt = self._stop
-        self._task = asyncio.create_task(self._decide_before_deadline())
-        result: RunResult | PendingApprovals | ChildRuns
+        self._task = asyncio.create_task(self._decide_in_time())
         try:
-            result = await self._task
+            return await self._task
         except asyncio.CancelledError:
             if being_cancelled():
                 raise
-            result = self._stopped()
+            if self._journal.failure is not None:
+                raise self._journal.failure from None
+            if self._cancelled or self._journal.cancel_requested:
+                return RunResult(RunStatus.CANCELLED)
+            return _failed("internal_error", "internal error: a model or a tool ended its own call as cancelled")
         except TimeoutError:
-            result = RunResult(RunStatus.TIMEOUT, error=self._timeout())
+            return RunResult(RunStatus.TIMEOUT, error=self._timeout())
         except StaleEpochError:
             raise
         except BudgetExhaustedError as error:
-            result = self._terminated(str(error), "budget_exhausted")
+            return self._terminated(str(error), "budget_exhausted")
         except ToolsUnsupportedError as error:
-            result = RunResult(RunStatus.FAILED, error=RunError("tools_unsupported", str(error)))
+            return _failed("tools_unsupported", str(error))
         except ContextWindowExceededError as error:
-            result = RunResult(RunStatus.FAILED, error=RunError("context_window_exceeded", str(error)))
+            return _failed("context_window_exceeded", str(error))
         except (ModelUnavailableError, ModelRefusedError) as error:
-            retryable = isinstance(error, ModelUnavailableError)
-            result = RunResult(RunStatus.FAILED, error=RunError("model_failed", str(error), retryable=retryable))
+            return _failed("model_failed", str(error), retryable=isinstance(error, ModelUnavailableError))
         except OwlClawError as error:
-            result = RunResult(RunStatus.FAILED, error=RunError(type(error).__name__, str(error)))
+            return _failed(type(error).__name__, str(error))
         except Exception as error:
             logger.exception("run %s failed inside the runtime", self._run.run_id)
-            message = f"internal error: {type(error).__name__}: {error}"
-            result = RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
-        return result
+            return _failed("internal_error", f"internal error: {type(error).__name__}: {error}")
 
     def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    def _stopped(self) -> RunResult:
-        """Return how a run ended whose task was stopped; raises the journal's failure, if that stopped it."""
-        if self._journal.failure is not None:
-            raise self._journal.failure
-        if self._cancelled or self._journal.cancel_requested:
-            return RunResult(RunStatus.CANCELLED)
-        message = "internal error: a model or a tool ended its own call as cancelled"
-        return RunResult(RunStatus.FAILED, error=RunError("internal_error", message))
-
-    def _account(self, result: RunResult) -> Sequence[RunId]:
-        """Record what was begun and came to no end; return the runs that calls of it may have started."""
-        if self._asking is not None:
-            error = {"error": _reason(result)}
-            self._journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", error)
-        return (self._dispatch or self._new_dispatch()).close(_reason(result))
-
     def _new_dispatch(self) -> ToolDispatch:
-        definition, services = self._definition, self._services
-        gate = PermissionGate(
-            self._run,
-            self._journal,
-            definition.permissions,
-            self._grants,
-            services.clock,
-            services.approve,
-            definition.governance,
-        )
-        dispatch = _dispatch(self._run, self._journal, services, limits=self._limits, rules=self.rules, gate=gate)
-        return replace(
-            dispatch,
-            timezone=definition.timezone,
-            states=definition.states,
-            renew=partial(_renew, self.rules, self._present),
+        run, journal, services, definition = self._run, self._journal, self._services, self._definition
+        return _dispatch(
+            run, journal, services, definition, rules=self.rules, grants=self._grants, present=self._present
         )
 
-    async def _decide_before_deadline(self) -> RunResult | PendingApprovals | ChildRuns:
-        until = self._run.deadline
-        if until is None:
-            return await self._decide_within_time_limit()
-        left = (until - self._services.clock.now()).total_seconds()
-        self._past_deadline = True
-        if left <= 0:
+    async def _decide_in_time(self) -> RunResult | RunNeeds:
+        until, clock = self._run.deadline, self._services.clock
+        left = None if until is None else (until - clock.now()).total_seconds()
+        self._past_deadline = left is not None
+        if left is not None and left <= 0:
             raise TimeoutError
-        async with deadline(self._services.clock, left):
+        async with nullcontext() if left is None else deadline(clock, left):
             try:
-                return await self._decide_within_time_limit()
+                async with self._time.limited(self._record_activity):
+                    return await self._decide()
             except TimeoutError:
                 self._past_deadline = False
                 raise
-
-    async def _decide_within_time_limit(self) -> RunResult | PendingApprovals | ChildRuns:
-        async with self._time.limited(self._record_activity):
-            return await self._decide()
-
-    def _active_time(self) -> ActiveTime:
-        """Return the time that the run has left, all its activations together.
-
-        What they did after their last entry is unknown, but there was no more of it than lies between two beats.
-        """
-        limit = self._limits.run_timeout
-        every = min(_MAX_SILENT, max(_MIN_SILENT, limit * _SILENT_SHARE))
-        used = self._conversation.active + sum(min(silence, every) for silence in self._conversation.silences)
-        return ActiveTime(self._services.clock, limit, used=used, every=every)
 
     def _record_activity(self) -> None:
         asking = {} if self._asking is None else {"asking": self._asking}
@@ -295,7 +243,7 @@ class RunLoop:
         self._journal.record(EntryKind.RUN_ACTIVE, data)
 
     def _drain_wait_seconds(self) -> float:
-        """Return the seconds of waiting for slots that no entry tells of yet."""
+        """Return the seconds of waiting for slots that no entry has yet."""
         waited, self._waited = self._time.paused - self._waited, self._time.paused
         return waited
 
@@ -306,7 +254,7 @@ class RunLoop:
         message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
         return RunError("run_timeout", message, retryable=True)
 
-    async def _decide(self) -> RunResult | PendingApprovals | ChildRuns:
+    async def _decide(self) -> RunResult | RunNeeds:
         await self._services.settled(self._conversation.visible)
         if not self._conversation.prompt_built:
             await self._build_prompt()
@@ -315,17 +263,14 @@ class RunLoop:
             ended = await self._answer_calls(self._dispatch)
             if ended is not None:
                 return ended
-            if self._replied_without_calls():
+            last = self._conversation.messages[-1]
+            if self._conversation.turns > 0 and last.call_id is None and not last.tool_calls:
                 return RunResult(RunStatus.COMPLETED)
             if self._conversation.turns >= self._limits.turns:
                 return self._terminated(f"the run reached its limit of {counted(self._limits.turns, 'turn')}")
             await self._ask(self._dispatch.visible)
 
-    def _replied_without_calls(self) -> bool:
-        last = self._conversation.messages[-1]
-        return self._conversation.turns > 0 and last.call_id is None and not last.tool_calls
-
-    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | PendingApprovals | ChildRuns | None:
+    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | RunNeeds | None:
         """Execute what the last reply asked for and is not done yet; return why the run cannot go on, if it cannot."""
         conversation = self._conversation
         calls = tuple(conversation.calls.values())
@@ -336,10 +281,8 @@ class RunLoop:
             await _end_started(self._run, self._journal, self._services, dispatch.drain_abandoned())
             asked = tuple(each for each in needed if isinstance(each, ApprovalRequest))
             runs = tuple(each for each in needed if isinstance(each, ChildRunStarted))
-            if asked:
-                return PendingApprovals(asked, runs)
-            if runs:
-                return ChildRuns(runs)
+            if needed:
+                return RunNeeds(asked, runs)
         if len(calls) <= allowed:
             return None
         message = f"the run reached its limit of {counted(self._limits.tool_calls, 'tool call')}"
@@ -362,8 +305,8 @@ class RunLoop:
                 trigger=self._run.trigger,
                 base_dir=self._definition.folder,
             )
-            request = await self.rules.before_model(request, conversation.usage, conversation.model_calls)
-            request = self._taken(request, visible)
+            request = await self.rules.budgets.before_model(request, conversation.usage, conversation.model_calls)
+            request = self._with_able_models(request, visible)
             self._asking, before = next(iter(request.model.chain), ""), self._time.paused
             try:
                 answer = self._services.models.complete(request, self._heard)
@@ -379,7 +322,7 @@ class RunLoop:
         self._journal.audit(LedgerKind.MODEL_CALL, str(conversation.turns), record)
         note = _dropped_tools_warning(request, reply, len(visible.names)) if not conversation.turns else ""
         self._journal.record(EntryKind.MODEL_REPLIED, model_replied(reply, self._drain_wait_seconds(), note))
-        self.rules.after_model(reply.usage, conversation.usage, conversation.model_calls)
+        self.rules.budgets.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:
             await self._journal.commit()
 
@@ -399,34 +342,24 @@ class RunLoop:
             self._journal.record(EntryKind.CONTEXT_COMPACTED, changes)
 
     async def _shrink_context_window(self, error: ContextWindowExceededError) -> None:
-        """Take the model's context window for a smaller one from now on: its provider refused the prompt for its length."""
+        """Assume a smaller context window of the model from now on: its provider refused the prompt for its length."""
         window = await self._compaction.fewer(self._conversation)
-        logger.warning(
-            "run %s of %s: prompts get shorter than %d tokens: %s", self._run.run_id, self._run.agent, window, error
-        )
-        what = {"what": "prompt longer than the model takes", "why": str(error), "window": window}
-        self._journal.audit(LedgerKind.WARNING, f"window-{window}", what)
+        self._warn(f"window-{window}", "prompt longer than the model takes", str(error), window=window)
         self._journal.record(EntryKind.CONTEXT_COMPACTED, {"window": window})
 
-    def _taken(self, request: ModelRequest, visible: VisibleTools) -> ModelRequest:
-        """Return the request for those models of its chain that take the tools; raises ToolsUnsupportedError if the first does not."""
-        chain, problem = self._switched(request.model.chain, visible), self._services.catalog.problem
+    def _with_able_models(self, request: ModelRequest, visible: VisibleTools) -> ModelRequest:
+        """Return the request for those models of its chain that take the tools; raises ToolsUnsupportedError if the first does not.
+
+        The cheaper model that a budget puts in its place is skipped if it does not take them.
+        """
+        chain, own, problem = request.model.chain, self._model.chain, self._services.catalog.problem
+        if chain and chain != own and (why := problem(chain[0], visible)):
+            self._warn(f"cheaper-{chain[0]}", "cheaper model left out", why)
+            chain = own
         if chain and (why := problem(chain[0], visible)):
             raise ToolsUnsupportedError(why)
         able = tuple(model for model in chain if not problem(model, visible))
         return request if able == request.model.chain else replace(request, model=replace(request.model, chain=able))
-
-    def _switched(self, chain: tuple[str, ...], visible: VisibleTools) -> tuple[str, ...]:
-        """Return the chain to use when a budget wants this one: the definition's own if a cheaper model does not take the tools."""
-        own, run = self._model.chain, self._run
-        if not chain or chain == own:
-            return chain
-        why = self._services.catalog.problem(chain[0], visible)
-        if not why:
-            return chain
-        logger.warning("run %s of %s has no use for the cheaper model %s: %s", run.run_id, run.agent, chain[0], why)
-        self._journal.audit(LedgerKind.WARNING, f"cheaper-{chain[0]}", {"what": "cheaper model left out", "why": why})
-        return own
 
     def _with_new_call_ids(self, reply: ModelReply) -> ModelReply:
         """Give an id to calls without one, and another to those whose id was used in this run, or cannot be stored as it is: pairing
@@ -448,7 +381,7 @@ class RunLoop:
         decided = await self.rules.decide(self._services.catalog.names)
         withheld = withheld_skills(definition, decided.visible, self._services.clock.now())
         selected = select_skills(definition.skills, run.trigger, self._limits.skill_tokens, withheld)
-        chosen = route(definition, run.trigger, selected)
+        chosen = model_route(definition, run.trigger, selected)
         self._model = self._routed(chosen)
         chain = self._model.chain
         skills = await self._read(selected)
@@ -488,8 +421,7 @@ class RunLoop:
         )
         for model in chain[1:]:
             if why := self._services.catalog.problem(model, visible):
-                logger.warning("run %s of %s has no use for the fallback %s: %s", run.run_id, run.agent, model, why)
-                self._journal.audit(LedgerKind.WARNING, f"fallback-{model}", {"what": "fallback left out", "why": why})
+                self._warn(f"fallback-{model}", "fallback left out", why)
 
     async def _read(self, selected: Sequence[Skill]) -> dict[str, str]:
         """Return the texts of these skills by name; one that cannot be read any more is a warning, not a failed run."""
@@ -498,11 +430,8 @@ class RunLoop:
             try:
                 texts[skill.name] = await in_file_thread(read_skill, skill)
             except (OSError, UnicodeDecodeError) as error:
-                logger.warning(
-                    "run %s of %s goes without the skill %s: %s", self._run.run_id, self._run.agent, skill.name, error
-                )
-                warning = {"what": f"skill {skill.name} left out", "why": f"it cannot be read any more: {error}"}
-                self._journal.audit(LedgerKind.WARNING, f"skill-{skill.name}", warning)
+                why = f"it cannot be read any more: {error}"
+                self._warn(f"skill-{skill.name}", f"skill {skill.name} left out", why)
         return texts
 
     async def _preload(self, tool: ToolDefinition | None) -> tuple[list[str], Sequence[EmbeddedCall]]:
@@ -533,25 +462,23 @@ class RunLoop:
         )
         outcome = await contained(self._services.tools.run(invocation))
         used, calls = conversation.usage + outcome.usage, conversation.model_calls + len(outcome.embeddings)
-        self.rules.after_embedding(call_id, outcome.usage, len(outcome.embeddings), used, calls)
+        self.rules.budgets.after_embedding(call_id, outcome.usage, len(outcome.embeddings), used, calls)
         self._journal.audit_all(outcome.records)
         error, content = outcome.result.error, outcome.result.content
         if error is not None or "memories" not in content:
             why = "what was found is too long" if error is None else error.message
-            self._journal.audit(LedgerKind.WARNING, "preload", {"what": "preloading memories", "why": why})
+            self._warn("preload", "preloading memories", why)
             return [], outcome.embeddings
         found = [{key: each[key] for key in _SHOWN_OF_MEMORY} for each in content["memories"]]
         return await shown_memories(found, tokens, self._count_tokens), outcome.embeddings
 
     def _terminated(self, why: str, type_: str = "limit_reached") -> RunResult:
-        logger.warning("run %s of %s terminated: %s", self._run.run_id, self._run.agent, why)
-        self._journal.audit(LedgerKind.WARNING, "limit", {"what": "run terminated", "why": why})
+        self._warn("limit", "run terminated", why)
         return RunResult(RunStatus.TERMINATED, error=RunError(type_, why))
 
-
-async def _renew(rules: RunRules, present: Callable[[], Awaitable[AgentDefinition]] | None) -> None:
-    if present is not None:
-        rules.renew(await present())
+    def _warn(self, key: str, what: str, why: str, **details: JsonValue) -> None:
+        logger.warning("run %s of %s: %s: %s", self._run.run_id, self._run.agent, what, why)
+        self._journal.audit(LedgerKind.WARNING, key, {"what": what, "why": why, **details})
 
 
 async def end_without_loop(
@@ -559,14 +486,16 @@ async def end_without_loop(
 ) -> RunResult:
     """Return the end of a run that cannot be executed; what earlier activations began of it is accounted for."""
     result = RunResult(status, error=error)
-    gate = PermissionGate(run, journal, PermissionPolicy(), SessionGrants(), services.clock)
-    dispatch = _dispatch(run, journal, services, limits=Limits(), rules=DenyAllRules(), gate=gate)
+    # Its definition may be unknown. An empty one will do: no call is made by it.
+    definition = AgentDefinition(run.agent.definition, "", "", "", "", "", ModelChoice(()))
+    rules = services.governor.rules(run, definition, AgentState(), journal.conversation.outcomes, journal)
+    dispatch = _dispatch(run, journal, services, definition, rules=rules, grants=SessionGrants())
     await _end_started(run, journal, services, dispatch.close(_reason(result)))
     return await _ended(run, journal, services.clock, result)
 
 
 async def _end_started(run: Run, journal: RunJournal, services: RunServices, started: Sequence[RunId]) -> None:
-    """Have the runs end that a run started which is over before them, unless another activation has it by now."""
+    """End the runs that a run started and that go on when it ends, unless another activation has it by now."""
     if services.family is not None and started:
         await journal.require_ownership()
         await services.family.end(run.agent.tenant, started)
@@ -579,11 +508,38 @@ def being_cancelled() -> bool:
 
 
 def _dispatch(
-    run: Run, journal: RunJournal, services: RunServices, *, limits: Limits, rules: RunRules, gate: PermissionGate
+    run: Run,
+    journal: RunJournal,
+    services: RunServices,
+    definition: AgentDefinition,
+    *,
+    rules: GovernedRun,
+    grants: SessionGrants,
+    present: Callable[[], Awaitable[AgentDefinition]] | None = None,
 ) -> ToolDispatch:
-    visible = services.catalog.select(journal.conversation.visible)
-    running = RunningCalls(services.clock, services.progress_of)
-    return ToolDispatch(run, visible, limits, services.tools, journal, rules, services.clock, gate, running)
+    async def renew() -> None:
+        if present is not None:
+            rules.renew(await present())
+
+    clock, governance = services.clock, definition.governance
+    return ToolDispatch(
+        run=run,
+        visible=services.catalog.select(journal.conversation.visible),
+        limits=definition.limits,
+        tools=services.tools,
+        journal=journal,
+        rules=rules,
+        clock=clock,
+        gate=PermissionGate(run, journal, definition.permissions, grants, clock, services.approve, governance),
+        running=RunningCalls(clock, services.progress_of),
+        timezone=definition.timezone,
+        states=definition.states,
+        renew=renew,
+    )
+
+
+def _failed(type_: str, message: str, *, retryable: bool = False) -> RunResult:
+    return RunResult(RunStatus.FAILED, error=RunError(type_, message, retryable=retryable))
 
 
 def _reason(result: RunResult) -> str:
@@ -604,7 +560,7 @@ async def _ended(run: Run, journal: RunJournal, clock: Clock, result: RunResult)
         tool_calls=done.tool_calls,
         final_text=done.final_text if result.status is RunStatus.COMPLETED else "",
         tools_called=tuple(done.tools_called),
-        duration_ms=_milliseconds(run.started_at or now, now),
+        duration_ms=round((now - (run.started_at or now)).total_seconds() * 1_000),
         usage=done.usage,
         model=done.model,
         scripted=done.scripted,
@@ -624,7 +580,7 @@ def _moment(at: datetime) -> str:
 
 
 def _dropped_tools_warning(request: ModelRequest, reply: ModelReply, offered: int) -> str:
-    """Return what is to be said if the prompt was too short to have had the tools in it, as far as its provider counts right."""
+    """Return a warning if the prompt was too short to have had the tools in it, as far as its provider counts right."""
     text, tokens = request.system + "".join(each.content for each in request.messages), reply.usage.prompt_tokens
     if reply.scripted or reply.tool_calls or not offered or not tokens or tokens >= fewest_tokens(text, request.tools):
         return ""
@@ -632,7 +588,3 @@ def _dropped_tools_warning(request: ModelRequest, reply: ModelReply, offered: in
         f"{counted(offered, 'tool')} offered, and a prompt of {counted(tokens, 'token')} cannot hold that: "
         f"the template of {reply.model} seems to drop tools (owlclaw doctor --probe asks it for a call)"
     )
-
-
-def _milliseconds(start: datetime, end: datetime) -> int:
-    return round((end - start).total_seconds() * 1_000)

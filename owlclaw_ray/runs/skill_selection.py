@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.json import JsonText
+from owlclaw_ray.domain.model import ModelRoute
 from owlclaw_ray.domain.permission import Approver
 from owlclaw_ray.domain.skill import Skill, Withheld
 from owlclaw_ray.domain.trigger import Trigger
@@ -79,12 +80,27 @@ def select_skills(
     return tuple(sorted(chosen, key=lambda skill: (skill.name, skill.path)))
 
 
-def by_relevance(skills: Sequence[Skill], trigger: Trigger, selected: Collection[Skill]) -> tuple[Skill, ...]:
+def _by_relevance(skills: Sequence[Skill], trigger: Trigger, selected: Collection[Skill]) -> tuple[Skill, ...]:
     """Return those of the selected skills that have something to do with the trigger, the most relevant first."""
     index = _index_of(tuple(skills))
     ranks = index.ranks(trigger)
     ranked = (index.skills[at] for at in sorted(ranks, key=lambda at: (ranks[at], index.keys[at])))
     return tuple(skill for skill in ranked if skill in selected)
+
+
+def model_route(definition: AgentDefinition, trigger: Trigger, selected: Collection[Skill]) -> ModelRoute | None:
+    """Return the models of the run's type of task (G6), or None if the definition's own are to be asked.
+
+    The trigger's type goes before those of the skills that the run reads because of it, of which the most relevant counts that has
+    models.
+    """
+    routes = dict(definition.routes)
+    if not routes:
+        return None
+    if trigger.task_type in routes:
+        return ModelRoute(trigger.task_type, "trigger", routes[trigger.task_type])
+    found = (each for each in _by_relevance(definition.skills, trigger, selected) if each.task_type in routes)
+    return next((ModelRoute(each.task_type, f"skill {each.name}", routes[each.task_type]) for each in found), None)
 
 
 def _fitting(ranked: Iterable[Skill], limit: int, withheld: Container[str]) -> list[Skill]:

@@ -1,16 +1,18 @@
-"""The order in which a turn's tool calls execute (T6), and what is said of each in journal and ledger.
+"""The tool calls of a run's turns (T6): in which order they execute, whether each may, and what journal and ledger say of it.
 
 Consecutive readonly calls run in parallel, and so do consecutive calls of agent tools. A write call is a barrier: it runs alone, in
 the model's order. When a call that writes fails or is denied, what comes after its group in the turn is not executed; a readonly
 one stops nothing. Every call gets exactly one result, paired by its id. A call that needs an approval, or that started a run
 of another agent, stops the turn where it stands: the run waits, and `execute` goes on from there when everything is decided,
-or every started run is over. Then a call that started one is made again, and gets what came of it.
+or every started run is over. Then a call that started one is made again, and gets that run's result.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from enum import Enum
+from itertools import groupby
 from typing import TypeAlias
 from zlib import crc32
 
@@ -23,11 +25,13 @@ from owlclaw_ray.domain.agent_tools import AGENT_TOOLS, CHILD_FAILED, STARTING
 from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.entries import tool_finished
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.lineage import child_run_id
-from owlclaw_ray.domain.run import Run, Usage
+from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.skill import LOAD_SKILL
 from owlclaw_ray.domain.tool import (
+    AGENT,
     QUERY_STATE,
     RECALL,
     Effect,
@@ -43,20 +47,38 @@ from owlclaw_ray.ids import RunId, ToolCallId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.containment import contained
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.policy.governance import RunRules
+from owlclaw_ray.policy.governor import GovernedRun
 from owlclaw_ray.policy.permission import CallAllowed, CallDenied, CallNeedsCheck, PermissionGate, refusal
 from owlclaw_ray.runs.catalog import VisibleTools, shortened
-from owlclaw_ray.runs.child_run_started import ChildRunStarted
-from owlclaw_ray.runs.conversation import NOT_EXECUTED
+from owlclaw_ray.runs.conversation import NOT_EXECUTED, ChildRunStarted
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.running_calls import RunningCalls
-from owlclaw_ray.runs.turn_order import CallLane, groups, lane_of
 
 _AGENT_TOOL_ATTEMPTS = 5
-"""Of agent tools that nothing is configured for: what fails there is the way to the store, and they may be repeated."""
+"""Of agent tools without a configured limit: a failure there is one of the connection to the store, and they may be repeated."""
 _SCHEDULING = frozenset({"schedule_once", "schedule_cron"})
 
 Answer: TypeAlias = ToolResult | ApprovalRequest | ChildRunStarted
+
+
+class CallLane(Enum):
+    """What a call may run beside."""
+
+    READING = "reading"
+    """Other readonly calls, and calls of tools that do not exist."""
+    WRITING = "writing"
+    """Nothing: it is a barrier."""
+    AGENTS = "agents"
+    """Other calls of agent tools, whatever they do: each has an agent of its own. All are waited for."""
+
+
+def lane_of(tool: ToolDefinition | None) -> CallLane:
+    """Return the lane of a tool's calls, which may be refused; None stands for a tool that does not exist."""
+    if tool is None:
+        return CallLane.READING
+    if AGENT in tool.tags:
+        return CallLane.AGENTS
+    return CallLane.WRITING if tool.permission is Permission.WRITE else CallLane.READING
 
 
 class ToolDispatch(Struct, frozen=True):
@@ -67,7 +89,7 @@ class ToolDispatch(Struct, frozen=True):
     limits: Limits
     tools: ToolRunner
     journal: RunJournal
-    rules: RunRules
+    rules: GovernedRun
     clock: Clock
     gate: PermissionGate
     running: RunningCalls
@@ -82,7 +104,7 @@ class ToolDispatch(Struct, frozen=True):
     states: StateChoice = EVERY_STATE
     """Those that the agent may query."""
     renew: Callable[[], Awaitable[None]] | None = None
-    """Has the rules be those of the present definition, after somebody in this process was asked."""
+    """Makes the rules those of the present definition, after an approver in this process was asked."""
 
     async def execute(self, calls: Sequence[ToolCall]) -> tuple[ApprovalRequest | ChildRunStarted, ...]:
         """Execute those of a turn's calls that have no result yet, and record every result.
@@ -95,7 +117,7 @@ class ToolDispatch(Struct, frozen=True):
         return, none of the calls goes on.
         """
         stopped_by = ""
-        for group in groups(calls, self._lane):
+        for group in self._groups(calls):
             if stopped_by:
                 self.refuse_all(group, f"{stopped_by} failed before it, in the same turn")
                 continue
@@ -103,7 +125,7 @@ class ToolDispatch(Struct, frozen=True):
             needed = tuple(answer for answer in answers if not isinstance(answer, ToolResult))
             if needed:
                 return needed
-            stopped_by = self._failed_write(group)
+            stopped_by = next((self._canonical(call) for call in group if self._is_failed_write(call)), "")
         if any(self._effect(call) is Effect.ONCE for call in calls):
             await self.journal.commit()
         return ()
@@ -114,46 +136,40 @@ class ToolDispatch(Struct, frozen=True):
             if self._interrupted(call):
                 self._uncertain(call)
             elif call.call_id not in self.journal.conversation.results:
-                self._refuse(call, NOT_EXECUTED, message)
+                self._refuse(call, ToolError(NOT_EXECUTED, message))
 
     def close(self, why: str) -> Sequence[RunId]:
-        """Record what became of the calls that have no result at the end of their run, which ends because of `why`.
+        """Record the end of the calls that have no result when their run ends, which ends because of `why`.
 
-        Return the runs that these calls may have started: they have nobody to report to any more.
+        Return the runs that these calls may have started: the run that would get their results is over.
         """
         for call in self.journal.conversation.unanswered():
-            known = self._may_have_begun(call)
-            if known and self._started_by(call) is not None:
-                self._abort(call, "cancelled", f"what it started was cancelled: {why}", why)
-            elif not known:
-                self._refuse(call, NOT_EXECUTED, why)
+            if not self._may_have_begun(call):
+                self._refuse(call, ToolError(NOT_EXECUTED, why))
+                continue
+            if self._started_by(call) is not None:
+                error = ToolError("cancelled", f"what it started was cancelled: {why}")
             elif self._effect(call) is Effect.PURE:
-                self._abort(call, "cancelled", f"it was stopped: {why}", why)
+                error = ToolError("cancelled", f"it was stopped: {why}")
             else:
-                self._abort(call, "uncertain", f"it may or may not have acted: it was stopped, because {why}", why)
+                error = ToolError("uncertain", f"it may or may not have acted: it was stopped, because {why}")
+            self._refuse(call, error, {"aborted": True, "abort_reason": why})
+            self._charge(call)
         return self.drain_abandoned()
 
-    def _may_have_begun(self, call: ToolCall) -> bool:
-        conversation, call_id = self.journal.conversation, call.call_id
-        return call_id in conversation.started | conversation.interrupted | conversation.awaited.keys() | self.begun
+    def drain_abandoned(self) -> Sequence[RunId]:
+        """Return the runs that calls started, or may have, though they failed: no call will fetch their results."""
+        taken = tuple(self.abandoned)
+        self.abandoned.clear()
+        return taken
 
-    def _started_by(self, call: ToolCall) -> RunId | None:
-        """Return the run that the call starts once it is begun, if it does."""
-        awaited = self.journal.conversation.awaited.get(call.call_id)
-        if awaited is not None:
-            return awaited.run_id
-        return child_run_id(self._idempotency_key(call)) if self._canonical(call) in STARTING else None
-
-    def _abort(self, call: ToolCall, type_: str, message: str, why: str) -> None:
-        metadata = {"aborted": True, "abort_reason": why}
-        result = ToolResult(call.call_id, error=ToolError(type_, message), metadata=metadata)
-        self._finish(call, self._canonical(call), ToolOutcome(result, duration_ms=0))
-        self._ended(call)
-
-    def _ended(self, call: ToolCall) -> None:
-        tool = self.visible.by_wire_name.get(call.name)
-        if tool is not None:
-            self.rules.ended(tool, call.call_id)
+    def _groups(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
+        """Yield consecutive calls that may run beside each other, all in the model's order."""
+        for lane, together in groupby(calls, key=lambda call: lane_of(self._known(call))):
+            if lane is CallLane.WRITING:
+                yield from ([call] for call in together)
+            else:
+                yield list(together)
 
     async def _together(self, calls: Sequence[ToolCall]) -> Sequence[Answer]:
         if len(calls) == 1:
@@ -167,60 +183,37 @@ class ToolDispatch(Struct, frozen=True):
             await asyncio.wait(tasks)
 
     async def _one(self, call: ToolCall) -> Answer:
-        recorded = self.journal.conversation.results.get(call.call_id)
+        """Answer a call. May it run? What is asked here is asked once for a call; `_run` asks what may have changed by then."""
+        conversation, call_id = self.journal.conversation, call.call_id
+        recorded = conversation.results.get(call_id)
         if recorded is not None:
             return recorded
         if self._interrupted(call):
             return self._uncertain(call)
         tool = self.visible.by_wire_name.get(call.name)
         if tool is None:
-            return self._refuse(call, "tool_not_available", self.visible.unknown(call.name))
-        awaited = self.journal.conversation.awaited.get(call.call_id)
+            return self._refuse(call, ToolError("tool_not_available", self.visible.unknown(call.name)))
+        awaited = conversation.awaited.get(call_id)
         if awaited is not None:
-            return await self._fetch(call, tool, awaited)
-        return await self._make(call, tool)
-
-    def _interrupted(self, call: ToolCall) -> bool:
-        """Return whether the call was begun as one that must not be repeated, whatever has become of its tool since."""
-        conversation, call_id = self.journal.conversation, call.call_id
-        over = call_id in conversation.results or call_id in conversation.awaited
-        return call_id in conversation.started and not over
-
-    def _uncertain(self, call: ToolCall) -> ToolResult:
-        message = (
-            f"{self._canonical(call)} was interrupted: it may or may not have acted. It was not repeated. "
-            "Check what happened before you call it again."
-        )
-        result = self._refuse(call, "uncertain", message)
-        self._ended(call)
-        return result
-
-    async def _make(self, call: ToolCall, tool: ToolDefinition) -> Answer:
+            # It started a run: it was permitted, admitted and passed its hooks. It is made again for that run's result.
+            self.admitted.add(call_id)
+            arguments = call.arguments if awaited.executed is None else awaited.executed
+            return await self._run(call, tool, CallAllowed(arguments, Stage.APPROVED, awaited.hooks))
         limit = self._limit_reached(call, tool)
         if limit:
-            return self._refuse(call, "limit_reached", limit)
-        match self.gate.clear(call, tool):
-            case CallNeedsCheck(reason):
-                forbidden = self._forbidden(call, tool)
-                if forbidden is not None:
-                    return self._end(call, ToolResult(call.call_id, error=forbidden))
-                return await self._check(call, tool, reason)
-            case clearance:
-                return await self._pass(call, tool, clearance)
-
-    async def _fetch(self, call: ToolCall, tool: ToolDefinition, awaited: ChildRunStarted) -> Answer:
-        """Make a call again that started a run: it was permitted, and admitted, and passed its hooks."""
-        self.admitted.add(call.call_id)
-        arguments = call.arguments if awaited.executed is None else awaited.executed
-        return await self._run(call, tool, CallAllowed(arguments, Stage.APPROVED, awaited.hooks))
-
-    async def _check(self, call: ToolCall, tool: ToolDefinition, reason: str) -> Answer:
-        """Look at what a call would do, its hooks included, before anybody is asked about it."""
+            return self._refuse(call, ToolError("limit_reached", limit))
+        clearance = self.gate.clear(call, tool)
+        if not isinstance(clearance, CallNeedsCheck):
+            return await self._pass(call, tool, clearance)
+        forbidden = self._forbidden(call, tool)
+        if forbidden is not None:
+            return self._refuse(call, forbidden)
+        # Its arguments and hooks are checked first: an approver is asked about what the tool would get.
         invocation = self._invocation(call, tool, CallAllowed(call.arguments, Stage.CHECK))
         outcome = await contained(self.tools.run(replace(invocation, effect=Effect.PURE)))
         if outcome.checked is None:
-            return self._finish(call, tool.name, outcome)
-        return await self._ask(call, tool, outcome, outcome.checked, reason)
+            return self._finish(call, outcome)
+        return await self._ask(call, tool, outcome, outcome.checked, clearance.reason)
 
     async def _ask(
         self, call: ToolCall, tool: ToolDefinition, outcome: ToolOutcome, checked: CheckedCall, reason: str
@@ -233,102 +226,71 @@ class ToolDispatch(Struct, frozen=True):
     async def _pass(
         self, call: ToolCall, tool: ToolDefinition, clearance: CallAllowed | CallDenied | ApprovalRequest
     ) -> Answer:
-        match clearance:
-            case CallAllowed():
-                return await self._run(call, tool, clearance)
-            case CallDenied():
-                self._withdraw(call)
-                return self._finish(call, tool.name, refusal(call, clearance))
-            case ApprovalRequest():
-                self._withdraw(call)
-                return clearance
-
-    def _withdraw(self, call: ToolCall) -> None:
-        """Have an admitted call hold nothing of budgets that is not made now: who decides about it may take a day."""
-        if call.call_id in self.admitted:
-            self.admitted.discard(call.call_id)
-            self.rules.withdrawn(call.call_id)
+        if isinstance(clearance, CallAllowed):
+            return await self._run(call, tool, clearance)
+        self._withdraw(call)
+        return self._finish(call, refusal(call, clearance)) if isinstance(clearance, CallDenied) else clearance
 
     async def _run(self, call: ToolCall, tool: ToolDefinition, cleared: CallAllowed) -> Answer:
-        refused = await self._refused(call, tool)
+        call_id, conversation = call.call_id, self.journal.conversation
+        # One that only fetches the result of the run that it started is not asked about again.
+        refused = None if call_id in conversation.awaited else self._forbidden(call, tool)
         if refused is not None:
-            return self._end(call, ToolResult(call.call_id, error=refused))
-        self.admitted.add(call.call_id)
+            self._withdraw(call)
+        elif call_id not in self.admitted:
+            refused = await self.rules.admit(tool, call_id)
+        if refused is not None:
+            return self._refuse(call, refused)
+        self.admitted.add(call_id)
         if tool.effect is Effect.ONCE:
-            self.journal.record(EntryKind.TOOL_STARTED, {"call_id": call.call_id, "tool": tool.name})
+            self.journal.record(EntryKind.TOOL_STARTED, {"call_id": call_id, "tool": tool.name})
             await self.journal.commit()
-        self.begun.add(call.call_id)
-        invocation = self._invocation(call, tool, cleared)
+        self.begun.add(call_id)
+        invocation, budgets = self._invocation(call, tool, cleared), self.rules.budgets
         if tool.name == RECALL:
-            why = self.rules.before_embedding(call.call_id, invocation.arguments, *self._used())
+            why = budgets.before_embedding(call_id, invocation.arguments, conversation.usage, conversation.model_calls)
             invocation = replace(invocation, no_embedding=why)
         with self.running.running(invocation):
             outcome = await self._attempt(invocation)
         if outcome.checked is not None and cleared.stage is Stage.RUN:
-            self.begun.discard(call.call_id)
+            # The tool itself wants an approval, and has not acted.
+            self.begun.discard(call_id)
             return await self._ask(call, tool, outcome, outcome.checked, outcome.checked.reason)
         if cleared.stage.approved:
             executed = None if cleared.arguments == call.arguments else cleared.arguments
             outcome = replace(outcome, hooks=(*cleared.hooks, *outcome.hooks), arguments=executed)
         if outcome.started is not None:
-            return ChildRunStarted(call.call_id, outcome.started, outcome.arguments, outcome.hooks)
-        self._finish(call, tool.name, outcome)
+            return ChildRunStarted(call_id, outcome.started, outcome.arguments, outcome.hooks)
+        self._finish(call, outcome)
         if tool.name == RECALL:
-            self.rules.after_embedding(call.call_id, outcome.usage, len(outcome.embeddings), *self._used())
-        self.rules.ended(tool, call.call_id)
+            made = len(outcome.embeddings)
+            budgets.after_embedding(call_id, outcome.usage, made, conversation.usage, conversation.model_calls)
+        budgets.after_call(tool, call_id)
         return outcome.result
 
-    async def _refused(self, call: ToolCall, tool: ToolDefinition) -> ToolError | None:
-        """Return why the rules, as they are now, keep the call from being executed; one that only fetches what it started is not asked."""
-        awaited = call.call_id in self.journal.conversation.awaited
-        forbidden = None if awaited else self._forbidden(call, tool)
-        if forbidden is not None:
-            self._withdraw(call)
-            return forbidden
-        return None if call.call_id in self.admitted else await self.rules.admit(tool, call.call_id)
-
-    def _forbidden(self, call: ToolCall, tool: ToolDefinition) -> ToolError | None:
-        """Return which rule forbids the call by now: then it is uncertain what came of it, if it may have been begun before a crash."""
-        forbidden = self.rules.forbids(tool)
-        if forbidden is None or call.call_id not in self.journal.conversation.interrupted or tool.effect is Effect.PURE:
-            return forbidden
-        self._ended(call)
-        message = f"{tool.name} was interrupted: it may or may not have acted. It was not repeated: {forbidden.message}"
-        return replace(forbidden, type="uncertain", message=message)
-
-    def _used(self) -> tuple[Usage, int]:
-        """Return what the run used of models so far, in how many calls."""
-        return self.journal.conversation.usage, self.journal.conversation.model_calls
-
     async def _attempt(self, invocation: ToolInvocation) -> ToolOutcome:
-        """Execute the call, again while its error may pass, it may be repeated, and the definition allows it (T8).
+        """Execute the call, and again while its error is retryable, it may be repeated, and the definition allows it (T8).
 
-        The key of all attempts is the same. The waits are spread by the call's id.
+        The key of all attempts is the same. The backoff is spread by the call's id.
         """
-        policy = RetryPolicy(self._attempts(invocation))
+        limit = self.rules.limit_of(invocation.tool)
+        attempts = _AGENT_TOOL_ATTEMPTS if invocation.tool in AGENT_TOOLS else 1
+        if limit is not None:
+            attempts = limit.attempts
+        policy = RetryPolicy(1 if invocation.effect is Effect.ONCE else attempts)
         attempt = 1
         while True:
             outcome = await contained(self.tools.run(invocation))
             error = outcome.result.error
             settled = error is None or not error.retryable or error.type == CHILD_FAILED
             if settled or attempt == policy.attempts:
-                return _counted(outcome, attempt)
+                break
             await self.clock.sleep(policy.delay(attempt, crc32(invocation.idempotency_key.encode()) / 2**32))
             attempt += 1
-
-    def _attempts(self, invocation: ToolInvocation) -> int:
-        if invocation.effect is Effect.ONCE:
-            return 1
-        limit = self.rules.limit_of(invocation.tool)
-        if limit is not None:
-            return limit.attempts
-        return _AGENT_TOOL_ATTEMPTS if invocation.tool in AGENT_TOOLS else 1
-
-    def drain_abandoned(self) -> Sequence[RunId]:
-        """Return the runs that calls started, or may have, though they failed: nobody will hear of what comes of these."""
-        taken = tuple(self.abandoned)
-        self.abandoned.clear()
-        return taken
+        if attempt == 1:
+            return outcome
+        metadata = {**outcome.result.metadata, "attempts": attempt}
+        return replace(outcome, result=replace(outcome.result, metadata=metadata))
 
     def _invocation(self, call: ToolCall, tool: ToolDefinition, cleared: CallAllowed) -> ToolInvocation:
         limit = self.rules.limit_of(tool.name)
@@ -359,17 +321,9 @@ class ToolDispatch(Struct, frozen=True):
             states=self.states if tool.name == QUERY_STATE else EVERY_STATE,
         )
 
-    def _idempotency_key(self, call: ToolCall) -> str:
-        return derived_id("call", self.run.run_id, call.call_id)
-
-    def _refuse(self, call: ToolCall, type_: str, message: str) -> ToolResult:
-        return self._end(call, ToolResult(call.call_id, error=ToolError(type_, message)))
-
-    def _end(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        return self._finish(call, self._canonical(call), ToolOutcome(result, duration_ms=0))
-
-    def _finish(self, call: ToolCall, tool: str, outcome: ToolOutcome) -> ToolResult:
-        data = tool_finished(call, tool, outcome)
+    def _finish(self, call: ToolCall, outcome: ToolOutcome) -> ToolResult:
+        """Record the end of a call."""
+        data = tool_finished(call, self._canonical(call), outcome)
         self.journal.record(EntryKind.TOOL_FINISHED, data)
         self.journal.audit(LedgerKind.TOOL_CALL, call.call_id, data)
         self.journal.audit_all(outcome.records)
@@ -378,57 +332,96 @@ class ToolDispatch(Struct, frozen=True):
             self.abandoned.append(started)
         return outcome.result
 
+    def _refuse(self, call: ToolCall, error: ToolError, metadata: JsonObject | None = None) -> ToolResult:
+        return self._finish(call, ToolOutcome(ToolResult(call.call_id, None, error, metadata or {}), duration_ms=0))
+
+    def _uncertain(self, call: ToolCall) -> ToolResult:
+        message = (
+            f"{self._canonical(call)} was interrupted: it may or may not have acted. It was not repeated. "
+            "Check what happened before you call it again."
+        )
+        result = self._refuse(call, ToolError("uncertain", message))
+        self._charge(call)
+        return result
+
+    def _forbidden(self, call: ToolCall, tool: ToolDefinition) -> ToolError | None:
+        """Return which rule forbids the call by now: `uncertain`, if it may have been begun before a crash."""
+        forbidden = self.rules.forbids(tool)
+        if forbidden is None or call.call_id not in self.journal.conversation.interrupted or tool.effect is Effect.PURE:
+            return forbidden
+        self._charge(call)
+        message = f"{tool.name} was interrupted: it may or may not have acted. It was not repeated: {forbidden.message}"
+        return replace(forbidden, type="uncertain", message=message)
+
+    def _charge(self, call: ToolCall) -> None:
+        """Charge the budgets for a call that was made, or may have been."""
+        tool = self.visible.by_wire_name.get(call.name)
+        if tool is not None:
+            self.rules.budgets.after_call(tool, call.call_id)
+
+    def _withdraw(self, call: ToolCall) -> None:
+        """Free what an admitted call reserved of budgets if it is not made now: its approval may take a day."""
+        if call.call_id in self.admitted:
+            self.admitted.discard(call.call_id)
+            self.rules.budgets.give_back(call.call_id)
+
     def _limit_reached(self, call: ToolCall, tool: ToolDefinition) -> str:
-        """Return which limit of its run keeps the call from being made; empty if none does."""
-        limits = self.limits
-        if tool.name in _SCHEDULING and not self._is_within_limit(call, _SCHEDULING, limits.schedules_per_run):
-            return f"a run may make {counted(limits.schedules_per_run, 'schedule')}, and this one has"
-        if tool.name in STARTING and not self._is_within_limit(call, STARTING, limits.children_per_run):
-            return f"a run may start {counted(limits.children_per_run, 'other')}, and this one has"
+        """Return which limit of its run keeps the call from being made; empty if none does.
+
+        The first calls of the run to these tools are within it, in the model's order, whatever runs beside them.
+        """
+        conversation, limits = self.journal.conversation, self.limits
+        for tools, limit, verb, noun in (
+            (_SCHEDULING, limits.schedules_per_run, "make", "schedule"),
+            (STARTING, limits.children_per_run, "start", "other"),
+        ):
+            if tool.name in tools:
+                before = sum(
+                    outcome.tool in tools and outcome.error != NOT_EXECUTED
+                    for outcome in conversation.outcomes
+                    if outcome.call_id not in conversation.calls
+                )
+                of_turn = [each for each in conversation.calls.values() if self._canonical(each) in tools]
+                if before + of_turn.index(call) >= limit:
+                    return f"a run may {verb} {counted(limit, noun)}, and this one has"
         return ""
 
-    def _is_within_limit(self, call: ToolCall, tools: frozenset[str], limit: int) -> bool:
-        """Return whether the call is among the first of its run to these tools, in the model's order: whatever runs beside it."""
-        conversation = self.journal.conversation
-        before = sum(
-            outcome.tool in tools and outcome.error != NOT_EXECUTED
-            for outcome in conversation.outcomes
-            if outcome.call_id not in conversation.calls
-        )
-        of_turn = [each for each in conversation.calls.values() if self._canonical(each) in tools]
-        return before + of_turn.index(call) < limit
+    def _is_failed_write(self, call: ToolCall) -> bool:
+        """Return whether the call writes, or may have written, and failed."""
+        tool, conversation = self._known(call), self.journal.conversation
+        writes = call.call_id in conversation.started if tool is None else tool.permission is Permission.WRITE
+        return writes and conversation.results[call.call_id].is_error
+
+    def _interrupted(self, call: ToolCall) -> bool:
+        """Return whether the call was begun as one that must not be repeated, whatever its tool is by now."""
+        conversation, call_id = self.journal.conversation, call.call_id
+        over = call_id in conversation.results or call_id in conversation.awaited
+        return call_id in conversation.started and not over
+
+    def _may_have_begun(self, call: ToolCall) -> bool:
+        conversation, call_id = self.journal.conversation, call.call_id
+        return call_id in conversation.started | conversation.interrupted | conversation.awaited.keys() | self.begun
+
+    def _started_by(self, call: ToolCall) -> RunId | None:
+        """Return the run that the call starts once it is begun, if it does."""
+        awaited = self.journal.conversation.awaited.get(call.call_id)
+        if awaited is not None:
+            return awaited.run_id
+        return child_run_id(self._idempotency_key(call)) if self._canonical(call) in STARTING else None
+
+    def _idempotency_key(self, call: ToolCall) -> str:
+        return derived_id("call", self.run.run_id, call.call_id)
 
     def _canonical(self, call: ToolCall) -> str:
         tool = self.visible.by_wire_name.get(call.name)
         return tool.name if tool else shortened(call.name)
 
-    def _lane(self, call: ToolCall) -> CallLane:
-        return lane_of(self._known(call))
-
     def _known(self, call: ToolCall) -> ToolDefinition | None:
         """Return the tool that the call names, be it one that the run may not call."""
         return self.visible.by_wire_name.get(call.name) or self.visible.others.get(call.name)
-
-    def _failed_write(self, calls: Sequence[ToolCall]) -> str:
-        """Return the tool of the first of these calls that writes, or may have written, and failed; empty if there is none."""
-        for call in calls:
-            tool = self._known(call)
-            gone = tool is None and call.call_id in self.journal.conversation.started
-            writes = gone or (tool is not None and tool.permission is Permission.WRITE)
-            if writes and self.journal.conversation.results[call.call_id].is_error:
-                return self._canonical(call)
-        return ""
 
     def _effect(self, call: ToolCall) -> Effect:
         if call.call_id in self.journal.conversation.started:
             return Effect.ONCE
         tool = self.visible.by_wire_name.get(call.name)
         return tool.effect if tool else Effect.PURE
-
-
-def _counted(outcome: ToolOutcome, attempts: int) -> ToolOutcome:
-    """Return the outcome with the number of its attempts, if it took more than one."""
-    if attempts == 1:
-        return outcome
-    result = replace(outcome.result, metadata={**outcome.result.metadata, "attempts": attempts})
-    return replace(outcome, result=result)

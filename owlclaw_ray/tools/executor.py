@@ -133,9 +133,7 @@ class LocalExecutor:
         Arguments(definition.input_schema, as_object).read_object(definition.name, arguments)
         return target_of(None, arguments)
 
-    def _contained(  # noqa: PLR0911 - one return for each way of failing
-        self, invocation: ToolInvocation, execute: Callable[[], ToolOutcome]
-    ) -> ToolOutcome:
+    def _contained(self, invocation: ToolInvocation, execute: Callable[[], ToolOutcome]) -> ToolOutcome:
         try:
             return execute()
         except (HookDeniedError, ApprovalNeededError) as error:

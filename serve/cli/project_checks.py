@@ -217,7 +217,7 @@ def _unsuitable(
     not be made cheaper.
     """
     from owlclaw_ray.models.provider_limits import KNOWN_LIMITS, problem_with
-    from owlclaw_ray.policy.static_visibility import STATIC_EVALUATORS
+    from owlclaw_ray.policy.evaluators import STATIC_EVALUATORS
 
     limits = (*(each.limits() for each in settings.models.limits), *KNOWN_LIMITS)
     for definition in definitions:

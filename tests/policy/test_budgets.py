@@ -45,12 +45,12 @@ class Turns:
         request = ModelRequest(
             RequestId(f"req_{self.calls}"), self.choice, "", messages, b"", 60.0, "trader", "run_1", RUN.trigger
         )
-        return at_once(self.rules.run.before_model(request, self.used, self.calls))
+        return at_once(self.rules.run.budgets.before_model(request, self.used, self.calls))
 
     def reply(self, tokens=0, cost=0.0):
         usage = Usage(prompt_tokens=tokens, cost=cost)
         self.used, self.calls = self.used + usage, self.calls + 1
-        self.rules.run.after_model(usage, self.used, self.calls)
+        self.rules.run.budgets.after_model(usage, self.used, self.calls)
 
     def turn(self, tokens=0, cost=0.0):
         made = self.ask()

@@ -3,7 +3,7 @@ from collections import Counter
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.governance import Governance, ToolLimit
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.policy.versions import version_for
+from owlclaw_ray.policy.evaluators import version_for
 from tests.policy.world import Rules, tool
 
 TOOLS = tool("shop.pay.v1"), tool("shop.pay.v2"), tool("shop.payday")

@@ -9,8 +9,7 @@ from owlclaw_ray.domain.entries import visibility_record
 from owlclaw_ray.domain.governance import Governance, Hidden, Risk, ToolLimit, Visibility
 from owlclaw_ray.domain.permission import Approver
 from owlclaw_ray.domain.skill import Skill
-from owlclaw_ray.policy.evaluators import VisibilityFacts
-from owlclaw_ray.policy.visibility import LONGEST, EvaluatorSet
+from owlclaw_ray.policy.visibility import LONGEST, EvaluatorSet, VisibilityFacts
 from owlclaw_ray.testing.clock import ManualClock
 from tests.policy.world import AGENT, Rules, tool
 from tests.properties import examples

@@ -121,7 +121,7 @@ class Rules:
 
     def over(self, name, call_id="c"):
         """Have the end of a call written down."""
-        self.run.ended(self.tools[name], ToolCallId(call_id))
+        self.run.budgets.after_call(self.tools[name], ToolCallId(call_id))
 
     def call(self, name, error="", call_id="c"):
         refused = self.begin(name, call_id)

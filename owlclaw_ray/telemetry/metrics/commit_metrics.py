@@ -107,7 +107,7 @@ class CommitMetrics:
         for command, outcome in zip(commands, outcomes, strict=True):
             self._count(command, outcome)
 
-    def _count(self, command: Command, outcome: Outcome) -> None:  # noqa: PLR0912 - one case a command
+    def _count(self, command: Command, outcome: Outcome) -> None:
         match command, outcome:
             case _, StaleEpoch():
                 self._fenced.inc()

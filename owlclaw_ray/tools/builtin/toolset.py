@@ -163,7 +163,7 @@ class BuiltInTools:
         return operation(tool, arguments, caller)
 
 
-def _as_tool_error(tool: str, error: Exception) -> ToolError:  # noqa: PLR0911 - one return for each way of failing
+def _as_tool_error(tool: str, error: Exception) -> ToolError:
     match error:
         case ForbiddenError():
             return ToolError("denied", str(error))

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.ids import AgentId, RunId
-from owlclaw_ray.runs.turn_order import CallLane, lane_of
+from owlclaw_ray.runs.tool_dispatch import CallLane, lane_of
 from owlclaw_ray.store.commands import QueueFull, RunAccepted, TaskChanged, TaskStored
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.agents.api import DefinitionView
