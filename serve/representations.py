@@ -1,16 +1,25 @@
-"""From domain objects to the JSON of `owlclaw_ray.wire`."""
+"""From domain objects to the JSON of `owlclaw_ray.wire`.
+
+A body is told by the type of `wire` alone: each of its fields is the attribute of that name, in the form that JSON has for it. Only a
+field that has another name or another meaning is written down here. What does not fit the type of `wire` fails when this is imported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from enum import Enum
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Any, Generic, NotRequired, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import orjson
+from msgspec import Struct
 from starlette.responses import Response
+from typing_extensions import is_typeddict
 
 from owlclaw_ray import wire
-from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import Callback
@@ -19,12 +28,12 @@ from owlclaw_ray.domain.json import JsonText, JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord, NotedHead
 from owlclaw_ray.domain.lineage import ChildRole
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
-from owlclaw_ray.domain.run import Run, RunResult, RunStatus
+from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tool import Permission
-from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, TenantId
@@ -39,6 +48,9 @@ PLACE_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\.[^\u0000]+$"
 HEAD_PATTERN = r"^[0-9]{1,16}\.[0-9]{1,18}\.[0-9a-f]{64}\.[^\u0000]+$"
 """The end of a chain: microseconds, position, hash and writer."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_Source = TypeVar("_Source")
+_Body = TypeVar("_Body")
+_Form = Callable[[Any], Any]
 
 
 def json_response(value: JsonValue, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -56,13 +68,92 @@ def exact_moment(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def moment_or_none(at: datetime | None) -> str | None:
-    """Return ISO 8601 in UTC, or None for what did not happen."""
-    return None if at is None else moment(at)
+_TEXTS: Mapping[type, _Form] = {datetime: moment, AgentRef: attrgetter("agent_id")}
+"""How values that have a text of their own are written."""
+
+
+class Representation(Generic[_Source, _Body]):
+    """Makes the JSON objects of one type of `wire` from the objects of one type of ours.
+
+    A field is the attribute of its name, of the object itself or else of its attribute `within`; or what `fields` says: the path of
+    another attribute, or a function. Fields that are not required are left out.
+    """
+
+    def __init__(
+        self,
+        shape: type[_Body],
+        source: type[_Source],
+        within: str = "",
+        /,
+        **fields: str | Callable[[_Source], object],
+    ) -> None:
+        """Raises TypeError if the source has no such attribute, or its type has no JSON form as the field's."""
+        hints = get_type_hints(shape, include_extras=True)
+        if unknown := fields.keys() - hints.keys():
+            raise TypeError(f"{shape.__name__} has no fields {unknown}")
+        readers: dict[str, Callable[[_Source], object]] = {}
+        for name, hint in hints.items():
+            said = fields.get(name, name)
+            if get_origin(hint) is NotRequired:
+                continue
+            if callable(said):
+                readers[name] = said
+            elif said != name or not within or _has(source, name):
+                readers[name] = _reader(source, said, hint)
+            else:
+                readers[name] = _reader(source, f"{within}.{name}", hint)
+        self._readers = [*readers.items()]
+
+    def __call__(self, source: _Source) -> _Body:
+        """Return the JSON object."""
+        return cast("_Body", {name: read(source) for name, read in self._readers})
+
+
+def _has(source: type, name: str) -> bool:
+    return name in get_type_hints(source) or hasattr(source, name)
+
+
+def _reader(source: type, path: str, wanted: Any) -> Callable[[Any], object]:
+    """Return what reads the attribute of that path from objects of the type, in its JSON form."""
+    hint: Any = source
+    for name in path.split("."):
+        found = getattr(hint, name, None)
+        hint = get_type_hints(found.fget)["return"] if isinstance(found, property) else get_type_hints(hint).get(name)
+        if hint is None:
+            raise TypeError(f"{source.__name__} has no {path}")
+    get, form = attrgetter(path), _form(hint, wanted, f"{source.__name__}.{path}")
+    return get if form is None else lambda each: form(get(each))
+
+
+def _form(hint: Any, wanted: Any, where: str) -> _Form | None:
+    """Return what makes JSON of type `wanted` from values of type `hint`, None if they are that already."""
+    hint = getattr(hint, "__supertype__", hint)
+    if hint == wanted or wanted is Any:
+        return None
+    if get_origin(wanted) in {Union, UnionType} and NoneType in get_args(wanted):
+        form = _form(_without_none(hint), _without_none(wanted), where)
+        return None if form is None else lambda value: None if value is None else form(value)
+    if get_origin(hint) is tuple and get_origin(wanted) is list:
+        each = _form(get_args(hint)[0], get_args(wanted)[0], where)
+        return list if each is None else lambda values: [each(value) for value in values]
+    if wanted is str and hint in _TEXTS:
+        return _TEXTS[hint]
+    if isinstance(hint, type) and issubclass(hint, Enum) and {each.value for each in hint} == {*get_args(wanted)}:
+        return attrgetter("value")
+    if isinstance(hint, type) and issubclass(hint, Struct) and is_typeddict(wanted):
+        return Representation(wanted, hint)
+    raise TypeError(f"{where}: {hint} has no JSON form as {wanted}")
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) not in {Union, UnionType}:
+        return hint
+    kept = tuple(each for each in get_args(hint) if each is not NoneType)
+    return Union[kept]  # noqa: UP007 - made of types that are not known here
 
 
 def accepted_body(accepted: RunAccepted, status: RunStatus) -> wire.Accepted:
-    """Return what became of a trigger that is committed."""
+    """Return what became of a trigger that is committed. Spelled out: this is the hot path."""
     return {
         "run_id": accepted.run_id,
         "agent": accepted.agent.agent_id,
@@ -74,66 +165,88 @@ def accepted_body(accepted: RunAccepted, status: RunStatus) -> wire.Accepted:
     }
 
 
-def source_body(source: WebhookSource) -> wire.WebhookSource:
-    """Return a source without its secrets."""
-    form = source.signature
-    return {
-        "source": source.name,
-        "path": f"/v1/webhooks/{source.name}",
-        "agent": source.mapping.agent,
-        "signature_header": form.header,
-        "algorithm": form.algorithm,
-        "window_seconds": form.tolerance if form.timed else None,
-        "dedupe": source.mapping.dedupe,
-    }
+event_body = Representation(wire.Event, JournalEntry)
+_tokens = Representation(
+    wire.Tokens, Usage, prompt="prompt_tokens", completion="completion_tokens", cached="cached_tokens"
+)
+result_body = Representation(wire.RunResult, RunResult, tokens=lambda result: _tokens(result.usage), cost="usage.cost")
+callback_body = Representation(wire.Callback, Callback)
+artifact_body = Representation(wire.Artifact, StoredArtifact)
+memory_body = Representation(wire.Memory, Memory)
+memory_stats_body = Representation(wire.MemoryStats, MemoryStats)
+backfill_body = Representation(wire.Backfill, Backfill)
+ring_body = Representation(wire.Ring, Alarm)
+schedule_body = Representation(
+    wire.Schedule, Schedule, interval_seconds=lambda schedule: schedule.interval_seconds or None
+)
+_tick = Representation(
+    wire.Tick,
+    Tick,
+    due_at=lambda tick: exact_moment(tick.due_at),
+    last_due_at=lambda tick: exact_moment(tick.last_due_at or tick.due_at),
+)
+skill_body = Representation(
+    wire.Skill,
+    Skill,
+    trigger="triggers",
+    risk_level=lambda skill: skill.risk_level,
+    constraints=lambda skill: skill.constraints(),
+    problem="unmet",
+)
+mcp_server_body = Representation(
+    wire.McpServer, McpServerView, transport=lambda view: "stdio" if view.transport == "stdio" else "http"
+)
+source_body = Representation(
+    wire.WebhookSource,
+    WebhookSource,
+    source="name",
+    path=lambda source: f"/v1/webhooks/{source.name}",
+    agent="mapping.agent",
+    signature_header="signature.header",
+    algorithm="signature.algorithm",
+    window_seconds=lambda source: source.signature.tolerance if source.signature.timed else None,
+    dedupe="mapping.dedupe",
+)
+"""A source without its secrets."""
+delivery_body = Representation(wire.Delivery, Delivery)
+"""A delivery, without its body."""
+full_delivery_body = Representation(
+    wire.FullDelivery,
+    Delivery,
+    headers=lambda delivery: {name: str(value) for name, value in delivery.headers.items()},
+)
+receipt_body = Representation(wire.WebhookReceipt, DeliveryStored, "delivery")
+approval_body = Representation(
+    wire.Approval,
+    Approval,
+    "request",
+    trigger=lambda approval: TriggerKind(approval.request.trigger).value,
+    started_as=lambda approval: ChildRole(approval.request.started_as).value if approval.request.started_as else "",
+    permission=lambda approval: Permission(approval.request.permission).value,
+)
+"""An approval with everything that a person needs to decide about it."""
+record_body = Representation(
+    wire.LedgerRecord,
+    ChainedRecord,
+    "record",
+    agent="record.agent_id",
+    at=lambda chained: exact_moment(chained.record.at),
+)
+agent_body = Representation(
+    wire.Agent,
+    AgentView,
+    definition="agent.definition",
+    runs=lambda view: _state(view).runs,
+    recent_outcomes=lambda view: list(_state(view).recent_outcomes),
+    queued_runs=lambda view: view.record.queued_runs if view.record else 0,
+    running_run=lambda view: view.record.running_run if view.record else None,
+    created_at=lambda view: moment(view.record.created_at) if view.record else None,
+)
+"""An agent, with zeroes for one that never had a trigger."""
 
 
-def delivery_body(delivery: Delivery) -> wire.Delivery:
-    """Return a delivery, without its body."""
-    return {
-        "delivery_id": delivery.delivery_id,
-        "source": delivery.source,
-        "status": delivery.status.value,
-        "reason": delivery.reason,
-        "agent": None if delivery.agent is None else delivery.agent.agent_id,
-        "run_id": delivery.run_id,
-        "received_at": moment(delivery.received_at),
-    }
-
-
-def full_delivery_body(delivery: Delivery) -> wire.FullDelivery:
-    """Return a delivery with all that is kept of it."""
-    headers = {name: str(value) for name, value in delivery.headers.items()}
-    return {**delivery_body(delivery), "headers": headers, "body": delivery.body, "repeatable": delivery.repeatable}
-
-
-def receipt_body(stored: DeliveryStored) -> wire.WebhookReceipt:
-    """Return what the sender of a webhook is told."""
-    delivery = stored.delivery
-    return {
-        "delivery_id": delivery.delivery_id,
-        "status": delivery.status.value,
-        "run_id": delivery.run_id,
-        "duplicate": stored.duplicate,
-        "reason": delivery.reason,
-    }
-
-
-def callback_body(callback: Callback) -> wire.Callback:
-    """Return what is, or was, to be told of a run's end."""
-    return {
-        "callback_id": callback.callback_id,
-        "run_id": callback.run_id,
-        "agent": callback.agent.agent_id,
-        "url": callback.url,
-        "status": callback.status.value,
-        "attempts": callback.attempts,
-        "problem": callback.problem,
-        "created_at": moment(callback.created_at),
-        "tried_at": moment_or_none(callback.tried_at),
-        "next_try_at": moment_or_none(callback.next_try_at),
-        "delivered_at": moment_or_none(callback.delivered_at),
-    }
+def _state(view: AgentView) -> AgentState:
+    return view.record.state if view.record else AgentState()
 
 
 def score_body(run_id: RunId, score: Score) -> wire.Score:
@@ -149,25 +262,19 @@ def score_body(run_id: RunId, score: Score) -> wire.Score:
     }
 
 
-def event_body(entry: JournalEntry) -> wire.Event:
-    """Return a journal entry as an event."""
-    return {
-        "seq": entry.seq,
-        "kind": entry.kind.value,
-        "at": moment(entry.at),
-        "data": entry.data,
-    }
+_trigger = Representation(wire.Trigger, Trigger)
+_run = Representation(
+    wire.Run,
+    Run,
+    trigger=lambda run: _trigger(run.trigger),
+    result=lambda run: None if run.result is None else result_body(run.result),
+)
 
 
 def run_body(run: Run, *, payload: bool = True) -> wire.Run:
     """Return a run without its events; without its payload too, if that is said."""
-    trigger = run.trigger
-    shown: wire.Trigger = {
-        "kind": trigger.kind.value,
-        "focus": trigger.focus,
-        "source": trigger.source,
-        "merged": trigger.merged,
-    }
+    body, trigger = _run(run), run.trigger
+    shown = body["trigger"]
     if trigger.task_type:
         shown["task_type"] = trigger.task_type
     if trigger.session:
@@ -177,95 +284,7 @@ def run_body(run: Run, *, payload: bool = True) -> wire.Run:
     if payload:
         content = trigger.content
         shown["payload"] = orjson.Fragment(content.text) if isinstance(content, JsonText) else content
-    return {
-        "run_id": run.run_id,
-        "seq": run.seq,
-        "agent": run.agent.agent_id,
-        "status": run.status.value,
-        "trigger": shown,
-        "created_at": moment(run.created_at),
-        "started_at": moment_or_none(run.started_at),
-        "finished_at": moment_or_none(run.finished_at),
-        "priority": run.priority,
-        "deadline": moment_or_none(run.deadline),
-        "cancel_requested": run.cancel_requested,
-        "interrupted_by": run.interrupted_by,
-        "result": None if run.result is None else result_body(run.result),
-    }
-
-
-def result_body(result: RunResult) -> wire.RunResult:
-    """Return how a run ended."""
-    usage, error = result.usage, result.error
-    return {
-        "status": result.status.value,
-        "turns": result.turns,
-        "tool_calls": result.tool_calls,
-        "final_text": result.final_text,
-        "tools_called": list(result.tools_called),
-        "duration_ms": result.duration_ms,
-        "tokens": {
-            "prompt": usage.prompt_tokens,
-            "completion": usage.completion_tokens,
-            "cached": usage.cached_tokens,
-        },
-        "cost": usage.cost,
-        "model": result.model,
-        "scripted": result.scripted,
-        "error": None
-        if error is None
-        else {"type": error.type, "message": error.message, "retryable": error.retryable},
-    }
-
-
-def agent_body(view: AgentView) -> wire.Agent:
-    """Return an agent, with zeroes for one that never had a trigger."""
-    record = view.record
-    state = record.state if record else AgentState()
-    return {
-        "agent": view.agent.agent_id,
-        "definition": view.agent.definition,
-        "model": view.model,
-        "scripted": view.scripted,
-        "isolation": view.isolation,
-        "problem": view.problem,
-        "warnings": list(view.warnings),
-        "runs": state.runs,
-        "recent_outcomes": list(state.recent_outcomes),
-        "queued_runs": record.queued_runs if record else 0,
-        "running_run": record.running_run if record else None,
-        "created_at": moment(record.created_at) if record else None,
-    }
-
-
-def skill_body(skill: Skill) -> wire.Skill:
-    """Return what is known of a skill without reading it."""
-    return {
-        "name": skill.name,
-        "description": skill.description,
-        "tokens": skill.tokens,
-        "focus": list(skill.focus),
-        "trigger": list(skill.triggers),
-        "task_type": skill.task_type,
-        "risk_level": cast("wire.RiskLevel", skill.risk_level),
-        "requires_confirmation": skill.requires_confirmation,
-        "constraints": skill.constraints(),
-        "problem": skill.unmet,
-    }
-
-
-def memory_body(memory: Memory) -> wire.Memory:
-    """Return a memory."""
-    return {
-        "memory_id": memory.memory_id,
-        "content": memory.content,
-        "tags": list(memory.tags),
-        "created_at": moment(memory.created_at),
-        "run_id": memory.run_id,
-        "session": memory.session,
-        "count": memory.count,
-        "also": list(memory.also),
-    }
+    return body
 
 
 def memories_body(memories: Sequence[Memory], after: str | None, limit: int) -> wire.Memories:
@@ -293,53 +312,8 @@ def found_body(found: Recall, *, explained: bool) -> wire.FoundMemories:
     return {"memories": memories, "degraded": found.degraded, "reason": found.reason}
 
 
-def memory_stats_body(stats: MemoryStats) -> wire.MemoryStats:
-    """Return how much an agent remembers."""
-    return {
-        "active": stats.active,
-        "archived": stats.archived,
-        "file_bytes": stats.file_bytes,
-        "archive_bytes": stats.archive_bytes,
-        "index_bytes": stats.index_bytes,
-        "oldest": None if stats.oldest is None else moment(stats.oldest),
-        "newest": None if stats.newest is None else moment(stats.newest),
-        "problems": [{"where": each.where, "what": each.what, "fix": each.fix} for each in stats.problems],
-    }
-
-
-def artifact_body(artifact: StoredArtifact) -> wire.Artifact:
-    """Return what is known of an artifact."""
-    return {
-        "artifact_id": artifact.artifact_id,
-        "media_type": artifact.media_type,
-        "size_bytes": artifact.size_bytes,
-        "stored_at": moment(artifact.stored_at),
-    }
-
-
-def schedule_body(schedule: Schedule) -> wire.Schedule:
-    """Return a schedule."""
-    return {
-        "schedule_id": schedule.schedule_id,
-        "agent": schedule.agent.agent_id,
-        "kind": schedule.kind.value,
-        "status": schedule.status.value,
-        "focus": schedule.focus,
-        "cron_expression": schedule.cron_expression,
-        "timezone": schedule.timezone,
-        "interval_seconds": schedule.interval_seconds or None,
-        "jitter_seconds": schedule.jitter_seconds,
-        "overlap": schedule.overlap.value,
-        "catch_up_seconds": schedule.catch_up_seconds,
-        "task_type": schedule.task_type,
-        "next_fire_at": moment_or_none(schedule.next_fire_at),
-        "created_at": moment(schedule.created_at),
-        "created_by_run": schedule.created_by_run,
-    }
-
-
 def schedules_body(schedules: Sequence[Schedule], limit: int) -> wire.Schedules:
-    """Return a page of schedules; if it is as long as it may be, with the place to go on."""
+    """Return a page of schedules; if it is full, with the place to go on."""
     return {
         "schedules": [schedule_body(each) for each in schedules],
         "next_after": schedules[-1].schedule_id if len(schedules) >= limit else None,
@@ -347,150 +321,38 @@ def schedules_body(schedules: Sequence[Schedule], limit: int) -> wire.Schedules:
 
 
 def ticks_body(ticks: Sequence[Tick], limit: int) -> wire.Ticks:
-    """Return a page of ticks; if it is as long as it may be, with the place to go on."""
+    """Return a page of ticks; if it is full, with the place to go on."""
     return {
-        "ticks": [
-            {
-                "firing_id": each.firing_id,
-                "due_at": exact_moment(each.due_at),
-                "last_due_at": exact_moment(each.last_due_at or each.due_at),
-                "count": each.count,
-                "outcome": each.outcome.value,
-                "reason": each.reason,
-                "at": moment(each.at),
-                "run_id": each.run_id,
-            }
-            for each in ticks
-        ],
+        "ticks": [_tick(each) for each in ticks],
         "next_before": exact_moment(ticks[-1].due_at) if len(ticks) >= limit else None,
     }
 
 
-def backfill_body(backfill: Backfill) -> wire.Backfill:
-    """Return what a backfill did."""
-    return {"queued": list(backfill.queued), "known": backfill.known, "refused": backfill.refused}
-
-
-def ring_body(alarm: Alarm) -> wire.Ring:
-    """Return when to ring again."""
-    return {"schedule_id": alarm.schedule_id, "at": moment_or_none(alarm.at)}
-
-
-def approval_body(approval: Approval) -> wire.Approval:
-    """Return an approval with everything that a person needs to decide about it."""
-    request, decision = approval.request, approval.decision
-    return {
-        "approval_id": request.approval_id,
-        "status": approval.status.value,
-        "agent": request.agent.agent_id,
-        "role": request.role,
-        "run_id": request.run_id,
-        "call_id": request.call_id,
-        "trigger": TriggerKind(request.trigger).value,
-        "source": request.source,
-        "parent": request.parent,
-        "started_as": ChildRole(request.started_as).value if request.started_as else "",
-        "tool": request.tool,
-        "description": request.description,
-        "permission": Permission(request.permission).value,
-        "tags": list(request.tags),
-        "reason": request.reason,
-        "arguments": request.arguments,
-        "written": request.written,
-        "input_schema": request.input_schema,
-        "target": request.target,
-        "cwd": request.cwd,
-        "hooks": list(request.hooks),
-        "requested_at": moment(request.requested_at),
-        "expires_at": moment(request.expires_at),
-        "decided_at": moment_or_none(approval.decided_at),
-        "decision": None
-        if decision is None
-        else {
-            "decision": decision.decision.value,
-            "reason": decision.reason,
-            "by": decision.by,
-            "arguments": decision.arguments,
-        },
-    }
-
-
-def mcp_server_body(view: McpServerView) -> wire.McpServer:
-    """Return an MCP server."""
-    return {
-        "name": view.name,
-        "transport": "stdio" if view.transport == "stdio" else "http",
-        "target": view.target,
-        "state": view.state.value,
-        "since": moment(view.since),
-        "problem": view.problem,
-        "starts": view.starts,
-        "calls": view.calls,
-        "running": view.running,
-        "tools": list(view.tools),
-        "left_out": [{"tool": each.tool, "why": each.why} for each in view.left_out],
-    }
-
-
-def record_body(chained: ChainedRecord) -> wire.LedgerRecord:
-    """Return a ledger record with its place in the chain."""
-    record = chained.record
-    return {
-        "record_id": record.record_id,
-        "agent": record.agent_id,
-        "run_id": record.run_id,
-        "kind": record.kind.value,
-        "at": exact_moment(record.at),
-        "data": record.data,
-        "writer": chained.writer,
-        "position": chained.position,
-        "previous_hash": chained.previous_hash,
-        "hash": chained.hash,
-    }
-
-
 def ledger_body(records: Sequence[ChainedRecord], limit: int) -> wire.Ledger:
-    """Return a page of records; if it is as long as it may be, with the place to go on."""
-    more = len(records) >= limit
-    return {
-        "records": [record_body(record) for record in records],
-        "next_after": _place_text(LedgerPlace.of(records[-1])) if more else None,
-    }
+    """Return a page of records; if it is full, with the place to go on."""
+    following = None
+    if len(records) >= limit:
+        place = LedgerPlace.of(records[-1])
+        following = f"{(place.at - _EPOCH) // timedelta(microseconds=1)}.{place.position}.{place.writer}"
+    return {"records": [record_body(record) for record in records], "next_after": following}
 
 
-def verification_body(verification: LedgerVerification) -> wire.LedgerVerification:
-    """Return what came of following all chains."""
-    return {
-        "holds": not verification.breaks,
-        "chains": [
-            {"writer": each.writer, "records": each.position, "hash": each.hash} for each in verification.chains
-        ],
-        "breaks": [
-            {
-                "writer": each.writer,
-                "position": each.position,
-                "kind": each.kind.value,
-                "record_id": each.record_id,
-                "problem": each.problem,
-            }
-            for each in verification.breaks
-        ],
-        "noted": {"heads": verification.noted, "problems": list(verification.problems)},
-        "missing_guards": list(verification.missing_guards),
-    }
+_chain = Representation(wire.LedgerChain, LedgerChain, records="position")
+verification_body = Representation(
+    wire.LedgerVerification,
+    LedgerVerification,
+    holds=lambda verification: not verification.breaks,
+    chains=lambda verification: [_chain(each) for each in verification.chains],
+    noted=lambda verification: {"heads": verification.noted, "problems": list(verification.problems)},
+)
 
 
 def heads_body(tenant: TenantId, chains: Sequence[LedgerChain], at: datetime) -> wire.LedgerHeads:
     """Return the ends of chains as they are noted."""
+    noted = exact_moment(at)
     return {
         "heads": [
-            {
-                "at": exact_moment(at),
-                "tenant": tenant,
-                "writer": each.writer,
-                "position": each.position,
-                "hash": each.hash,
-            }
+            {"at": noted, "tenant": tenant, "writer": each.writer, "position": each.position, "hash": each.hash}
             for each in chains
         ]
     }
@@ -506,7 +368,3 @@ def head_of(tenant: TenantId, text: str) -> NotedHead:
     """Return the head that a text of HEAD_PATTERN means."""
     micros, position, digest, writer = text.split(".", 3)
     return NotedHead(_EPOCH + timedelta(microseconds=int(micros)), tenant, writer, int(position), digest)
-
-
-def _place_text(place: LedgerPlace) -> str:
-    return f"{(place.at - _EPOCH) // timedelta(microseconds=1)}.{place.position}.{place.writer}"
