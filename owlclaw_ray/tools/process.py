@@ -2,9 +2,9 @@
 
 A program leads a session of its own, and its whole process group is killed at the end: at its deadline, when the call is
 cancelled, and also after it ended by itself, for what it left running. A worker that is itself killed cannot do that. So a
-guard, a shell that waits for the end of a pipe from the worker, stands beside each program and kills the group when the
-worker is gone. (A parent-death signal was rejected: it reaches the program only, not its children.) A process that makes a
-session of its own escapes; keeping it would take a container.
+guard, a shell that waits for the end of a pipe from the worker, stands ready before each program is started, is given its
+group at once, and kills the group when the worker is gone. (A parent-death signal was rejected: it reaches the program only,
+not its children.) A process that makes a session of its own escapes; keeping it would take a container.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from msgspec import Struct
 
@@ -28,8 +28,8 @@ _LOOK_SECONDS = 0.05
 """How often a program that has closed its output, or shares it with others, is looked at."""
 _DRAIN_SECONDS = 0.5
 """How long the output of a killed group is waited for."""
-_GUARD = 'exec 3<&0; (read -r _ <&3 || kill -s KILL -- "-$1") &'
-"""It is no child of the worker: Ray kills a worker's children before the worker, and would leave theirs."""
+_GUARD = 'exec 3<&0; (read -r group <&3 && { read -r _ <&3 || kill -s KILL -- "-$group"; }) &'
+"""It reads the group, then waits. It is no child of the worker: Ray kills a worker's children before the worker, and would leave theirs."""
 
 
 class ProgramLimits(Struct, frozen=True):
@@ -60,55 +60,64 @@ class ProgramEnd(Struct, frozen=True):
 
 def run_program(program: Program, limits: ProgramLimits) -> ProgramEnd:
     """Run it to its end or its deadline. Raises OSError or ValueError if it cannot be started."""
-    process = subprocess.Popen(  # noqa: S603 (an argument list, never a shell's text)
-        list(program.argv),
-        cwd=program.folder,
-        env=dict(program.environment),
-        stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        bufsize=0,
-    )
-    with _ended(process):
-        output = {process.stdout: BoundedText(limits.stdout_bytes), process.stderr: BoundedText(limits.stderr_bytes)}
-        ended = _talk(process, program.stdin, output, limits.seconds)
-        kill_group(process.pid)
-        _drain(output)
+    with Guard() as guard:
+        process = subprocess.Popen(  # noqa: S603 (an argument list, never a shell's text)
+            list(program.argv),
+            cwd=program.folder,
+            env=dict(program.environment),
+            stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
+        guard.watch(process.pid)
+        with _ended(process):
+            output = {
+                process.stdout: BoundedText(limits.stdout_bytes),
+                process.stderr: BoundedText(limits.stderr_bytes),
+            }
+            ended = _talk(process, program.stdin, output, limits.seconds)
+            kill_group(process.pid)
+            _drain(output)
     exit_code = process.returncode if ended else None
     return ProgramEnd(exit_code, output[process.stdout], output[process.stderr])
 
 
 class Guard:
-    """Kills a process group when this process ends without having dismissed it, however that comes."""
+    """Kills a process group when this process ends inside the block, however that comes."""
 
-    def __init__(self, group: int) -> None:
-        self._shell = subprocess.Popen(  # noqa: S603 (a fixed text and a number)
-            ["/bin/sh", "-c", _GUARD, "sh", str(group)],
+    def __init__(self) -> None:
+        self._shell = subprocess.Popen(  # noqa: S603 (a fixed text)
+            ["/bin/sh", "-c", _GUARD],
             env={},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            bufsize=0,
         )
         self._shell.wait()
 
-    def dismiss(self) -> None:
-        """Let the group be."""
+    def watch(self, group: int) -> None:
+        """Say which group it is; without one the guard ends with this process and does nothing."""
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(b"%d\n" % group)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._shell.communicate(b"done\n")
 
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Have the process and its group be gone when the block is left, or when this process is killed inside it."""
-    guard = None
+    """Have the process and its group be gone when the block is left."""
     try:
-        guard = Guard(process.pid)
         yield
     finally:
         kill_group(process.pid)
-        if guard is not None:
-            guard.dismiss()
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()

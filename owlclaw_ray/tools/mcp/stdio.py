@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import IO, TypeAlias
 
 import anyio
@@ -67,21 +67,20 @@ class ServerProcess(Struct):
             bufsize=0,
         )
         self.pid = process.pid
-        guard: Guard | None = None
-        try:
-            with anyio.CancelScope(shield=True):
-                guard = await asyncio.to_thread(Guard, process.pid)
-            async with self._talk(process) as streams:
-                yield streams
-        finally:
-            with anyio.CancelScope(shield=True):
-                try:
-                    await _terminate(process)
-                finally:
-                    kill_group(process.pid)
-                    if guard is not None:
-                        guard.dismiss()
-                    await asyncio.to_thread(process.wait)
+        with ExitStack() as guarded:
+            try:
+                with anyio.CancelScope(shield=True):
+                    guard = guarded.enter_context(await asyncio.to_thread(Guard))
+                    guard.watch(process.pid)
+                async with self._talk(process) as streams:
+                    yield streams
+            finally:
+                with anyio.CancelScope(shield=True):
+                    try:
+                        await _terminate(process)
+                    finally:
+                        kill_group(process.pid)
+                        await asyncio.to_thread(process.wait)
 
     @asynccontextmanager
     async def _talk(self, process: subprocess.Popen[bytes]) -> AsyncIterator[Streams]:
