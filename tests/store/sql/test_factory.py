@@ -17,7 +17,7 @@ from owlclaw_ray.store.queries import AgentsWithWork, RunById
 from owlclaw_ray.store.sql.factory import open_existing, open_store
 from owlclaw_ray.store.sql.migrations import HEAD
 from owlclaw_ray.store.sql.migrator import revision_of
-from owlclaw_ray.testing.store_commands import AGENT, one, submission
+from tests.contracts.store_commands import AGENT, one, submission
 
 
 async def problem_of(url):

@@ -25,11 +25,11 @@ from owlclaw_ray.store.queries import (
 from owlclaw_ray.store.sql import migrations
 from owlclaw_ray.store.sql.migrator import migrate
 from owlclaw_ray.store.sql.schema import metadata
-from owlclaw_ray.testing import store_family_contract as family
-from owlclaw_ray.testing.store_admission_contract import ids_in_order, with_priority
-from owlclaw_ray.testing.store_approval_contract import waits
-from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, submission
-from owlclaw_ray.testing.store_schedule_contract import DUE, schedule
+from tests.contracts import store_family_contract as family
+from tests.contracts.store_admission_contract import ids_in_order, with_priority
+from tests.contracts.store_approval_contract import waits
+from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, submission
+from tests.contracts.store_schedule_contract import DUE, schedule
 
 
 def differences(connection):
