@@ -15,8 +15,8 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.commands import CancelRun
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
-from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from tests.actors.plans import plan_in
+from tests.contracts.store_commands import AGENT, NOW, submission
 
 
 class Keeper:

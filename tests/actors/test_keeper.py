@@ -17,8 +17,8 @@ from owlclaw_ray.store.command_link import encode
 from owlclaw_ray.store.commands import AppendLedger
 from owlclaw_ray.store.queries import LedgerBreaks, LedgerChains, LedgerFilter, MissingLedgerGuards
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_ledger_contract import AGENT, record
 from tests.actors.plans import plan_in
+from tests.contracts.store_ledger_contract import AGENT, record
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from owlclaw_ray.schedules.alarm_sync import EngineAlarmClock
 from owlclaw_ray.store.commands import CreateSchedule
 from owlclaw_ray.store.queries import RunFilter
 from owlclaw_ray.store.sql.sql_store import SqlStore
-from owlclaw_ray.testing.alarm_clock_contract import AGENT, steady
+from tests.contracts.alarm_clock_contract import AGENT, steady
 from tests.hatchet_real.conftest import answering, run_command, soon, until
 from tests.schedules.hatchet.world import firings_over
 from tests.world import InlineDatabase

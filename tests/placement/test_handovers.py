@@ -14,7 +14,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.store.commands import ActivateAgent, CommandFailed, FinishRun, ReleaseAgent
 from owlclaw_ray.store.queries import AgentByRef
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.store_commands import submission
+from tests.contracts.store_commands import submission
 from tests.world import AGENTS, Fate
 from tests.worlds import Model, says
 

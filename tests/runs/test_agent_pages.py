@@ -4,7 +4,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.store_commands import submission
+from tests.contracts.store_commands import submission
 
 
 def queued(*names):

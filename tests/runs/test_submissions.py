@@ -12,7 +12,7 @@ from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runs.submissions import Submission, Submissions
 from owlclaw_ray.store.commands import CommandFailed, RunAccepted
-from owlclaw_ray.testing.store_commands import submission
+from tests.contracts.store_commands import submission
 
 AGENT = AgentRef.parse("trader")
 COMMAND = Submission(submission("run_1", AGENT), scripted=True)

@@ -14,8 +14,8 @@ from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.store.commands import CancelSchedule, CreateSchedule
 from owlclaw_ray.store.queries import NextDueTime, TicksOfSchedule
 from owlclaw_ray.store.sql.sql_store import SqlStore
-from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, runs, steady
 from owlclaw_ray.testing.clock import ManualClock
+from tests.contracts.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, runs, steady
 from tests.world import InlineDatabase
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -10,8 +10,8 @@ from owlclaw_ray.schedules.updates import ScheduleUpdates
 from owlclaw_ray.store.commands import CancelSchedule, ResumeSchedule
 from owlclaw_ray.store.run_updates import RunUpdates
 from owlclaw_ray.store.sql.sql_store import SqlStore
-from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, steady
 from owlclaw_ray.testing.clock import ManualClock
+from tests.contracts.alarm_clock_contract import AGENT, STEADY, steady
 from tests.world import InlineDatabase
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -12,7 +12,7 @@ from owlclaw_ray.kernel.batcher import MESSAGE, Bound
 from owlclaw_ray.store.command_link import CommandLink, answered, apply_now, decode
 from owlclaw_ray.store.commands import CancelOutcome, CancelRun, CommandFailed, RunAccepted
 from owlclaw_ray.store.group_commit import GroupCommit
-from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
+from tests.contracts.store_commands import AGENT, NOW, submission
 
 INNOCENT = 20
 

@@ -17,7 +17,7 @@ from owlclaw_ray.store.followers import FollowerRegistry, RunFollower
 from owlclaw_ray.store.queries import ChangedRuns, JournalPosition, ProgressOfRuns, RunProgress
 from owlclaw_ray.store.run_updates import RunUpdates
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.testing.store_commands import NOW
+from tests.contracts.store_commands import NOW
 
 RUNS = ("run_0", "run_1", "run_2")
 NEVER = 1e9

@@ -7,7 +7,7 @@ import pytest
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.group_commit import GroupCommit
-from owlclaw_ray.testing.store_commands import AGENT, submission
+from tests.contracts.store_commands import AGENT, submission
 
 
 class GatedStore:

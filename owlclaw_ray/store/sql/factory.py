@@ -9,8 +9,8 @@ from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.sql.databases import Database, PostgresqlDatabase, SqliteDatabase
 from owlclaw_ray.store.sql.failures import FAILURES, explain
 from owlclaw_ray.store.sql.locations import Location, locate, prepare_file
-from owlclaw_ray.store.sql.migrations import HEAD
-from owlclaw_ray.store.sql.migrator import NewerSchemaError, migrate, revision_of
+from owlclaw_ray.store.sql.migrations import FIRST, HEAD
+from owlclaw_ray.store.sql.migrator import NewerSchemaError, OldSchemaError, migrate, revision_of
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.store.sql.sqlite_files import GONE
 
@@ -29,8 +29,8 @@ async def open_store(url: str, *, writer: str, redactor: Redactor | None = None,
     same name again after a restart. `redactor` takes secrets out of ledger records before they are written; None: one that knows
     the usual forms of secrets. With `must_exist` no file is made: one that is not there is unavailable. Raises ConfigurationError
     for what has to be put right by hand (a read-only or impossible path, a file that is no database, a wrong password, a missing
-    database, a database of a newer version, an unsupported URL) and StoreUnavailableError for what may pass (a server that does
-    not answer).
+    database, a database of a newer version or of a development version, an unsupported URL) and StoreUnavailableError for what
+    may pass (a server that does not answer).
     """
     location = locate(url)
     if location.path is not None:
@@ -42,7 +42,7 @@ async def open_store(url: str, *, writer: str, redactor: Redactor | None = None,
         database = PostgresqlDatabase(location.url)
     try:
         restored = await database.write(migrate)
-    except (*FAILURES, NewerSchemaError) as error:
+    except (*FAILURES, NewerSchemaError, OldSchemaError) as error:
         await database.close()
         raise _opening_error(location, error) from error
     except BaseException:
@@ -68,6 +68,9 @@ async def open_existing(url: str) -> SqlStore:
     except FAILURES as error:
         await database.close()
         raise _opening_error(location, error) from error
+    if revision is not None and revision < FIRST:
+        await database.close()
+        raise _old_schema(location, revision)
     if revision != HEAD:
         await database.close()
         raise location.wrong(
@@ -77,7 +80,17 @@ async def open_existing(url: str) -> SqlStore:
     return SqlStore(database, "reader")
 
 
+def _old_schema(location: Location, revision: str) -> OwlClawError:
+    return location.wrong(
+        f"a development version of owlclaw-ray made the database (schema {revision}; this version begins with {FIRST})",
+        "keep it for that version and name another file or database, or start it once with the last version that migrates"
+        f" to schema {FIRST}",
+    )
+
+
 def _opening_error(location: Location, error: BaseException) -> OwlClawError:
+    if isinstance(error, OldSchemaError):
+        return _old_schema(location, str(error))
     if isinstance(error, NewerSchemaError):
         return location.wrong("the database was made by a newer version of owlclaw-ray", "install that version")
     original = error.orig if isinstance(error, DBAPIError) else error

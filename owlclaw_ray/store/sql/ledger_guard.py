@@ -1,6 +1,6 @@
 """What keeps the ledger append-only inside its database: triggers. Who owns the database can drop them, so they are looked for.
 
-Revision 0003 makes them. One that changes them later keeps those of 0003 for itself.
+Revision 0011 makes them. One that changes them later keeps those of 0011 for itself.
 """
 
 from __future__ import annotations

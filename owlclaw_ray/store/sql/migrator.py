@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from owlclaw_ray.store.sql.ledger_guard import restore_guards
-from owlclaw_ray.store.sql.migrations import HEAD
+from owlclaw_ray.store.sql.migrations import FIRST, HEAD
 
 _LOCK = 0x6F776C636C6177
 """The advisory lock under which PostgreSQL databases are migrated."""
@@ -17,17 +17,24 @@ class NewerSchemaError(Exception):
     """The database has a revision that this version of the package does not know."""
 
 
+class OldSchemaError(Exception):
+    """The database has a revision from before the first schema that is migrated. The message is the revision."""
+
+
 def migrate(connection: Connection) -> list[str]:
     """Migrate to HEAD inside the connection's transaction, and put back the ledger's guards; return those that were missing.
 
-    Raises NewerSchemaError.
+    Raises NewerSchemaError and OldSchemaError.
 
     Whoever comes at the same time waits and finds the work done: on SQLite the transaction holds the write lock, on
     PostgreSQL it takes an advisory lock. Alembic is imported only if there is something to do.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    if revision_of(connection) != HEAD:
+    revision = revision_of(connection)
+    if revision is not None and revision < FIRST:
+        raise OldSchemaError(revision)
+    if revision != HEAD:
         _upgrade(connection)
     return restore_guards(connection)
 

@@ -11,7 +11,7 @@ from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts, SyncPace
 from owlclaw_ray.store.commands import CancelSchedule, CreateSchedule, PauseSchedule
 from owlclaw_ray.store.queries import DueSchedules, TicksOfSchedule
-from owlclaw_ray.testing.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, steady
+from tests.contracts.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, steady
 from tests.hatchet_engine.rest_side import Raw, Refusal, Silence
 from tests.schedules.hatchet.world import START, World, all_runs
 

@@ -15,8 +15,8 @@ from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
 from owlclaw_ray.schedules.hatchet.options import RING, HatchetOptions, Tls
 from owlclaw_ray.store.queries import RunFilter
 from owlclaw_ray.store.sql.sql_store import SqlStore
-from owlclaw_ray.testing.alarm_clock_contract import AGENT
 from owlclaw_ray.testing.clock import ManualClock
+from tests.contracts.alarm_clock_contract import AGENT
 from tests.hatchet_engine.engine import TENANT, HatchetEngine
 from tests.world import InlineDatabase
 

@@ -19,10 +19,10 @@ from owlclaw_ray.ledger.chain_heads import ChainHeadFile, ChainHeadFolder
 from owlclaw_ray.store.commands import AppendLedger
 from owlclaw_ray.store.queries import LedgerChains
 from owlclaw_ray.store.sql.factory import open_existing, open_store
-from owlclaw_ray.testing.store_ledger_contract import NOW
 from serve.cli import ledger_files
 from serve.cli.ledger_files import LedgerFormat, whole_file, write
 from serve.representations import exact_moment
+from tests.contracts.store_ledger_contract import NOW
 from tests.serve.cli.conftest import Run
 from tests.serve.double import MemoryRuntime
 

@@ -13,10 +13,10 @@ from owlclaw_ray.telemetry.metrics import gauges
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
-from owlclaw_ray.testing.store_commands import AGENT, NOW, ending
 from owlclaw_ray.webhooks.outbox import CallbackCounts
 from serve.cli.numbers import MetricsDelta, Numbers
 from serve.cli.top import looks, render_dashboard
+from tests.contracts.store_commands import AGENT, NOW, ending
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 100, "cached_tokens": 500, "cost": 0.5}
 

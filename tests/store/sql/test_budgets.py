@@ -25,8 +25,8 @@ from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.group_commit import GroupCommit
 from owlclaw_ray.store.queries import JournalOfRun
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_budget_contract import reservation, settlement
-from owlclaw_ray.testing.store_commands import NOW, activation, ending, one, submission
+from tests.contracts.store_budget_contract import reservation, settlement
+from tests.contracts.store_commands import NOW, activation, ending, one, submission
 from tests.world import new_stores
 
 LIMITS = {"a": 20, "b": 7}

@@ -61,13 +61,13 @@ from owlclaw_ray.store.queries import (
     TicksOfSchedule,
 )
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_approval_contract import deciding, request, waiting
-from owlclaw_ray.testing.store_budget_contract import reservation, settlement
-from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, entries, submission
-from owlclaw_ray.testing.store_family_contract import TASK
-from owlclaw_ray.testing.store_ledger_contract import record
-from owlclaw_ray.testing.store_schedule_contract import DUE, backfilling, firing, schedule
-from owlclaw_ray.testing.store_webhook_contract import receiving, telling
+from tests.contracts.store_approval_contract import deciding, request, waiting
+from tests.contracts.store_budget_contract import reservation, settlement
+from tests.contracts.store_commands import AGENT, NOW, activation, ending, entries, submission
+from tests.contracts.store_family_contract import TASK
+from tests.contracts.store_ledger_contract import record
+from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
+from tests.contracts.store_webhook_contract import receiving, telling
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.store.sql.damage import inspect, require_sound
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.locations import locate
-from owlclaw_ray.testing.store_commands import submission
+from tests.contracts.store_commands import submission
 
 PAGE = 4_096
 LONG_ENOUGH = 150

@@ -7,7 +7,7 @@ from sqlalchemy.exc import DBAPIError
 from owlclaw_ray.store.commands import AppendLedger
 from owlclaw_ray.store.queries import LedgerBreaks, LedgerFilter, MissingLedgerGuards
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_ledger_contract import AGENT, record
+from tests.contracts.store_ledger_contract import AGENT, record
 
 _RECORD = "tenant, writer, position, record_id, agent, run_id, kind, at, data, previous_hash, hash"
 REFUSED = {

@@ -7,7 +7,7 @@ import pytest
 from owlclaw_ray.store.commands import AppendLedger
 from owlclaw_ray.store.queries import LedgerBreaks, LedgerFilter
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_ledger_contract import AGENT, record
+from tests.contracts.store_ledger_contract import AGENT, record
 
 
 @pytest.fixture

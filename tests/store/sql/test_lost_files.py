@@ -12,8 +12,8 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.queries import RunById, RunFilter
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_commands import AGENT, one, submission
 from owlclaw_ray.testing.store_file import create_store
+from tests.contracts.store_commands import AGENT, one, submission
 
 
 @pytest.fixture

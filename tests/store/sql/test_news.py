@@ -19,10 +19,10 @@ from owlclaw_ray.store.commands import (
     CreateSchedule,
 )
 from owlclaw_ray.store.queries import JournalPosition, ProgressOfRuns, RunFilter
-from owlclaw_ray.testing.store_approval_contract import deciding, waiting
-from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
-from owlclaw_ray.testing.store_ledger_contract import record
-from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
+from tests.contracts.store_approval_contract import deciding, waiting
+from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
+from tests.contracts.store_ledger_contract import record
+from tests.contracts.store_schedule_contract import DUE, firing, schedule
 
 LATER = NOW + timedelta(minutes=5)
 STEPS = (

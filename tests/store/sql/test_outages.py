@@ -14,7 +14,7 @@ from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.queries import JournalOfRun, RunFilter
 from owlclaw_ray.store.sql import sql_store
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_commands import AGENT, one, submission
+from tests.contracts.store_commands import AGENT, one, submission
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from owlclaw_ray.store.commands import (
     SubmitRun,
 )
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, submission
+from tests.contracts.store_commands import AGENT, NOW, activation, ending, submission
 from tests.store.sql.emptying import emptied
 
 LIMIT = 4

@@ -9,7 +9,7 @@ from owlclaw_ray.ids import RecordId, RunId
 from owlclaw_ray.store.commands import AppendJournal, AppendLedger, CancelRun
 from owlclaw_ray.store.queries import ActiveRunCounts, JournalOfRun
 from owlclaw_ray.store.run_ends import Chain, ChainPositions, EndedRunCount, EndedRuns, FactsOfRuns, RunsEndedAfter
-from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, claimed, ending, one, submission
+from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, one, submission
 
 CHAIN = Chain(AGENT.tenant, "keeper-1")
 SYSTEM = "a" * 64

@@ -5,7 +5,7 @@ import pytest
 from owlclaw_ray.store.command_link import CommandLink, answered
 from owlclaw_ray.store.group_commit import GroupCommit
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_contract import StoreContract
+from tests.contracts.store_contract import StoreContract
 
 
 class TestSqlStore(StoreContract):

@@ -43,11 +43,11 @@ from owlclaw_ray.store.queries import (
     RunFilter,
 )
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.store_approval_contract import ALLOW, DENY, deciding, request, waiting
-from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, one, submission
-from owlclaw_ray.testing.store_ledger_contract import record
-from owlclaw_ray.testing.store_schedule_contract import DUE, firing, schedule
-from owlclaw_ray.testing.store_webhook_contract import receiving, telling
+from tests.contracts.store_approval_contract import ALLOW, DENY, deciding, request, waiting
+from tests.contracts.store_commands import AGENT, NOW, activation, ending, one, submission
+from tests.contracts.store_ledger_contract import record
+from tests.contracts.store_schedule_contract import DUE, firing, schedule
+from tests.contracts.store_webhook_contract import receiving, telling
 
 pytestmark = pytest.mark.postgres
 AGENTS = [AgentRef.parse(f"trader:{number}") for number in range(20)]

@@ -32,8 +32,8 @@ from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.telemetry.metrics import commit_metrics, exposition
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, ending, submission
 from owlclaw_ray.testing.store_file import create_store
+from tests.contracts.store_commands import AGENT, NOW, activation, ending, submission
 
 
 def numbers(families):

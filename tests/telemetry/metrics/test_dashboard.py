@@ -25,8 +25,8 @@ from owlclaw_ray.telemetry.metrics import gauges
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import labelled, text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
-from owlclaw_ray.testing.store_commands import AGENT, NOW, ending, submission
 from owlclaw_ray.webhooks.outbox import CallbackCounts
+from tests.contracts.store_commands import AGENT, NOW, ending, submission
 from tests.docs.snippets import ROOT, code, table
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "owlclaw.json"

@@ -14,8 +14,8 @@ from owlclaw_ray.store.run_ends import Chain
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.telemetry.trace_export import BATCH, POLL_SECONDS
 from owlclaw_ray.telemetry.tracing.cursor_file import NAME, CursorFile
-from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from owlclaw_ray.testing.store_file import create_store
+from tests.contracts.store_commands import AGENT, NOW, submission
 
 
 @pytest.fixture

@@ -29,10 +29,10 @@ from owlclaw_ray.store.queries import ApprovalFilter
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.testing.store_commands import AGENT, NOW, submission
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.host import HostTools
+from tests.contracts.store_commands import AGENT, NOW, submission
 
 CALLER = TraceParent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 SECRET = "sk-abcdefghijklmnopqrstuvwxyz123456"

@@ -1,5 +1,4 @@
 """What following runs, and listing agents page by page, rest on in a store."""
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import AppendJournal, CancelRun, ClaimRun
 from owlclaw_ray.store.queries import AgentPage, ChangedRuns, JournalOfRun, JournalPosition, ProgressOfRuns, RunProgress
-from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
+from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
 
 _OTHER_AGENT = AgentRef.parse("trader:AAPL", TenantId("租户"))
 

@@ -1,5 +1,4 @@
 """What every Store promises about budgets, as tests."""
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from owlclaw_ray.store.commands import (
     StaleEpoch,
 )
 from owlclaw_ray.store.queries import LedgerFilter
-from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
+from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
 
 RUN = RunId("run_1")
 NOBODY = RunId("")

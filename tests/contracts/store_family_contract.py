@@ -1,5 +1,4 @@
 """What every Store promises about runs that wait for others, and about tasks, as tests."""
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ from owlclaw_ray.store.queries import (
     TaskById,
     TasksOfAgent,
 )
-from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
+from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 
 CHILDREN = (RunId("run_a"), RunId("run_b"))
 FAMILY = Lineage(

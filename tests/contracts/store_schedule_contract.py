@@ -1,5 +1,4 @@
 """What every Store promises about schedules, as tests."""
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The contract of every AlarmClock, as tests: subclass AlarmClockContract where fixtures `store`, `clock` and `alarm_clock` give
 an empty store, a ManualClock, and an alarm clock over both that rings `StoreScheduleFirer` and has not been started.
 """
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 

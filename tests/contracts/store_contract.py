@@ -1,5 +1,4 @@
 """The contract of every Store, as tests: subclass StoreContract where a fixture `store` gives an empty one."""
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 
@@ -32,15 +31,15 @@ from owlclaw_ray.store.commands import (
     StaleEpoch,
 )
 from owlclaw_ray.store.queries import AgentByRef, AgentPage, AgentsWithWork, JournalOfRun, RunById, RunFilter
-from owlclaw_ray.testing.store_admission_contract import AdmissionContract
-from owlclaw_ray.testing.store_approval_contract import ApprovalContract
-from owlclaw_ray.testing.store_budget_contract import BudgetContract
-from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
-from owlclaw_ray.testing.store_family_contract import FamilyContract, TaskContract
-from owlclaw_ray.testing.store_follower_contract import AgentPagesContract, FollowingContract
-from owlclaw_ray.testing.store_ledger_contract import LedgerContract
-from owlclaw_ray.testing.store_schedule_contract import ScheduleContract
-from owlclaw_ray.testing.store_webhook_contract import (
+from tests.contracts.store_admission_contract import AdmissionContract
+from tests.contracts.store_approval_contract import ApprovalContract
+from tests.contracts.store_budget_contract import BudgetContract
+from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
+from tests.contracts.store_family_contract import FamilyContract, TaskContract
+from tests.contracts.store_follower_contract import AgentPagesContract, FollowingContract
+from tests.contracts.store_ledger_contract import LedgerContract
+from tests.contracts.store_schedule_contract import ScheduleContract
+from tests.contracts.store_webhook_contract import (
     CallbackContract,
     DeliveryContract,
     ForgettingContract,

@@ -1,5 +1,4 @@
 """The part of the store's contract that is about busy policies, priorities, deadlines and the length of the queue."""
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from owlclaw_ray.store.commands import (
     SubmitRun,
 )
 from owlclaw_ray.store.queries import JournalOfRun, LedgerBreaks, LedgerFilter, RunById, RunFilter
-from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
+from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 
 REJECT, COALESCE, INTERRUPT = BusyPolicy.REJECT, BusyPolicy.COALESCE, BusyPolicy.INTERRUPT
 

@@ -1,5 +1,4 @@
 """What every Store promises about approvals, as tests."""
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ from owlclaw_ray.store.queries import (
     LedgerFilter,
     RunById,
 )
-from owlclaw_ray.testing.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
+from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
 
 ALLOW = ApprovalDecision(Decision.ALLOW_ONCE, "好", "张三")
 DENY = ApprovalDecision(Decision.DENY)

@@ -1,5 +1,4 @@
 """What every Store promises about webhooks that come in and callbacks that go out, as tests."""
-# ruff: noqa: D102 - the names of the tests are the contract
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ from owlclaw_ray.store.queries import (
     RunFilter,
     WaitingDeliveries,
 )
-from owlclaw_ray.testing.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
-from owlclaw_ray.testing.store_family_contract import FAMILY
+from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, one, submission
+from tests.contracts.store_family_contract import FAMILY
 
 URL = "https://example.org/ended"
 LATER = NOW + timedelta(minutes=1)
