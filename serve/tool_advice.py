@@ -1,4 +1,6 @@
-"""What works, and does not do what its author meant: tools that say nothing of themselves, and rules that no tool is under."""
+"""What works, and does not do what its author meant: tools without a description, rules that match no tool, and names of tools that
+do not exist, in scripts and IDENTITY.md.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from owlclaw_ray.app import OwlClaw
-from owlclaw_ray.configuration.yaml_document import YamlDocument
-from owlclaw_ray.definitions.loader import agent_document
+from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
+from owlclaw_ray.definitions.loader import IDENTITY, agent_document
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.tool import AGENT, DANGEROUS, NETWORK, SENSITIVE, ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.models.scripted.templates import is_template
+from owlclaw_ray.models.scripted.yaml_form import ScriptForm
 from owlclaw_ray.settings import Settings, written_settings
 
 _OFF = {"code": "tools.code.enabled", "agent": "tools.agents.enabled"}
@@ -24,6 +28,8 @@ _OFF = {"code": "tools.code.enabled", "agent": "tools.agents.enabled"}
 _RUNTIME_TAGS = frozenset({DANGEROUS, NETWORK, SENSITIVE, AGENT})
 """Tags that mean something to the runtime, whether or not a tool has them yet."""
 _SHOWN = 8
+_DOTTED = re.compile(r"(?<![\w./@:-])[A-Za-z_]\w*(?:\.[\w-]+)+(?![\w/(@*])")
+_FILE = re.compile(r".*\.(csv|html?|json|md|pdf|py|sql|toml|txt|xml|ya?ml)", re.IGNORECASE)
 
 
 def added(tools: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
@@ -64,9 +70,10 @@ class _PatternRule(Struct, frozen=True):
 def tool_advice(
     app: OwlClaw, known: KnownNames, settings: Settings, definitions: Iterable[AgentDefinition]
 ) -> Iterator[Problem]:
-    """Yield a problem for each tool that models are told nothing of, and for each rule that no tool, or no state, is under.
+    """Yield a problem for each tool without a description, for each rule that matches no tool or no state, and for each name of a
+    tool that does not exist in an agent's script or IDENTITY.md.
 
-    Nothing is said of rules that tools of an MCP server may be under that is not up.
+    Rules and names that may be about an MCP server that is not up are passed over.
     """
     yield from app.registry.undocumented()
     shared = _document_of_settings(settings)
@@ -89,6 +96,59 @@ def tool_advice(
             for rule in _rules(document, ("tools", "states", key), patterns):
                 if rule.pattern != "*" and not any(fnmatchcase(state, rule.pattern) for state in known.states):
                     yield _problem(rule, "no state", known.states, "the application has no states")
+        yield from _unknown_in_scripts(definition, known)
+        yield from _unknown_in_identity(Path(definition.folder), known)
+
+
+def _unknown_in_scripts(definition: AgentDefinition, known: KnownNames) -> Iterator[Problem]:
+    """Yield a problem for each call of a script that names a tool that does not exist; names from templates are not known."""
+    for model in definition.models:
+        path = Path(definition.folder) / model.removeprefix("scripted:")
+        if not model.startswith("scripted:") or path.suffix not in {".yaml", ".yml"}:
+            continue
+        try:
+            document = read_yaml(path.read_text(encoding="utf-8"), f"{definition.name}/{path.name}")
+            form = ScriptForm.model_validate(document.data)
+        except (OSError, ValueError, ConfigurationError):
+            continue  # what is wrong with the script itself is reported when it is loaded
+        for number, rule in enumerate(form.rules):
+            turns = [(("turns", index), turn) for index, turn in enumerate(rule.turns)]
+            for place, turn in [*turns, *([(("then",), rule.then)] if rule.then else [])]:
+                for index, call in enumerate(turn.tool_calls):
+                    name = call.name.replace("__", ".")
+                    if not is_template(name) and not _exists(name, known):
+                        where = document.where(("rules", number, *place, "tool_calls", index, "name"))
+                        yield Problem(where, f"calls {name!r}, a tool that does not exist", _instead(name, known))
+
+
+def _unknown_in_identity(folder: Path, known: KnownNames) -> Iterator[Problem]:
+    """Yield a problem for each dotted name of IDENTITY.md that looks like a tool's, and is none.
+
+    It looks like one if it begins as tools here do, or its last part has an underscore; a file's name does not.
+    """
+    try:
+        lines = (folder / IDENTITY).read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    beginnings = {"mcp", *_OFF, *(name.partition(".")[0] for name in known.names if "." in name)}
+    for number, line in enumerate(lines, start=1):
+        for name in _DOTTED.findall(line):
+            likely = name.partition(".")[0] in beginnings or "_" in name.rpartition(".")[2]
+            if likely and not _FILE.fullmatch(name) and not _exists(name, known):
+                what = f"names {name!r}, a tool that does not exist"
+                yield Problem(f"{folder.name}/{IDENTITY}:{number}", what, _instead(name, known))
+
+
+def _exists(name: str, known: KnownNames) -> bool:
+    return name in known.names or any(name.startswith(f"mcp.{server}.") for server in known.servers)
+
+
+def _instead(name: str, known: KnownNames) -> str:
+    same_end = sorted(each for each in known.names if each.rpartition(".")[2] == name.rpartition(".")[2])
+    close = _nearest(name, known.names) or "".join(same_end[:1])
+    tools = sorted(each for each in known.names if "." in each and not each.startswith("internal."))
+    others = f"tools here: {', '.join(tools[:_SHOWN])}{' …' if len(tools) > _SHOWN else ''}" if tools else ""
+    return f"did you mean {close}?" if close else _remedy(name, known, "name another tool") or others
 
 
 def _document_of_settings(settings: Settings) -> YamlDocument:
@@ -125,13 +185,13 @@ def _could_match(pattern: str, beginning: str) -> bool:
     return literal.startswith(beginning) or (literal != pattern and beginning.startswith(literal))
 
 
-def _remedy(pattern: str, known: KnownNames) -> str:
+def _remedy(pattern: str, known: KnownNames, otherwise: str = "remove the rule") -> str:
     first, _, rest = pattern.partition(".")
     server = rest.partition(".")[0]
     if first == "mcp" and server:
-        return f"owlclaw.yaml has no MCP server {server!r}: add it (mcp.servers), or remove the rule"
+        return f"owlclaw.yaml has no MCP server {server!r}: add it (mcp.servers), or {otherwise}"
     if first in _OFF and not any(name.startswith(f"{first}.") for name in known.names):
-        return f"such tools are off: turn them on ({_OFF[first]} in owlclaw.yaml), or remove the rule"
+        return f"such tools are off: turn them on ({_OFF[first]} in owlclaw.yaml), or {otherwise}"
     return ""
 
 

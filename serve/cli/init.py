@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.tools.names import namespace_problems
 from serve.cli.output import console
 
 _SCAFFOLD = Path(__file__).parent / "scaffold"
 _TEMPLATE = ".template"
+_APPLICATION = b"my_app"
+"""What the files of the scaffold call the application."""
+_LONGEST_NAME = 32
+_TAKEN = {"agent", "code", "internal", "mcp"}
+"""Names that tools of the runtime begin with."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -20,26 +27,32 @@ def register(cli: typer.Typer) -> None:
 
 
 def init(folder: Annotated[Path, typer.Argument(help="Where; made if it is not there.")] = Path()) -> None:
-    """Write an application with one agent that works at once, answered by a script. Overwrites nothing."""
+    """Write an application, named after the folder, with one agent that works at once, answered by a script. Overwrites nothing."""
     sources = sorted(path for path in _SCAFFOLD.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     targets = [folder / str(path.relative_to(_SCAFFOLD)).removesuffix(_TEMPLATE) for path in sources]
     present = [path for path in targets if path.exists()]
     if present:
         fix = "choose another folder, or move it away"
         raise ConfigurationError([Problem(str(path), "is there already; nothing was written", fix) for path in present])
-    target = console()
+    target, name = console(), _application_name(folder)
     for source, path in zip(sources, targets, strict=True):
-        _write(source, path)
+        _write(path, source.read_bytes().replace(_APPLICATION, name))
         target.print(f"wrote {path}", soft_wrap=True)
     enter = "" if folder == Path() else f"cd {folder}\n  "
     target.print(f"\nNow:\n  {enter}owlclaw up\nand in another terminal:\n  {enter}owlclaw trigger assistant --follow")
 
 
-def _write(source: Path, path: Path) -> None:
+def _application_name(folder: Path) -> bytes:
+    """Return the folder's name as the name of an application may be; that of the scaffold, if nothing of it can."""
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", folder.resolve().name).strip("_").lstrip("0123456789_")[:_LONGEST_NAME]
+    return _APPLICATION if name in _TAKEN or namespace_problems(name) else name.encode()
+
+
+def _write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
-            file.write(source.read_bytes())
+            file.write(content)
     except OSError as error:
         raise ConfigurationError(
             [Problem(str(path), f"cannot be written: {error.strerror}", "choose a folder that you may write to")]

@@ -141,3 +141,70 @@ def test_a_tool_without_a_docstring_is_said_with_its_line(project: Path):
 
     assert problem.startswith(f"tool 'desk.weight' ({project / 'app.py'}:23): has no docstring")
     assert "first paragraph says what it does" in problem
+
+
+SCRIPT = """rules:
+  - when: {focus: prices}
+    turns:
+      - tool_calls:
+          - {name: desk.price, arguments: {article: tea}}
+          - {name: my_app.refund, arguments: {order: "17"}}
+      - tool_calls: [{name: "desk__prise"}, {name: "{{ payload.tool }}"}, {name: remember, arguments: {content: x}}]
+    then:
+      tool_calls: [{name: remembr}]
+  - then: {tool_calls: [{name: code.python}]}
+"""
+
+
+def test_each_call_of_a_script_whose_tool_does_not_exist_is_said_with_its_line_and_the_nearest_name(project: Path):
+    agent_file(project, "model: scripted:script.yaml\n")
+    (project / "agents" / "clerk" / "script.yaml").write_text(SCRIPT)
+
+    assert said(project) == [
+        (
+            "clerk/script.yaml:6: rules[0].turns[0].tool_calls[1].name: calls 'my_app.refund', a tool that does not exist "
+            "(did you mean desk.refund?)"
+        ),
+        (
+            "clerk/script.yaml:7: rules[0].turns[1].tool_calls[0].name: calls 'desk.prise', a tool that does not exist "
+            "(did you mean desk.price?)"
+        ),
+        (
+            "clerk/script.yaml:9: rules[0].then.tool_calls[0].name: calls 'remembr', a tool that does not exist "
+            "(did you mean remember?)"
+        ),
+        (
+            "clerk/script.yaml:10: rules[1].then.tool_calls[0].name: calls 'code.python', a tool that does not exist "
+            "(such tools are off: turn them on (tools.code.enabled in owlclaw.yaml), or name another tool)"
+        ),
+    ]
+
+
+def test_names_of_tools_in_identity_that_do_not_exist_are_said_with_their_line_and_other_dotted_words_are_not(
+    project: Path,
+):
+    (project / "agents" / "clerk" / "IDENTITY.md").write_text(
+        "# Clerk\n\n## My Capabilities\n- Prices with desk.prize, money back with my_app.refund_all or `desk.refund`.\n"
+        "- All of desk.*, e.g. for a.b@example.com; see desk.md, https://desk.price.example and docs/desk.refnd/x\n"
+    )
+
+    assert said(project) == [
+        "clerk/IDENTITY.md:4: names 'desk.prize', a tool that does not exist (did you mean desk.price?)",
+        (
+            "clerk/IDENTITY.md:4: names 'my_app.refund_all', a tool that does not exist "
+            "(tools here: desk.price, desk.refund)"
+        ),
+    ]
+
+
+def test_tools_of_a_server_that_is_not_up_are_not_said_in_scripts_and_identity(project: Path):
+    (project / "owlclaw.yaml").write_text("app: app:app\nmcp: {servers: {files: {command: sh}}}\n")
+    agent_file(project, "model: scripted:script.yaml\n")
+    clerk = project / "agents" / "clerk"
+    (clerk / "script.yaml").write_text("rules: [{then: {tool_calls: [{name: mcp.files.read}, {name: mcp.file.read}]}}]")
+    (clerk / "IDENTITY.md").write_text("## My Capabilities\n- mcp.files.read\n")
+
+    [problem] = said(project)
+
+    assert "calls 'mcp.file.read'" in problem
+    assert "owlclaw.yaml has no MCP server 'file': add it (mcp.servers), or name another tool" in problem

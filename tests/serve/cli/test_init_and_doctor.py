@@ -45,10 +45,33 @@ def test_what_init_writes_can_be_used_as_it_is(project: Path):
     definition = DefinitionFolder(settings.agents_dir, settings.defaults).load("assistant")
 
     assert settings.app == "app:app"
-    assert [tool.name for tool in app.registry.definitions()] == ["my_app.write_note"]
+    assert [tool.name for tool in app.registry.definitions()] == ["demo.write_note"]
     assert [skill.name for skill in definition.skills] == ["tidy-disk"]
     assert definition.warnings == ()
     ScriptLibrary().script(definition.model.chain[0], definition.folder)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("garden", "garden"),
+        ("Order-Desk", "Order_Desk"),
+        ("2nd try", "nd_try"),
+        ("mcp", "my_app"),
+        ("花园", "my_app"),
+        ("x" * 40, "x" * 32),
+    ],
+)
+def test_init_names_the_application_after_its_folder_in_code_script_and_identity(
+    cli: Run, tmp_path: Path, folder: str, name: str
+):
+    assert cli("init", folder).exit_code == 0
+
+    agent = tmp_path / folder / "agents" / "assistant"
+    app = load_app("app:app", tmp_path / folder)
+    assert [tool.name for tool in app.registry.definitions()] == [f"{name}.write_note"]
+    assert f"- name: {name}.write_note\n" in (agent / "script.yaml").read_text()
+    assert f"with {name}.write_note.\n" in (agent / "IDENTITY.md").read_text()
 
 
 async def test_the_agent_that_init_writes_runs_to_its_end(project: Path):
@@ -59,7 +82,7 @@ async def test_the_agent_that_init_writes_runs_to_its_end(project: Path):
 
     assert run.result is not None
     assert (run.status, run.result.error) == (RunStatus.COMPLETED, None)
-    assert sorted(run.result.tools_called) == ["log_decision", "my_app.write_note", "query_state", "remember"]
+    assert sorted(run.result.tools_called) == ["demo.write_note", "log_decision", "query_state", "remember"]
     assert "% of the disk is free" in (project / "notes.md").read_text()
     assert "free." in memories[0].content
 
@@ -219,14 +242,14 @@ def test_bad_settings_hide_nothing_else(
 @pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
 def test_warnings_about_tools_are_told_and_do_not_fail(cli: Run, project: Path):
     (project / "agents" / "assistant" / "agent.yaml").write_text(
-        "model: scripted:script.yaml\npermissions: {deny: [my_app.write_nots]}\n"
+        "model: scripted:script.yaml\npermissions: {deny: [demo.write_nots]}\n"
     )
     result = cli("doctor", "--folder", str(project))
 
     assert result.exit_code == 0
     assert "OK   application: app:app registers 1 tool\n" in result.output
-    assert "WARN tools: assistant/agent.yaml:2: permissions.deny[0]: is 'my_app.write_nots'" in result.output
-    assert "→ did you mean my_app.write_note?" in result.output
+    assert "WARN tools: assistant/agent.yaml:2: permissions.deny[0]: is 'demo.write_nots'" in result.output
+    assert "→ did you mean demo.write_note?" in result.output
 
 
 def test_a_folder_without_agents_is_pointed_to_init(cli: Run):
