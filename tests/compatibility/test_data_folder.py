@@ -28,7 +28,7 @@ from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.api import ApprovalFilter, LedgerFilter, RunFilter
+from owlclaw_ray.store.queries import ApprovalFilter, LedgerFilter, RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import InProcessRuntime, in_process_runtime
 from owlclaw_ray.webhooks.api import CallbackFilter

@@ -52,7 +52,8 @@ from owlclaw_ray.ids import (
 )
 from owlclaw_ray.runtime.api import AgentView, LedgerVerification
 from owlclaw_ray.schedules.api import Alarm
-from owlclaw_ray.store.api import AgentRecord, DeliveryStored, LedgerChain, RunAccepted
+from owlclaw_ray.store.commands import DeliveryStored, RunAccepted
+from owlclaw_ray.store.queries import AgentRecord, LedgerChain
 from owlclaw_ray.tools.mcp.api import LeftOut, McpServerView, McpState
 from serve import representations as bodies
 
