@@ -28,7 +28,7 @@ class Directory:
 @pytest.fixture
 def directory(monkeypatch):
     made = Directory()
-    monkeypatch.setattr(runtime, "Named", lambda *_: made)
+    monkeypatch.setattr(runtime, "NamedActor", lambda *_: made)
     return made
 
 

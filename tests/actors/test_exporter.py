@@ -32,7 +32,7 @@ class Keeper:
 @pytest.fixture
 def exporter(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.exporter.configure", lambda _: None)
-    monkeypatch.setattr("actors.exporter.Named", Keeper)
+    monkeypatch.setattr("actors.exporter.NamedActor", Keeper)
     monkeypatch.setattr("actors.exporter._lower_priority", lambda: None)
 
     def make(options, environ):

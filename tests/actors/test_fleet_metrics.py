@@ -65,7 +65,7 @@ def cluster(monkeypatch):
             asked = arguments[0] if method == "query" else method
             return await made.ask(self._name, self._node_id, asked)
 
-    monkeypatch.setattr(fleet_metrics, "Named", NamedActor)
+    monkeypatch.setattr(fleet_metrics, "NamedActor", NamedActor)
     monkeypatch.setattr(fleet_metrics, "living_nodes", lambda: NODES)
     return made
 

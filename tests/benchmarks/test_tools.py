@@ -16,7 +16,7 @@ MODELS = {
     "log_decision": models.LogDecisionArguments,
     "query_state": models.QueryStateArguments,
     "remember": models.RememberArguments,
-    "recall": models.Recall,
+    "recall": models.RecallArguments,
     "schedule_once": models.ScheduleOnceArguments,
     "schedule_cron": models.ScheduleCronArguments,
 }
