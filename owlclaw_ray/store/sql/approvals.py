@@ -25,7 +25,9 @@ from owlclaw_ray.store.commands import (
     StaleEpoch,
 )
 from owlclaw_ray.store.sql.codec import from_micros, to_micros
-from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, owned, run_of, store_facts
+from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, need_facts, owned, run_of, store_facts
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, RunRow, WorkingSet
 
 Settled: TypeAlias = ApprovalSettled | ApprovalClosed | NoSuchApproval
@@ -33,6 +35,12 @@ Settled: TypeAlias = ApprovalSettled | ApprovalClosed | NoSuchApproval
 _EXPIRED = ApprovalDecision(Decision.DENY, "expired")
 
 
+def _need_requests(needs: RowNeeds, command: AwaitApprovals) -> None:
+    need_facts(needs, command)
+    needs.approvals.update(each.approval_id for each in command.requests)
+
+
+@applies(AwaitApprovals, needs=_need_requests)
 def await_approvals(store: WorkingSet, command: AwaitApprovals) -> RunWaiting | Appended | StaleEpoch:
     """Have the run wait, unless it does or did, or is to end."""
     agent = owned(store, command.agent, command.epoch)
@@ -52,6 +60,12 @@ def await_approvals(store: WorkingSet, command: AwaitApprovals) -> RunWaiting | 
     return RunWaiting()
 
 
+def _need_approval(needs: RowNeeds, command: DecideApproval | ExpireApproval) -> None:
+    needs.approvals.add(command.approval_id)
+    needs.settled.add(command.approval_id)
+
+
+@applies(DecideApproval, needs=_need_approval)
 def decide(store: WorkingSet, command: DecideApproval) -> Settled:
     """Take the decision, if the approval is pending and its time not over."""
     approval = _approval(store, command.tenant, command.approval_id)
@@ -68,6 +82,7 @@ def decide(store: WorkingSet, command: DecideApproval) -> Settled:
     return _settle(store, approval, status, command.decision, command.at)
 
 
+@applies(ExpireApproval, needs=_need_approval)
 def expire(store: WorkingSet, command: ExpireApproval) -> Settled:
     """Deny the approval, if it is pending and its time over."""
     approval = _approval(store, command.tenant, command.approval_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
 
 from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
@@ -11,37 +10,7 @@ from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ledger.redaction import Redactor
-from owlclaw_ray.store.commands import (
-    ActivateAgent,
-    AppendJournal,
-    AppendLedger,
-    AwaitApprovals,
-    AwaitRuns,
-    BackfillTick,
-    CancelRun,
-    CancelSchedule,
-    ChangeCallback,
-    ClaimRun,
-    Command,
-    CommandFailed,
-    CreateSchedule,
-    DecideApproval,
-    ExpireApproval,
-    FinishRun,
-    FireSchedule,
-    ForgetWebhooks,
-    LedgerAppended,
-    Outcome,
-    PauseSchedule,
-    PutTask,
-    ReceiveDelivery,
-    ReleaseAgent,
-    ReserveBudget,
-    ResumeSchedule,
-    RunEnded,
-    SettleBudget,
-    SubmitRun,
-)
+from owlclaw_ray.store.commands import Command, CommandFailed, Outcome
 from owlclaw_ray.store.sql import (
     approvals,
     budgets,
@@ -54,7 +23,6 @@ from owlclaw_ray.store.sql import (
 )
 from owlclaw_ray.store.sql.answers import (
     ActivateAnswer,
-    Answer,
     BatchTexts,
     CancelAnswer,
     ClaimAnswer,
@@ -63,15 +31,16 @@ from owlclaw_ray.store.sql.answers import (
     named_blobs,
 )
 from owlclaw_ray.store.sql.codec import load, load_trigger
+from owlclaw_ray.store.sql.command_registry import apply, needs_of
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.entry_rows import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.store.sql.failures import FailureAction, explain, failure_of
 from owlclaw_ray.store.sql.loader import Loader
-from owlclaw_ray.store.sql.row_needs import needs_of
 from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, small_payload
-from owlclaw_ray.store.sql.working_set import WorkingSet
 from owlclaw_ray.store.sql.writer import Writer
 
+_SUBJECTS = (approvals, budgets, cancellation, run_lifecycle, schedules, submission, waits, webhooks)
+"""The modules that register their commands, see command_registry."""
 _LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
 
 
@@ -106,7 +75,7 @@ class Applier:
     def _apply(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
         needs = needs_of(commands)
         store = self._loader.load(connection, needs)
-        answers = [_apply(store, command) for command in commands]
+        answers = [apply(store, command) for command in commands]
         self._writer.write(connection, store.changes)
         self._registered |= needs.registered.keys()
         self._grown.update(row[0] for row in store.changes.journal)
@@ -164,60 +133,3 @@ class Applier:
         if hashes:
             texts = {row[0]: load(row[1]) for row in connection.execute(self._blobs, {"ids": self._ids(hashes)})}
         return BatchTexts(triggers, left, journals, texts)
-
-
-def _apply(store: WorkingSet, command: Command) -> Answer:  # noqa: C901, PLR0911, PLR0912 - one case a command
-    match command:
-        case SubmitRun():
-            return submission.submit_run(store, command)
-        case ClaimRun():
-            return run_lifecycle.claim(store, command)
-        case AppendJournal():
-            return run_lifecycle.append(store, command)
-        case FinishRun():
-            return run_lifecycle.finish(store, command)
-        case ActivateAgent():
-            return run_lifecycle.activate(store, command)
-        case AwaitApprovals():
-            return approvals.await_approvals(store, command)
-        case AwaitRuns():
-            return waits.await_runs(store, command)
-        case RunEnded():
-            return waits.run_ended(store, command)
-        case PutTask():
-            return waits.put_task(store, command)
-        case DecideApproval():
-            return approvals.decide(store, command)
-        case ExpireApproval():
-            return approvals.expire(store, command)
-        case ReleaseAgent():
-            return run_lifecycle.release(store, command)
-        case CancelRun():
-            return cancellation.cancel_run(store, command)
-        case CreateSchedule():
-            return schedules.create_schedule(store, command)
-        case CancelSchedule():
-            return schedules.cancel_schedule(store, command)
-        case PauseSchedule():
-            return schedules.pause_schedule(store, command)
-        case ResumeSchedule():
-            return schedules.resume_schedule(store, command)
-        case FireSchedule():
-            return schedules.fire_schedule(store, command)
-        case BackfillTick():
-            return schedules.backfill_tick(store, command)
-        case ReserveBudget():
-            return budgets.reserve_budget(store, command)
-        case SettleBudget():
-            return budgets.settle_budget(store, command)
-        case ReceiveDelivery():
-            return webhooks.receive_delivery(store, command)
-        case ChangeCallback():
-            return webhooks.change_callback(store, command)
-        case ForgetWebhooks():
-            return webhooks.forget(store, command)
-        case AppendLedger():
-            store.record(command.records)
-            return LedgerAppended()
-        case _:
-            assert_never(command)

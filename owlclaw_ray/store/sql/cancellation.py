@@ -7,15 +7,23 @@ from owlclaw_ray.domain.entries import run_finished
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
-from owlclaw_ray.ids import RecordId, RunId
+from owlclaw_ray.ids import RecordId, RunId, derived_id
 from owlclaw_ray.store.commands import CancelOutcome, CancelRun
 from owlclaw_ray.store.sql.answers import CancelAnswer
 from owlclaw_ray.store.sql.approvals import withdraw
 from owlclaw_ray.store.sql.codec import agent_of, dump, from_micros, to_micros
-from owlclaw_ray.store.sql.row_needs import end_record_id
+from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
 
 
+def _need_run(needs: RowNeeds, command: CancelRun) -> None:
+    needs.runs.add(command.run_id)
+    needs.cancelled.add(command.run_id)
+    needs.records.add((command.run_id, _end_record_id(command.run_id)))
+
+
+@applies(CancelRun, needs=_need_run)
 def cancel_run(store: WorkingSet, command: CancelRun) -> CancelOutcome | CancelAnswer:
     """End a queued run, mark a running one, leave a final one."""
     run = store.runs.get(command.run_id)
@@ -50,5 +58,10 @@ def _end_queued(store: WorkingSet, run: RunRow, at: int) -> None:
 
 
 def _end_record(agent: AgentRef, run: RunRow, data: dict[str, object], at: int) -> LedgerRecord:
-    record_id, run_id = RecordId(end_record_id(run.run_id)), RunId(run.run_id)
+    record_id, run_id = RecordId(_end_record_id(run.run_id)), RunId(run.run_id)
     return LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, LedgerKind.RUN, from_micros(at), data)
+
+
+def _end_record_id(run_id: str) -> str:
+    """Return the id of the ledger record that tells a run's end, the same that the engine gives it."""
+    return derived_id("rec", run_id, "run", "end")

@@ -8,19 +8,20 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import orjson
+from msgspec import convert
+from msgspec.json import Decoder
 from msgspec.structs import asdict
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
-from owlclaw_ray.domain.governance import Breaker, ToolRate
-from owlclaw_ray.domain.heartbeat import HeartbeatState
 from owlclaw_ray.domain.json import LARGE, JsonText, JsonValue
-from owlclaw_ray.domain.lineage import ChildRole, Lineage
-from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
+from owlclaw_ray.domain.lineage import Lineage
+from owlclaw_ray.domain.run import RunResult
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, TenantId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_LINEAGE, _STATE, _RESULT = Decoder(Lineage), Decoder(AgentState), Decoder(RunResult)
 
 
 def to_micros(at: datetime) -> int:
@@ -91,7 +92,7 @@ def load_trigger(text: str, payload: str | None) -> Trigger:
     data = orjson.loads(text)
     content = data.get("payload") if payload is None else _payload(payload)
     merged, cause = data.get("merged", 1), data.get("traceparent", "")
-    lineage = None if data.get("lineage") is None else _lineage(data["lineage"])
+    lineage = None if data.get("lineage") is None else convert(data["lineage"], Lineage)
     kind, task_type = TriggerKind(data["kind"]), data.get("task_type", "")
     session, user = data.get("session", ""), data.get("user", "")
     return Trigger(
@@ -101,12 +102,7 @@ def load_trigger(text: str, payload: str | None) -> Trigger:
 
 def load_lineage(text: str | None) -> Lineage | None:
     """Return the lineage that `dump` made into text."""
-    return None if text is None else _lineage(orjson.loads(text))
-
-
-def _lineage(data: dict[str, Any]) -> Lineage:
-    given = {"role": ChildRole(data["role"]), "grants": tuple(map(tuple, data["grants"]))}
-    return Lineage(**(data | given))
+    return None if text is None else _LINEAGE.decode(text)
 
 
 def _payload(text: str) -> JsonValue | JsonText:
@@ -115,23 +111,9 @@ def _payload(text: str) -> JsonValue | JsonText:
 
 def load_state(text: str) -> AgentState:
     """Return the state that `dump` made into text."""
-    data = orjson.loads(text)
-    return AgentState(
-        tuple(data["recent_outcomes"]),
-        data["runs"],
-        tuple(Breaker(**each) for each in data.get("breakers", ())),
-        tuple(ToolRate(**each) for each in data.get("paces", ())),
-        HeartbeatState(**pulse) if (pulse := data.get("pulse")) is not None else None,
-    )
+    return _STATE.decode(text)
 
 
 def load_result(text: str | None) -> RunResult | None:
     """Return the result that `dump` made into text."""
-    if text is None:
-        return None
-    data = orjson.loads(text)
-    data["status"] = RunStatus(data["status"])
-    data["tools_called"] = tuple(data["tools_called"])
-    data["usage"] = Usage(**data["usage"])
-    data["error"] = RunError(**data["error"]) if data["error"] else None
-    return RunResult(**data)
+    return None if text is None else _RESULT.decode(text)

@@ -5,11 +5,21 @@ from __future__ import annotations
 import sqlite3
 from enum import Enum
 
+from msgspec import MsgspecError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from owlclaw_ray.store.sql.sqlite_files import StoreFileLostError
 
-FAILURES = (SQLAlchemyError, StoreFileLostError, OSError, TimeoutError, ValueError, TypeError, OverflowError)
+FAILURES = (
+    SQLAlchemyError,
+    StoreFileLostError,
+    OSError,
+    TimeoutError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    MsgspecError,
+)
 """What a query may raise. Applying commands may raise anything: what is no outage is some command's doing."""
 
 _LOST_RACE = {"40001", "40P01", "55P03"}

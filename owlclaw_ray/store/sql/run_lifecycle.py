@@ -32,10 +32,22 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.sql.answers import ActivateAnswer, Answer, ClaimAnswer, FinishAnswer
 from owlclaw_ray.store.sql.codec import agent_key, dump, load_lineage, load_state, to_micros
+from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.idle_heartbeats import keep_one_idle
+from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, AgentRow, RunRow, WorkingSet
 
+_ANY_EPOCH = -1
+"""Of an activation that claims a run: it will be another than the one that claimed the run before."""
 
+
+def _need_activation(needs: RowNeeds, command: ActivateAgent) -> None:
+    key = needs.agent(command.agent, command.at)
+    if command.claim:
+        needs.claim(key, _ANY_EPOCH)
+
+
+@applies(ActivateAgent, needs=_need_activation)
 def activate(store: WorkingSet, command: ActivateAgent) -> Answer:
     """Give the agent to this activation, under the next epoch unless it has it already, and with it a run if asked."""
     agent = store.agents[agent_key(command.agent)]
@@ -49,6 +61,11 @@ def activate(store: WorkingSet, command: ActivateAgent) -> Answer:
     return AgentActivated(agent.epoch, load_state(agent.state), claimed)
 
 
+def _need_release(needs: RowNeeds, command: ReleaseAgent) -> None:
+    needs.looks.add(needs.agent(command.agent))
+
+
+@applies(ReleaseAgent, needs=_need_release)
 def release(store: WorkingSet, command: ReleaseAgent) -> Released | StaleEpoch:
     """Take the agent from its activation; again changes nothing."""
     agent = store.agents.get(agent_key(command.agent))
@@ -63,6 +80,11 @@ def release(store: WorkingSet, command: ReleaseAgent) -> Released | StaleEpoch:
     return Released(pending=bool(agent.queue))
 
 
+def _need_claim(needs: RowNeeds, command: ClaimRun) -> None:
+    needs.claim(needs.agent(command.agent), command.epoch)
+
+
+@applies(ClaimRun, needs=_need_claim)
 def claim(store: WorkingSet, command: ClaimRun) -> Answer:
     """Give the activation the agent's next run."""
     agent = owned(store, command.agent, command.epoch)
@@ -71,6 +93,14 @@ def claim(store: WorkingSet, command: ClaimRun) -> Answer:
     return _claim_next(store, agent, command.at) or NothingQueued()
 
 
+def need_facts(needs: RowNeeds, command: AppendJournal | FinishRun | AwaitApprovals | AwaitRuns) -> str:
+    """Note the run that facts are stored of, and return the key of its agent."""
+    needs.runs.add(command.run_id)
+    needs.record(command.ledger)
+    return needs.agent(command.agent)
+
+
+@applies(AppendJournal, needs=need_facts)
 def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
     """Append to a run that this activation executes."""
     agent = owned(store, command.agent, command.epoch)
@@ -83,6 +113,16 @@ def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
     return appended(run)
 
 
+def _need_end(needs: RowNeeds, command: FinishRun) -> None:
+    key = need_facts(needs, command)
+    needs.finished.add(command.run_id)
+    if command.idle is not None:
+        needs.ticked.update(filter(None, (command.run_id, command.idle.replaces)))
+    if command.claim_next:
+        needs.claim(key, command.epoch)
+
+
+@applies(FinishRun, needs=_need_end)
 def finish(store: WorkingSet, command: FinishRun) -> Answer:
     """End a run that this activation executes, unless it is over already, and claim the next if asked."""
     agent = owned(store, command.agent, command.epoch)

@@ -31,10 +31,19 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.sql.cancellation import ask_to_end
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
-from owlclaw_ray.store.sql.submission import submit_run
+from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.submission import need_submission, submit_run
 from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
 
 
+def _need_new_schedule(needs: RowNeeds, command: CreateSchedule) -> None:
+    schedule = command.schedule
+    needs.limited.add(needs.agent(schedule.agent, schedule.created_at))
+    needs.schedules.add(schedule.schedule_id)
+
+
+@applies(CreateSchedule, needs=_need_new_schedule)
 def create_schedule(store: WorkingSet, command: CreateSchedule) -> ScheduleCreated | TooManySchedules:
     """Store the schedule unless its id is known or the agent has its fill."""
     schedule = command.schedule
@@ -49,6 +58,13 @@ def create_schedule(store: WorkingSet, command: CreateSchedule) -> ScheduleCreat
     return ScheduleCreated(schedule)
 
 
+def _need_followed_schedule(needs: RowNeeds, command: CancelSchedule) -> None:
+    needs.agent(command.agent)
+    needs.schedules.add(command.schedule_id)
+    needs.followed.add(command.schedule_id)
+
+
+@applies(CancelSchedule, needs=_need_followed_schedule)
 def cancel_schedule(store: WorkingSet, command: CancelSchedule) -> ScheduleCancelled:
     """Cancel a schedule of the agent's own, and what its firings made."""
     schedule_id = command.schedule_id
@@ -69,11 +85,18 @@ def cancel_schedule(store: WorkingSet, command: CancelSchedule) -> ScheduleCance
             return ScheduleCancelled(True, schedule_id, "the schedule is cancelled", ending, ended)
 
 
+def _need_schedule(needs: RowNeeds, command: PauseSchedule | ResumeSchedule) -> None:
+    needs.agent(command.agent)
+    needs.schedules.add(command.schedule_id)
+
+
+@applies(PauseSchedule, needs=_need_schedule)
 def pause_schedule(store: WorkingSet, command: PauseSchedule) -> ScheduleChanged | ScheduleClosed | NoSuchSchedule:
     """Pause an active schedule of the agent's own."""
     return _change(store, command, ScheduleStatus.PAUSED)
 
 
+@applies(ResumeSchedule, needs=_need_schedule)
 def resume_schedule(store: WorkingSet, command: ResumeSchedule) -> ScheduleChanged | ScheduleClosed | NoSuchSchedule:
     """Have a paused schedule of the agent's own go on."""
     return _change(store, command, ScheduleStatus.ACTIVE)
@@ -94,6 +117,18 @@ def _change(
     return ScheduleChanged(schedule)
 
 
+def _need_firing(needs: RowNeeds, command: FireSchedule) -> None:
+    needs.schedules.add(command.schedule_id)
+    needs.fired.add(command.schedule_id)
+    if command.overlap is not OverlapPolicy.ENQUEUE:
+        needs.followed.add(command.schedule_id)
+    needs.firings.update(tick.firing_id for tick in command.ticks)
+    needs.runs.update(tick.run_id for tick in command.ticks if tick.run_id is not None)
+    if command.run is not None:
+        need_submission(needs, command.run)
+
+
+@applies(FireSchedule, needs=_need_firing)
 def fire_schedule(store: WorkingSet, command: FireSchedule) -> ScheduleFired | AlreadyFired:
     """Write the ticks, queue the run and move the schedule on, unless somebody did."""
     schedule = store.schedules.get(command.schedule_id)
@@ -117,6 +152,14 @@ def fire_schedule(store: WorkingSet, command: FireSchedule) -> ScheduleFired | A
     return ScheduleFired(accepted, ending, ended)
 
 
+def _need_backfill(needs: RowNeeds, command: BackfillTick) -> None:
+    needs.agent(command.agent)
+    needs.schedules.add(command.tick.schedule_id)
+    needs.firings.add(command.tick.firing_id)
+    need_submission(needs, command.run)
+
+
+@applies(BackfillTick, needs=_need_backfill)
 def backfill_tick(
     store: WorkingSet, command: BackfillTick
 ) -> ScheduleFired | AlreadyFired | QueueFull | ScheduleClosed | NoSuchSchedule:

@@ -26,8 +26,9 @@ from owlclaw_ray.store.sql.codec import (
     tenant_key,
     to_micros,
 )
+from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.queue_order import rank_of
-from owlclaw_ray.store.sql.row_needs import merge_key, trigger_key
+from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import AgentRow, KeyRow, RunRow, WorkingSet
 
 Submitted: TypeAlias = RunAccepted | IdempotencyConflict | AgentBusy | QueueFull
@@ -36,6 +37,28 @@ _MERGED_FOR = timedelta(days=1)
 """How long a merged trigger is known by its id, should it be submitted again because the answer was lost."""
 
 
+def need_submission(needs: RowNeeds, command: SubmitRun) -> None:
+    """Note what a submission needs, alone or as a part of another command."""
+    key = needs.agent(command.agent, command.at)
+    needs.runs.add(command.run_id)
+    needs.submissions += 1
+    if command.idempotency is not None:
+        needs.keys.add(tenant_key(command.agent.tenant, command.idempotency.key))
+    if command.queue_limit is not None:
+        needs.counted.add(key)
+        needs.queue_limit = max(needs.queue_limit, command.queue_limit)
+    match command.busy:
+        case BusyPolicy.REJECT | BusyPolicy.INTERRUPT:
+            needs.looks.add(key)
+        case BusyPolicy.COALESCE:
+            needs.merges.add(key)
+            needs.merge_keys.add(_merge_key(command.trigger))
+            needs.keys.add(_trigger_key(command.run_id))
+        case BusyPolicy.ENQUEUE:
+            pass
+
+
+@applies(SubmitRun, needs=need_submission)
 def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
     """Queue the run, merge or refuse it, unless its id or its Idempotency-Key is known."""
     answered = _answered_before(store, command)
@@ -43,7 +66,7 @@ def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
         return answered
     agent = store.agents[agent_key(command.agent)]
     coalesces = command.busy is BusyPolicy.COALESCE
-    key = merge_key(command.trigger) if coalesces else None
+    key = _merge_key(command.trigger) if coalesces else None
     if key is not None:
         joined = store.mergeable.get((agent.agent, key))
         if joined is not None and joined.status is RunStatus.QUEUED:
@@ -67,7 +90,7 @@ def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | Ide
         return _accepted(store, known, command)
     at = to_micros(command.at)
     if command.busy is BusyPolicy.COALESCE:
-        merged = store.keys.get(trigger_key(command.run_id))
+        merged = store.keys.get(_trigger_key(command.run_id))
         if merged is not None and merged.expires_at > at:
             return RunAccepted(RunId(merged.run_id), merged.seq, agent_of(merged.agent), merged=True)
     claim = command.idempotency
@@ -146,7 +169,7 @@ def _merge(store: WorkingSet, run: RunRow, command: SubmitRun) -> RunAccepted:
     store.note(run, EntryKind.TRIGGER_MERGED, to_micros(command.at), {**told, "superseded": before.payload})
     _tell_ledger(store, run, command, {"what": "merged", **told})
     expires_at = to_micros(command.at + _MERGED_FOR)
-    store.note_key(trigger_key(command.run_id), KeyRow("", run.run_id, expires_at, run.seq, run.agent))
+    store.note_key(_trigger_key(command.run_id), KeyRow("", run.run_id, expires_at, run.seq, run.agent))
     _keep_key(store, run, command)
     store.call_back(run, command.callback_urls, to_micros(command.at))
     return RunAccepted(RunId(run.run_id), run.seq, command.agent, merged=True)
@@ -163,3 +186,13 @@ def _tell_ledger(store: WorkingSet, run: RunRow, command: SubmitRun, data: JsonO
     record_id, run_id = RecordId(derived_id("rec", command.run_id, "trigger")), RunId(run.run_id)
     agent, at = command.agent, from_micros(to_micros(command.at))
     store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, LedgerKind.TRIGGER, at, data),))
+
+
+def _merge_key(trigger: Trigger) -> str:
+    """Return what is equal for triggers of one agent that may merge."""
+    return derived_id("merge", trigger.kind.value, trigger.focus)
+
+
+def _trigger_key(run_id: str) -> str:
+    """Return the Idempotency-Key, which no client can use, of a trigger that was submitted under this id and merged."""
+    return f"merged {run_id}"

@@ -16,10 +16,13 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.sql.approvals import go_on
 from owlclaw_ray.store.sql.codec import agent_key, dump, to_micros
-from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, owned, run_of, store_facts
+from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, need_facts, owned, run_of, store_facts
 from owlclaw_ray.store.sql.working_set import PutRow, WorkingSet, awaited_by
 
 
+@applies(AwaitRuns, needs=need_facts)
 def await_runs(store: WorkingSet, command: AwaitRuns) -> RunWaiting | Appended | StaleEpoch:
     """Have the run wait, unless it does or did, or is to end."""
     agent = owned(store, command.agent, command.epoch)
@@ -37,6 +40,12 @@ def await_runs(store: WorkingSet, command: AwaitRuns) -> RunWaiting | Appended |
     return RunWaiting()
 
 
+def _need_waiting(needs: RowNeeds, command: RunEnded) -> None:
+    needs.agent(command.agent)
+    needs.runs.add(command.run_id)
+
+
+@applies(RunEnded, needs=_need_waiting)
 def run_ended(store: WorkingSet, command: RunEnded) -> RunReleased:
     """Take these runs from what the run waits for; set it going if nothing is left."""
     run = store.runs.get(command.run_id)
@@ -52,6 +61,12 @@ def run_ended(store: WorkingSet, command: RunEnded) -> RunReleased:
     return RunReleased(resumes=True)
 
 
+def _need_task(needs: RowNeeds, command: PutTask) -> None:
+    needs.agent(command.task.owner, command.at)
+    needs.tasks.add(command.task.task_id)
+
+
+@applies(PutTask, needs=_need_task)
 def put_task(store: WorkingSet, command: PutTask) -> TaskStored | TaskChanged:
     """Store the task if nobody changed it."""
     task, stored = command.task, store.tasks.get(command.task.task_id)

@@ -22,10 +22,22 @@ from owlclaw_ray.store.commands import (
     WebhooksForgotten,
 )
 from owlclaw_ray.store.sql.codec import agent_key, from_micros, load_lineage, to_micros
-from owlclaw_ray.store.sql.submission import submit_run
+from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.submission import need_submission, submit_run
 from owlclaw_ray.store.sql.working_set import WorkingSet
 
 
+def _need_delivery(needs: RowNeeds, command: ReceiveDelivery) -> None:
+    delivery = command.delivery
+    needs.deliveries.add(delivery.delivery_id)
+    if delivery.status is DeliveryStatus.WAITING and delivery.agent is not None:
+        needs.agent(delivery.agent, delivery.received_at)
+    if command.run is not None:
+        need_submission(needs, command.run)
+
+
+@applies(ReceiveDelivery, needs=_need_delivery)
 def receive_delivery(store: WorkingSet, command: ReceiveDelivery) -> DeliveryStored:
     """Store the delivery and queue its run, unless it came before and is settled."""
     delivery, run = command.delivery, command.run
@@ -73,6 +85,11 @@ def _again(store: WorkingSet, command: ReceiveDelivery) -> RunAccepted | None:
     return again if isinstance(again, RunAccepted) else None
 
 
+def _need_callback(needs: RowNeeds, command: ChangeCallback) -> None:
+    needs.callbacks.add(command.callback.callback_id)
+
+
+@applies(ChangeCallback, needs=_need_callback)
 def change_callback(store: WorkingSet, command: ChangeCallback) -> CallbackStored | CallbackChanged:
     """Replace the callback, unless it is another than it was."""
     new = command.callback
@@ -86,6 +103,11 @@ def change_callback(store: WorkingSet, command: ChangeCallback) -> CallbackStore
     return CallbackStored()
 
 
+def _need_nothing(_needs: RowNeeds, _command: ForgetWebhooks) -> None:
+    """What may be removed is decided by the statements."""
+
+
+@applies(ForgetWebhooks, needs=_need_nothing)
 def forget(store: WorkingSet, command: ForgetWebhooks) -> WebhooksForgotten:
     """Remove what is over."""
     store.changes.forgotten_deliveries.update(command.deliveries)

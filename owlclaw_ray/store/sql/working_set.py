@@ -73,6 +73,11 @@ class RunRow(Struct, eq=False):
     recorded_calls: int | None = None
 
     @property
+    def tenant(self) -> str:
+        """The tenant of its agent."""
+        return agent_of(self.agent).tenant
+
+    @property
     def place(self) -> tuple[int, int]:
         """What orders the queue."""
         return self.rank, self.seq

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Column, Connection, Text, bindparam, case, delete, literal_column, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Text, bindparam, case, delete, literal_column, select, update
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from sqlalchemy.sql.schema import Table
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.schedule import Tick
+from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.webhook import MAX_FAILURES
 from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.sql.approval_rows import APPROVAL_COLUMNS, approval_row, settled_row
-from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, optional_micros, to_micros
+from owlclaw_ray.store.sql.codec import agent_key, dump, optional_micros, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_row, tick_row
 from owlclaw_ray.store.sql.schema import (
@@ -85,6 +86,8 @@ _CHANGED_RUN = (
 _MERGED_RUN = ("trigger", "payload", "rank", "deadline")
 _CHANGED_TICK = ("at", "run_id", "last_due_at", "count")
 _CHANGED_AGENT = ("epoch", "activation_id", "state", "lineage")
+_CHANGED_ACCOUNT = ("used", "reserved", "alerted")
+_RESERVATION = ("reservation_id", "account", "run_id", "amount")
 _JOURNAL = ("run_id", "seq", "kind", "at", "data")
 _RECORD = (
     "tenant",
@@ -117,6 +120,12 @@ class RowsStatement:
             connection.exec_driver_sql(self._sql, arranged)
 
 
+_Rows: TypeAlias = Callable[[Changes], Sequence[tuple[Any, ...]]]
+_Step: TypeAlias = tuple[RowsStatement, _Rows]
+"""A statement, and its rows of a batch."""
+_T = TypeVar("_T")
+
+
 class Writer:
     """The statements for one database, made once.
 
@@ -141,48 +150,25 @@ class Writer:
             statement = update(table).values(values).where(table.c[key] == bindparam("key", type_=table.c[key].type))
             return RowsStatement(statement, (*_new_names(columns), "key"), engine_dialect)
 
-        self._new_runs = inserting(runs, _NEW_RUN)
-        self._runs = updating(runs, _CHANGED_RUN, "seq")
-        self._merged_runs = updating(runs, _MERGED_RUN, "seq")
-        self._agents = updating(agents, _CHANGED_AGENT, "agent")
-        self._journal = inserting(journal, _JOURNAL)
-        self._blobs = RowsStatement(dialect.insert(blobs).on_conflict_do_nothing(), ("hash", "content"), engine_dialect)
-        self._ledger = inserting(ledger, _RECORD)
-        self._heads = replacing(ledger_heads, ("tenant", "writer", "position", "hash"))
-        self._keys = replacing(idempotency_keys, ("key", "body_hash", "run_id", "expires_at"))
-        self._keys_since_sweep = 0
-        expired = select(idempotency_keys.c.key).where(idempotency_keys.c.expires_at < bindparam("now")).limit(_SWEEP)
-        self._sweep = delete(idempotency_keys).where(idempotency_keys.c.key.in_(dialect.unlocked(expired)))
-        self._new_schedules = inserting(schedules, [column.name for column in SCHEDULE_COLUMNS])
-        self._schedules = updating(schedules, ("status", "next_fire_at", "paused_until"), "schedule_id")
-        self._ticks = inserting(ticks, [column.name for column in TICK_COLUMNS])
-        self._changed_ticks = updating(ticks, _CHANGED_TICK, "firing_id")
-        self._removed = [_removing(key, engine_dialect) for key in (ticks.c.firing_id, runs.c.run_id, journal.c.run_id)]
-        self._accounts = updating(budgets, ("used", "reserved", "alerted"), "account")
-        self._new_reservations = inserting(budget_reservations, [column.name for column in budget_reservations.c])
-        self._settled = _removing(budget_reservations.c.reservation_id, engine_dialect)
-        self._reservations_since_sweep = 0
-        past = (budgets.c.expires_at < bindparam("past")) & (budgets.c.reserved == 0)
-        self._sweep_accounts = delete(budgets).where(
-            budgets.c.account.in_(dialect.unlocked(select(budgets.c.account).where(past).limit(_SWEEP)))
+        def removing(key: Column[str], condition: ColumnElement[bool] | None = None) -> RowsStatement:
+            found = delete(key.table).where(key == bindparam("key", type_=NAME))
+            return RowsStatement(found if condition is None else found.where(condition), ("key",), engine_dialect)
+
+        def adding(table: Table, columns: Sequence[str]) -> RowsStatement:
+            return RowsStatement(dialect.insert(table).on_conflict_do_nothing(), columns, engine_dialect)
+
+        waiting = (
+            webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME),
+            webhook_deliveries.c.agent == bindparam("owner", type_=NAME),
+            waiting_delivery,
         )
-        self._tasks = replacing(tasks, [column.name for column in TASK_COLUMNS])
-        self._new_approvals = inserting(approvals, [column.name for column in APPROVAL_COLUMNS])
-        self._approvals = updating(approvals, ("status", "decision", "decided_at"), "approval_id")
-        self._deliveries = replacing(webhook_deliveries, [column.name for column in DELIVERY_COLUMNS])
-        self._handled = RowsStatement(
+        handled = (
             update(webhook_deliveries)
             .values(status=literal_column("'handled'"), run_id=bindparam("run", type_=NAME))
-            .where(
-                webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME),
-                webhook_deliveries.c.agent == bindparam("owner", type_=NAME),
-                waiting_delivery,
-            ),
-            ("run", "key", "owner"),
-            engine_dialect,
+            .where(*waiting)
         )
         last = webhook_deliveries.c.failures >= literal_column(str(MAX_FAILURES - 1))
-        self._failed = RowsStatement(
+        failed = (
             update(webhook_deliveries)
             .values(
                 failures=webhook_deliveries.c.failures + literal_column("1"),
@@ -190,35 +176,116 @@ class Writer:
                 reason=case((last, bindparam("why", type_=Text)), else_=webhook_deliveries.c.reason),
                 run_id=case((last, bindparam("run", type_=NAME)), else_=webhook_deliveries.c.run_id),
             )
-            .where(
-                webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME),
-                webhook_deliveries.c.agent == bindparam("owner", type_=NAME),
-                waiting_delivery,
-            ),
-            ("why", "run", "key", "owner"),
-            engine_dialect,
+            .where(*waiting)
         )
-        forgotten = delete(webhook_deliveries).where(
-            webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME), webhook_deliveries.c.status != WAITING
-        )
-        self._forgotten_deliveries = RowsStatement(forgotten, ("key",), engine_dialect)
-        forgotten = delete(callbacks).where(callbacks.c.callback_id == bindparam("key", type_=NAME), settled_callback)
-        self._forgotten_callbacks = RowsStatement(forgotten, ("key",), engine_dialect)
-        self._new_callbacks = RowsStatement(
-            dialect.insert(callbacks).on_conflict_do_nothing(),
-            [column.name for column in CALLBACK_COLUMNS],
-            engine_dialect,
-        )
-        self._callbacks = replacing(callbacks, [column.name for column in CALLBACK_COLUMNS])
-        self._due_callbacks = RowsStatement(
+        due = (
             update(callbacks)
             .values(status=literal_column("'pending'"), version=callbacks.c.version + literal_column("1"))
             .values(next_try_at=bindparam("at", type_=callbacks.c.next_try_at.type))
             .where(
                 callbacks.c.run_id == bindparam("key", type_=NAME), callbacks.c.status == literal_column("'waiting'")
+            )
+        )
+        self._before_ledger: tuple[_Step, ...] = (
+            (inserting(runs, _NEW_RUN), _picking(_NEW_RUN, lambda new: new.new_runs)),
+            (
+                updating(runs, _CHANGED_RUN, "seq"),
+                _picking((*_CHANGED_RUN, "seq"), lambda new: _stored(new, new.runs)),
             ),
-            ("at", "key"),
-            engine_dialect,
+            (
+                updating(runs, _MERGED_RUN, "seq"),
+                _picking((*_MERGED_RUN, "seq"), lambda new: _stored(new, new.merged_runs)),
+            ),
+            (
+                updating(agents, _CHANGED_AGENT, "agent"),
+                _picking((*_CHANGED_AGENT, "agent"), lambda new: new.agents.values()),
+            ),
+            (inserting(journal, _JOURNAL), lambda new: new.journal),
+            (
+                adding(blobs, ("hash", "content")),
+                lambda new: [(digest, dump(text)) for digest, text in sorted(new.blobs.items())],
+            ),
+        )
+        self._after_ledger: tuple[_Step, ...] = (
+            (
+                replacing(idempotency_keys, ("key", "body_hash", "run_id", "expires_at")),
+                lambda new: [(key, row.body_hash, row.run_id, row.expires_at) for key, row in sorted(new.keys.items())],
+            ),
+            (
+                inserting(schedules, _names(SCHEDULE_COLUMNS)),
+                lambda new: [*map(schedule_row, new.new_schedules.values())],
+            ),
+            (
+                updating(schedules, ("status", "next_fire_at", "paused_until"), "schedule_id"),
+                lambda new: [*map(_changed_schedule, new.schedules.values())],
+            ),
+            (inserting(ticks, _names(TICK_COLUMNS)), lambda new: [*map(tick_row, new.ticks)]),
+            (
+                updating(ticks, _CHANGED_TICK, "firing_id"),
+                lambda new: [*map(_changed_tick, _in_order(new.changed_ticks))],
+            ),
+            (removing(ticks.c.firing_id), lambda new: _keys(new.removed_ticks)),
+            (removing(runs.c.run_id), lambda new: _keys(new.removed_runs)),
+            (removing(journal.c.run_id), lambda new: _keys(new.forgotten_journals)),
+            (
+                inserting(approvals, _names(APPROVAL_COLUMNS)),
+                lambda new: [*map(approval_row, new.new_approvals.values())],
+            ),
+            (
+                updating(approvals, ("status", "decision", "decided_at"), "approval_id"),
+                lambda new: [*map(settled_row, new.approvals.values())],
+            ),
+            (
+                replacing(tasks, _names(TASK_COLUMNS)),
+                lambda new: [*map(task_row, _in_order(new.tasks))],
+            ),
+            (
+                removing(webhook_deliveries.c.delivery_id, webhook_deliveries.c.status != WAITING),
+                lambda new: _keys(new.forgotten_deliveries),
+            ),
+            (removing(callbacks.c.callback_id, settled_callback), lambda new: _keys(new.forgotten_callbacks)),
+            (
+                replacing(webhook_deliveries, _names(DELIVERY_COLUMNS)),
+                lambda new: [*map(delivery_row, _in_order(new.deliveries))],
+            ),
+            (
+                RowsStatement(handled, ("run", "key", "owner"), engine_dialect),
+                lambda new: [(run.run_id, key, run.agent) for key, run in sorted(new.handled.items())],
+            ),
+            (
+                RowsStatement(failed, ("why", "run", "key", "owner"), engine_dialect),
+                lambda new: [
+                    (dump(why), run.run_id, key, run.agent)
+                    for key, (run, why) in sorted(new.failed.items(), key=itemgetter(0))
+                ],
+            ),
+            (adding(callbacks, _names(CALLBACK_COLUMNS)), lambda new: [*map(callback_row, new.new_callbacks.values())]),
+            (
+                RowsStatement(due, ("at", "key"), engine_dialect),
+                lambda new: [(at, run_id) for run_id, at in sorted(new.ended.items())],
+            ),
+            (
+                replacing(callbacks, _names(CALLBACK_COLUMNS)),
+                lambda new: [*map(callback_row, _in_order(new.callbacks))],
+            ),
+            (
+                updating(budgets, _CHANGED_ACCOUNT, "account"),
+                _picking((*_CHANGED_ACCOUNT, "account"), lambda new: _in_order(new.accounts)),
+            ),
+            (removing(budget_reservations.c.reservation_id), lambda new: _keys(new.settled)),
+            (
+                inserting(budget_reservations, _RESERVATION),
+                _picking(_RESERVATION, lambda new: chain.from_iterable(new.new_reservations.values())),
+            ),
+        )
+        self._ledger = inserting(ledger, _RECORD)
+        self._heads = replacing(ledger_heads, ("tenant", "writer", "position", "hash"))
+        self._keys_since_sweep = self._reservations_since_sweep = 0
+        expired = select(idempotency_keys.c.key).where(idempotency_keys.c.expires_at < bindparam("now")).limit(_SWEEP)
+        self._sweep = delete(idempotency_keys).where(idempotency_keys.c.key.in_(dialect.unlocked(expired)))
+        past = (budgets.c.expires_at < bindparam("past")) & (budgets.c.reserved == 0)
+        self._sweep_accounts = delete(budgets).where(
+            budgets.c.account.in_(dialect.unlocked(select(budgets.c.account).where(past).limit(_SWEEP)))
         )
         self._read_heads = dialect.locking(
             select(ledger_heads)
@@ -238,90 +305,20 @@ class Writer:
 
     def write(self, connection: Connection, changes: Changes) -> None:
         """Write all changes; whatever fails, the transaction is of no more use."""
-        new = {run.seq for run in changes.new_runs}
-        self._new_runs.run(connection, [_new_run(run) for run in changes.new_runs])
-        self._runs.run(connection, [_changed_run(run) for run in changes.runs.values() if run.seq not in new])
-        merged = [run for run in changes.merged_runs.values() if run.seq not in new]
-        self._merged_runs.run(
-            connection, [(run.trigger, run.payload, run.rank, run.deadline, run.seq) for run in merged]
-        )
-        self._agents.run(
-            connection,
-            [(row.epoch, row.activation_id, row.state, row.lineage, row.agent) for row in changes.agents.values()],
-        )
-        self._journal.run(connection, changes.journal)
-        self._blobs.run(connection, [(digest, dump(text)) for digest, text in sorted(changes.blobs.items())])
+        for statement, rows in self._before_ledger:
+            statement.run(connection, rows(changes))
         if changes.records:
             self._chain(connection, changes.records)
-        if changes.keys:
-            self._write_keys(connection, changes)
-        self._write_schedules(connection, changes)
-        self._write_approvals(connection, changes)
-        self._write_tasks(connection, changes)
-        self._write_webhooks(connection, changes)
-        if changes.accounts:
-            self._write_budgets(connection, changes)
-
-    def _write_budgets(self, connection: Connection, changes: Changes) -> None:
-        accounts = sorted(changes.accounts.values(), key=attrgetter("account"))
-        self._accounts.run(connection, [(row.used, row.reserved, row.alerted, row.account) for row in accounts])
-        self._settled.run(connection, [(reservation_id,) for reservation_id in sorted(changes.settled)])
-        new = [row for rows in changes.new_reservations.values() for row in rows]
-        self._new_reservations.run(
-            connection, [(row.reservation_id, row.account, row.run_id, row.amount) for row in new]
-        )
-        self._reservations_since_sweep += len(new)
-        if self._reservations_since_sweep >= _SWEEP_EVERY and changes.reserved_at:
-            self._reservations_since_sweep = 0
-            connection.execute(self._sweep_accounts, {"past": changes.reserved_at - _KEPT})
-
-    def _write_keys(self, connection: Connection, changes: Changes) -> None:
-        keys = sorted(changes.keys.items())
-        self._keys.run(connection, [(key, row.body_hash, row.run_id, row.expires_at) for key, row in keys])
-        self._keys_since_sweep += len(keys)
-        if self._keys_since_sweep >= _SWEEP_EVERY and changes.new_runs:
+        for statement, rows in self._after_ledger:
+            statement.run(connection, rows(changes))
+        self._keys_since_sweep += len(changes.keys)
+        if changes.keys and self._keys_since_sweep >= _SWEEP_EVERY and changes.new_runs:
             self._keys_since_sweep = 0
             connection.execute(self._sweep, {"now": min(run.created_at for run in changes.new_runs)})
-
-    def _write_schedules(self, connection: Connection, changes: Changes) -> None:
-        self._new_schedules.run(connection, [schedule_row(each) for each in changes.new_schedules.values()])
-        self._schedules.run(
-            connection,
-            [
-                (
-                    each.status.value,
-                    optional_micros(each.next_fire_at),
-                    optional_micros(each.paused_until),
-                    each.schedule_id,
-                )
-                for each in changes.schedules.values()
-            ],
-        )
-        self._ticks.run(connection, [tick_row(tick) for tick in changes.ticks])
-        changed = [_changed_tick(tick) for _, tick in sorted(changes.changed_ticks.items())]
-        self._changed_ticks.run(connection, changed)
-        removed = (changes.removed_ticks, changes.removed_runs, changes.forgotten_journals)
-        for statement, ids in zip(self._removed, removed, strict=True):
-            statement.run(connection, [(each,) for each in sorted(ids)])
-
-    def _write_approvals(self, connection: Connection, changes: Changes) -> None:
-        self._new_approvals.run(connection, [approval_row(each) for each in changes.new_approvals.values()])
-        self._approvals.run(connection, [settled_row(each) for each in changes.approvals.values()])
-
-    def _write_tasks(self, connection: Connection, changes: Changes) -> None:
-        self._tasks.run(connection, [task_row(changes.tasks[task_id]) for task_id in sorted(changes.tasks)])
-
-    def _write_webhooks(self, connection: Connection, changes: Changes) -> None:
-        self._forgotten_deliveries.run(connection, [(each,) for each in sorted(changes.forgotten_deliveries)])
-        self._forgotten_callbacks.run(connection, [(each,) for each in sorted(changes.forgotten_callbacks)])
-        self._deliveries.run(connection, [delivery_row(each) for _, each in sorted(changes.deliveries.items())])
-        handled = sorted(changes.handled.items())
-        self._handled.run(connection, [(run.run_id, delivery_id, run.agent) for delivery_id, run in handled])
-        failed = sorted(changes.failed.items(), key=itemgetter(0))
-        self._failed.run(connection, [(dump(why), run.run_id, key, run.agent) for key, (run, why) in failed])
-        self._new_callbacks.run(connection, [callback_row(each) for each in changes.new_callbacks.values()])
-        self._due_callbacks.run(connection, [(at, run_id) for run_id, at in sorted(changes.ended.items())])
-        self._callbacks.run(connection, [callback_row(each) for _, each in sorted(changes.callbacks.items())])
+        self._reservations_since_sweep += sum(map(len, changes.new_reservations.values()))
+        if changes.accounts and self._reservations_since_sweep >= _SWEEP_EVERY and changes.reserved_at:
+            self._reservations_since_sweep = 0
+            connection.execute(self._sweep_accounts, {"past": changes.reserved_at - _KEPT})
 
     def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
         tenants = {record.tenant for record in records}
@@ -342,9 +339,29 @@ class Writer:
         return canonical_data(self._redactor.redact(record.data)) if self._redactor.suspects(data) else data
 
 
-def _removing(key: Column[str], dialect: EngineDialect) -> RowsStatement:
-    """Return the DELETE of rows by this column."""
-    return RowsStatement(delete(key.table).where(key == bindparam("key", type_=NAME)), ("key",), dialect)
+def _picking(columns: Sequence[str], objects: Callable[[Changes], Iterable[Any]]) -> _Rows:
+    """Return what makes rows of structs whose fields are named as the columns are."""
+    pick = attrgetter(*("status.value" if column == "status" else column for column in columns))
+    return lambda new: [*map(pick, objects(new))]
+
+
+def _in_order(changed: Mapping[str, _T]) -> Iterable[_T]:
+    """Return the values in the order of their keys, in which all stores lock rows."""
+    return (changed[key] for key in sorted(changed))
+
+
+def _names(columns: Iterable[ColumnElement[Any]]) -> list[str]:
+    return [column.name for column in columns]
+
+
+def _keys(keys: Iterable[str]) -> list[tuple[str]]:
+    return [(key,) for key in sorted(keys)]
+
+
+def _stored(changes: Changes, changed: Mapping[int, RunRow]) -> Iterable[RunRow]:
+    """Return those of the changed runs that were there before the batch: the others are written as new ones."""
+    new = {run.seq for run in changes.new_runs}
+    return (run for run in changed.values() if run.seq not in new)
 
 
 def _new_names(columns: Sequence[str]) -> tuple[str, ...]:
@@ -352,26 +369,9 @@ def _new_names(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"new_{column}" for column in columns)
 
 
-def _new_run(run: RunRow) -> tuple[Any, ...]:
-    tenant = agent_of(run.agent).tenant
-    changing = _changed_run(run)[:-1]
-    settled = (run.rank, run.deadline, run.merge_key, run.payload)
-    return (run.seq, run.run_id, tenant, run.agent, run.trigger, run.created_at, *changing, *settled)
-
-
-def _changed_run(run: RunRow) -> tuple[Any, ...]:
-    return (
-        run.status.value,
-        run.started_at,
-        run.finished_at,
-        run.cancel_requested,
-        run.claimed_epoch,
-        run.result,
-        run.interrupted_by,
-        run.reserves,
-        run.awaits,
-        run.seq,
-    )
+def _changed_schedule(schedule: Schedule) -> tuple[Any, ...]:
+    next_fire_at, paused_until = optional_micros(schedule.next_fire_at), optional_micros(schedule.paused_until)
+    return schedule.status.value, next_fire_at, paused_until, schedule.schedule_id
 
 
 def _changed_tick(tick: Tick) -> tuple[Any, ...]:
