@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from owlclaw_ray.errors import ConfigurationError, OwlClawError
+from owlclaw_ray.errors import ConfigurationError, NotFoundError, OwlClawError
 from serve.cli.output import complain
 
 MODULES = {
@@ -58,6 +58,18 @@ class _OnDemand(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._modules)
+
+
+_LISTS = {
+    "run": "runs",
+    "approval": "approvals list",
+    "schedule": "schedules list",
+    "memory": "memory list AGENT",
+    "delivery": "webhooks deliveries",
+    "callback": "webhooks callbacks",
+    "webhook source": "webhooks sources",
+}
+"""The command that lists each kind of thing."""
 
 
 class _Commands(TyperGroup):
@@ -116,6 +128,8 @@ def _sentence(error: OwlClawError) -> str:
     if getattr(error, "refused", False):
         url = getattr(error, "url", "")
         return f"nothing is listening at {url}\n  → start it with: owlclaw up, or name a server that runs with --url or OWLCLAW_URL"
+    if isinstance(error, NotFoundError) and error.kind in _LISTS:
+        return f"{error}\n  → list them with: owlclaw {_LISTS[error.kind]}"
     if isinstance(error, ConfigurationError) and len(error.problems) > 1:
         return "\n".join([f"{len(error.problems)} problems:", *(f"  {problem}" for problem in error.problems)])
     return str(error)

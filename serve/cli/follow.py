@@ -19,13 +19,16 @@ def follow(client: SyncClient, run_id: str, *, as_json: bool) -> None:
     from serve.cli.timeline import Timeline
 
     timeline = Timeline(console())
-    status = ""
+    status, told = "", False
     try:
         for event in client.events(run_id):
             if as_json:
                 print_json_line(event)
             else:
                 timeline.show(event)
+                if event["kind"] == "run_waiting" and not told:
+                    told = True
+                    typer.echo("still following; Ctrl-C leaves, the run stays as it is", err=True)
             status = event["data"]["status"] if event["kind"] == "run_finished" else ""
     except KeyboardInterrupt:
         complain(f"the run goes on; follow it again with: owlclaw tail {run_id}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, get_args
 
@@ -9,6 +12,7 @@ import typer
 
 from owlclaw_ray import wire
 from owlclaw_ray.counting import counted
+from owlclaw_ray.errors import ScheduleError
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.listings import ALL, LimitOption, StatusOption, status_of
 from serve.cli.output import console, plain, print_json, table, when
@@ -16,6 +20,20 @@ from serve.cli.trigger import TaskTypeOption
 
 AgentArgument = Annotated[str, typer.Argument(help="definition or definition:key", metavar="AGENT")]
 ScheduleArgument = Annotated[str, typer.Argument(help="The schedule.", metavar="SCHEDULE_ID")]
+
+
+_OPTIONS = {
+    "at": "--at",
+    "delay_seconds": "--in",
+    "interval_seconds": "--every",
+    "cron_expression": "--cron",
+    "timezone": "--zone",
+    "jitter_seconds": "--jitter",
+    "catch_up_seconds": "--catch-up",
+    "task_type": "--task-type",
+}
+"""The options of `create`, by the fields of the API that they are."""
+_FIELD = re.compile(rf"(?<![\w'-])({'|'.join(_OPTIONS)})(?![\w'])")
 
 
 def register(cli: typer.Typer) -> None:
@@ -93,7 +111,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Have an agent run in future; give one of --at, --in, --every and --cron."""
-    with connect(url, folder) as client:
+    with connect(url, folder) as client, _options_named():
         made = client.create_schedule(
             agent,
             focus,
@@ -108,6 +126,16 @@ def create(
             task_type=task_type,
         )
     _print(made, as_json=as_json)
+
+
+@contextmanager
+def _options_named() -> Iterator[None]:
+    """Have an error about a field of the API name the option that was typed."""
+    try:
+        yield
+    except ScheduleError as error:
+        problem = _FIELD.sub(lambda field: _OPTIONS[field[0]], error.problem)
+        raise ScheduleError(_OPTIONS.get(error.field, error.field), problem) from error
 
 
 def pause(

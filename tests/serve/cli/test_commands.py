@@ -69,6 +69,16 @@ def test_waiting_says_which_approvals_a_run_waits_for_apart_from_its_result(owlc
     assert json.loads(as_json.stdout)["status"] == "completed"
 
 
+def test_following_a_run_that_waits_says_once_that_it_goes_on_and_how_to_leave(owlclaw: Run, runtime: MemoryRuntime):
+    runtime.waits_for = ("apr_1",)
+
+    told, tailed = owlclaw("trigger", "assistant", "--follow"), owlclaw("trigger", "assistant", "--follow", "--json")
+
+    assert "owlclaw approvals allow apr_1" in told.stdout
+    assert told.stderr == "still following; Ctrl-C leaves, the run stays as it is\n"
+    assert tailed.stderr == ""
+
+
 def test_json_output_is_the_run(owlclaw: Run):
     accepted = json.loads(owlclaw("trigger", "assistant", "--json").output)
     waited = json.loads(owlclaw("trigger", "assistant", "--wait", "--json").output)
@@ -152,6 +162,23 @@ def test_a_refusal_is_one_sentence_and_a_failure(owlclaw: Run):
     assert (unknown.exit_code, broken.exit_code) == (1, 1)
     assert "there is no agent definition for 'asistant'; defined here: assistant, broken, patient" in unknown.output
     assert "agents/broken/SOUL.md: is missing (write who the agent is)" in broken.output
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("tail run_x", "there is no run 'run_x'\n  → list them with: owlclaw runs\n"),
+        ("approvals allow apr_x", "there is no approval 'apr_x'\n  → list them with: owlclaw approvals list\n"),
+        ("schedules show sch_x", "there is no schedule 'sch_x'\n  → list them with: owlclaw schedules list\n"),
+        ("webhooks show dlv_x", "there is no delivery 'dlv_x'\n  → list them with: owlclaw webhooks deliveries\n"),
+        ("webhooks show cb_x", "there is no callback 'cb_x'\n  → list them with: owlclaw webhooks callbacks\n"),
+    ],
+)
+def test_an_id_that_there_is_not_is_said_with_the_command_that_lists_them(owlclaw: Run, command: str, message: str):
+    refused = owlclaw(*command.split())
+
+    assert (refused.exit_code, refused.output) == (1, message)
+    assert owlclaw(*message.rstrip().rpartition("owlclaw ")[2].split()).exit_code == 0
 
 
 def test_runs_of_an_agent_that_there_is_not_are_refused_and_of_one_without_runs_are_none(owlclaw: Run):

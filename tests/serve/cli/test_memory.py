@@ -78,7 +78,8 @@ def test_add_archive_and_delete(owlclaw: Run, memories: list[Memory]):
 
     assert owlclaw("memory", "delete", "assistant", "mem_1").output == "removed mem_1: 机器很闲\n"
     missing = owlclaw("memory", "delete", "assistant", "mem_1")
-    assert (missing.exit_code, missing.output) == (1, "there is no memory 'mem_1'\n")
+    assert missing.exit_code == 1
+    assert missing.output == "there is no memory 'mem_1'\n  → list them with: owlclaw memory list AGENT\n"
 
 
 def test_stats_and_reindex(owlclaw: Run, memories: list[Memory]):

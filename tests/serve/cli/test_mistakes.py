@@ -386,6 +386,22 @@ IN_AGENTS = [
         """,
     ),
     Mistake(
+        "a misspelt tool in IDENTITY.md",
+        {IDENTITY: "## My Capabilities\n- Prices, with desk.prize\n"},
+        """
+        WARN tools: clerk/IDENTITY.md:2: names 'desk.prize', a tool that does not exist
+             → did you mean desk.price?
+        """,
+    ),
+    Mistake(
+        "a misspelt tool in a script",
+        scripted("rules:\n  - turns:\n      - tool_calls: [{name: desk.prize}]\n"),
+        """
+        WARN tools: clerk/script.yaml:3: rules[0].turns[0].tool_calls[0].name: calls 'desk.prize', a tool that does not exist
+             → did you mean desk.price?
+        """,
+    ),
+    Mistake(
         "a skill's name with a capital",
         {SKILL: "---\nname: Sell It\ndescription: How to sell.\n---\nSell.\n"},
         """
