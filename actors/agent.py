@@ -19,9 +19,9 @@ from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.mcp_link import McpLink
 from actors.nodes import used_memory
-from actors.packed_calls import packed
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
+from actors.remote_actor import RemoteActor
 from actors.tool_task import TaskToolRunner
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
@@ -85,7 +85,7 @@ class RemoteDefinitions:
         while True:
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    changed = await self._directory.ask("definition", name, known.version if known else "")
+                    changed = await self._directory.call.definition(name, known.version if known else "")
             except (RuntimeUnavailableError, TimeoutError):
                 if known is not None:
                     return known
@@ -97,7 +97,7 @@ class RemoteDefinitions:
             return current
 
 
-class AgentActor:
+class AgentActor(RemoteActor):
     """A thin shell around AgentHost."""
 
     def __init__(self, host_id: str, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
@@ -126,8 +126,8 @@ class AgentActor:
             progress_of=servers.progress if plan.mcp is not None else unknown,
             family=Family(
                 store=keeper,
-                wake=lambda woken: directory.ask("wake", woken),
-                cancel=lambda agent, run_id: directory.ask("cancel", agent, run_id),
+                wake=directory.call.wake,
+                cancel=directory.call.cancel,
                 clock=clock,
             ),
         )
@@ -144,7 +144,6 @@ class AgentActor:
         """See AgentHost.adopt."""
         await self._host.adopt(agents)
 
-    @packed
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See AgentHost.wake."""
         return self._host.wake(agents)

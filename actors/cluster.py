@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import ray
 from ray._private import parameter  # no public name
@@ -29,11 +29,12 @@ from actors.remote import (
     ROOT,
     SCHEDULER,
     NamedActor,
-    ask_now,
+    PartName,
+    call_now,
     find,
     kill,
 )
-from actors.root import make_root
+from actors.root import RootActor, make_root
 from actors.tool_task import slot_resources
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -43,6 +44,8 @@ NAMESPACE = "owlclaw"
 _STORE_SECONDS = 120.0
 _STOP_MARGIN = 15.0
 _PAUSE = 0.5
+
+A = TypeVar("A")
 
 logger = logging.getLogger(__name__)
 
@@ -114,23 +117,27 @@ class Cluster:
 
     def wait_for_store(self) -> None:
         """Return once the store is open; raises what is wrong with it."""
-        ask_now(self._root, "hosts", seconds=_STORE_SECONDS)
-        self._part(KEEPER).ask_now("ready", seconds=_STORE_SECONDS)
+        call_now(self._root, lambda root: root.hosts(), _STORE_SECONDS)
+        self._part(KEEPER).call_now(lambda part: part.ready(), _STORE_SECONDS)
 
     def wait_for_agents(self) -> list[str]:
         """Return, once agents can be placed and models asked, and what ends from now on is exported, what does not work all the same."""
-        exporter = "" if self._plan.tracing is None else self._part(EXPORTER).ask_now("ready", seconds=_STORE_SECONDS)
-        self._part(DIRECTORY).ask_now("hosts", seconds=_STORE_SECONDS)
-        self._part(GATEWAY).ask_now("ready", seconds=_STORE_SECONDS)
+        exporter = (
+            ""
+            if self._plan.tracing is None
+            else self._part(EXPORTER).call_now(lambda part: part.ready(), _STORE_SECONDS)
+        )
+        self._part(DIRECTORY).call_now(lambda part: part.hosts(), _STORE_SECONDS)
+        self._part(GATEWAY).call_now(lambda part: part.ready(), _STORE_SECONDS)
         return [exporter] if exporter else []
 
     def warm_tools(self) -> None:
         """Return when what the first tool calls need is loaded; raises RuntimeUnavailableError if that takes minutes."""
-        ask_now(self._root, "warm_tools", seconds=_STORE_SECONDS)
+        call_now(self._root, lambda root: root.warm_tools(), _STORE_SECONDS)
 
     def warm_models(self, models: Sequence[RealModel]) -> dict[str, str]:
         """Load what calls of real models need; return which of these lack a key, with the environment variables to set."""
-        return cast("dict[str, str]", self._part(GATEWAY).ask_now("warm", models, seconds=_STORE_SECONDS))
+        return self._part(GATEWAY).call_now(lambda gateway: gateway.warm(models), _STORE_SECONDS)
 
     def stop(self) -> None:
         """Fire no more schedules, let runs end within the plan's grace (the rest resume at the next start), close the store."""
@@ -139,13 +146,13 @@ class Cluster:
         roots = [NamedActor(ROOT, self._plan.namespace, node) for node in nodes]
         keepers = [NamedActor(KEEPER, self._plan.namespace, node) for node in nodes]
         pools = [NamedActor(MCP_POOL, self._plan.namespace, node) for node in nodes if self._has_pool(node)]
-        self._ask_each(roots, "retire")
-        self._ask_each([self._part(SCHEDULER)], "stop")
-        self._ask_each([self._part(DIRECTORY)], "stop", grace)
-        self._ask_each(keepers, "stop")
+        self._ask_each(roots, lambda root: root.retire())
+        self._ask_each([self._part(SCHEDULER)], lambda scheduler: scheduler.stop())
+        self._ask_each([self._part(DIRECTORY)], lambda directory: directory.stop(grace))
+        self._ask_each(keepers, lambda keeper: keeper.stop())
         if find(EXPORTER, self._plan.namespace) is not None:
-            self._ask_each([self._part(EXPORTER)], "stop")
-        self._ask_each(pools, "stop")
+            self._ask_each([self._part(EXPORTER)], lambda exporter: exporter.stop())
+        self._ask_each(pools, lambda pool: pool.stop())
         for root in self._roots():
             kill(root)
         for node in nodes:
@@ -170,16 +177,16 @@ class Cluster:
     def _has_pool(self, node_id: str) -> bool:
         return find(MCP_POOL, self._plan.namespace, node_id) is not None
 
-    def _roots(self) -> list[ActorHandle[Any]]:
+    def _roots(self) -> list[ActorHandle[RootActor]]:
         found = [find(ROOT, self._plan.namespace, node.node_id) for node in living_nodes()]
         return [root for root in found if root is not None]
 
-    def _ask_each(self, parts: Sequence[NamedActor], method: str, *arguments: object) -> None:
+    def _ask_each(self, parts: Sequence[NamedActor[A]], question: Callable[[A], Awaitable[object]]) -> None:
         for part in parts:
             try:
-                part.ask_now(method, *arguments, seconds=self._plan.drain_seconds + _STOP_MARGIN)
+                part.call_now(question, self._plan.drain_seconds + _STOP_MARGIN)
             except RuntimeUnavailableError as error:
                 logger.warning("the %s was not told to stop: %s", part.name, error)
 
-    def _part(self, name: str) -> NamedActor:
+    def _part(self, name: PartName[A]) -> NamedActor[A]:
         return NamedActor(name, self._plan.namespace)

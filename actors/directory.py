@@ -8,15 +8,13 @@ import math
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
-
-from ray.actor import ActorHandle
 
 from actors.hosts import ActorHost, RootedPool
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.plan import RuntimePlan
-from actors.remote import ask
+from actors.remote import AgentHandle, calls
+from actors.remote_actor import RemoteActor, plain
 from actors.secrets import take_over
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
@@ -34,7 +32,7 @@ _TELL_SECONDS = _LOOK_SECONDS = 3.0
 logger = logging.getLogger(__name__)
 
 
-class DirectoryActor:
+class DirectoryActor(RemoteActor):
     """Starts itself, the first time and after every restart."""
 
     def __init__(self, plan: RuntimePlan) -> None:
@@ -74,7 +72,8 @@ class DirectoryActor:
         await self._load_isolations({agent.definition for agent in agents} - self._isolations.keys())
         return await self._directory.wake(agents)
 
-    async def handle(self, host_id: str) -> ActorHandle[Any] | None:
+    @plain
+    async def handle(self, host_id: str) -> AgentHandle | None:
         """Return the actor of a host, for those who wake its agents themselves; None if it is gone."""
         host = self._directory.host(host_id)
         return host.actor if isinstance(host, ActorHost) else None
@@ -103,7 +102,7 @@ class DirectoryActor:
         try:
             async with asyncio.timeout(_TELL_SECONDS):
                 if actor is not None:
-                    await ask(actor, "forget_definition", name)
+                    await calls(actor).forget_definition(name)
         except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("host %s was not told that %s is another: %s", host_id, name, error)
 

@@ -16,6 +16,7 @@ from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
 from actors.remote import KEEPER, NamedActor
+from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.errors import ConfigurationError, RetryableError, RuntimeUnavailableError
@@ -40,7 +41,7 @@ _LAST_SECONDS = 3.0
 logger = logging.getLogger(__name__)
 
 
-class ExporterActor:
+class ExporterActor(RemoteActor):
     """A thin shell around TraceExport. Starts itself, the first time and after every restart."""
 
     def __init__(self, plan: RuntimePlan) -> None:
@@ -143,7 +144,7 @@ class ExporterActor:
         """Return once the Keeper has made the store, or brought it up to date; raises what is wrong with it."""
         while True:
             try:
-                await self._keeper.ask("ready")
+                await self._keeper.call.ready()
             except RetryableError:
                 await asyncio.sleep(_LOOK_SECONDS)
             else:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from actors.nodes import Node, living_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, NamedActor
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, NamedActor, PartName
 from actors.scheduler import SchedulerCounts
 from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.store.queries import ActiveRunCounts, PendingCallbackCount, Query
 from owlclaw_ray.telemetry.metrics import gauges
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from owlclaw_ray.telemetry.metrics.exposition import labelled
 
+if TYPE_CHECKING:
+    from actors.keeper import KeeperActor
+    from actors.model_gateway import ModelGatewayActor
+
 _PART_SECONDS = 3.0
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 class FleetMetrics:
@@ -24,8 +33,8 @@ class FleetMetrics:
 
     def __init__(self, plan: RuntimePlan) -> None:
         self._namespace = plan.namespace
-        self._keepers: dict[str, NamedActor] = {}
-        self._gateways: dict[str, NamedActor] = {}
+        self._keepers: dict[str, NamedActor[KeeperActor]] = {}
+        self._gateways: dict[str, NamedActor[ModelGatewayActor]] = {}
         self._directory = NamedActor(DIRECTORY, plan.namespace)
         self._scheduler = NamedActor(SCHEDULER, plan.namespace)
         self._has_callbacks = plan.callbacks is not None
@@ -37,14 +46,13 @@ class FleetMetrics:
         self._keepers = self._on_each(KEEPER, nodes, self._keepers)
         self._gateways = self._on_each(GATEWAY, nodes, self._gateways)
         keepers = list(self._keepers.values())
-        counted, slots, active, pending, hosts, scheduled, exported = await asyncio.gather(
-            asyncio.gather(*(_ask(keeper, "metrics") for keeper in keepers)),
-            asyncio.gather(*(_ask(gateway, "slots") for gateway in self._gateways.values())),
-            _first(keepers, "query", "active_runs", ()),
-            _first(keepers, "query", "pending_callbacks", ()),
-            _ask(self._directory, "hosts"),
-            _ask(self._scheduler, "counts"),
-            _ask(self._exporter, "counts"),
+        counted, slots, (active, pending), hosts, scheduled, exported = await asyncio.gather(
+            asyncio.gather(*(_ask(keeper.call.metrics) for keeper in keepers)),
+            asyncio.gather(*(_ask(gateway.call.slots) for gateway in self._gateways.values())),
+            asyncio.gather(_first(keepers, ActiveRunCounts()), _first(keepers, PendingCallbackCount())),
+            _ask(self._directory.call.hosts),
+            _ask(self._scheduler.call.counts),
+            _ask(None if self._exporter is None else self._exporter.call.counts),
         )
         answered = {
             f"{part}@{nodes[node]}": each is not None
@@ -57,8 +65,8 @@ class FleetMetrics:
         families = [gauges.up(answered)]
         for node, each in zip(nodes, counted, strict=True):
             families += labelled(each or (), "node", nodes[node])
-        for node, each in zip(nodes, slots, strict=True):
-            families += labelled(gauges.slots(each or ()), "node", nodes[node])
+        for node, found in zip(nodes, slots, strict=True):
+            families += labelled(gauges.slots(found or ()), "node", nodes[node])
         families += [gauges.active_runs(active)] if active is not None else []
         families += gauges.pool(hosts) if hosts is not None else ()
         families += [gauges.callbacks_pending(pending)] if self._has_callbacks and pending is not None else []
@@ -66,7 +74,9 @@ class FleetMetrics:
         families += gauges.traces(exported) if exported is not None else ()
         return families
 
-    def _on_each(self, part: str, nodes: Iterable[str], known: Mapping[str, NamedActor]) -> dict[str, NamedActor]:
+    def _on_each(
+        self, part: PartName[A], nodes: Iterable[str], known: Mapping[str, NamedActor[A]]
+    ) -> dict[str, NamedActor[A]]:
         return {node: known.get(node) or NamedActor(part, self._namespace, node) for node in nodes}
 
 
@@ -85,20 +95,21 @@ def _names(nodes: Sequence[Node]) -> dict[str, str]:
     }
 
 
-async def _first(parts: Sequence[NamedActor], method: str, *arguments: object) -> Any:
-    """Return the answer of the first that gives one, None if nobody does."""
-    for part in parts:
-        answer = await _ask(part, method, *arguments)
+async def _first(keepers: Sequence[NamedActor[KeeperActor]], query: Query[R]) -> R | None:
+    """Return the answer of the first that gives one."""
+    for keeper in keepers:
+        answer = await _ask(partial(keeper.call.read, query))
         if answer is not None:
             return answer
     return None
 
 
-async def _ask(part: NamedActor | None, method: str, *arguments: object) -> Any:
-    if part is None:
+async def _ask(question: Callable[[], Awaitable[R]] | None) -> R | None:
+    """Return the answer of a part; None if it gives none in time."""
+    if question is None:
         return None
     try:
         async with asyncio.timeout(_PART_SECONDS):
-            return await part.ask(method, *arguments)
+            return await question()
     except (OwlClawError, TimeoutError):
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import cast
 
 from actors.remote import GATEWAY, NamedActor
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
@@ -60,7 +59,7 @@ class GatewayTokens:
         if not model.startswith("scripted:") and self._clock.monotonic() >= self._again_at:
             try:
                 async with asyncio.timeout(self._seconds):
-                    return cast("Sequence[int]", await self._gateway.ask_packed("count_tokens", model, tuple(texts)))
+                    return await self._gateway.call.count_tokens(model, tuple(texts))
             except RuntimeUnavailableError as error:
                 logger.warning("tokens for %s are estimated: %s", model, error)
             except TimeoutError:
@@ -72,12 +71,12 @@ class GatewayTokens:
     async def context_window(self, model: str) -> ContextWindow | None:
         """See TokenCounter.context_window."""
         async with asyncio.timeout(self._seconds):
-            return cast("ContextWindow | None", await self._gateway.ask_packed("context_window", model))
+            return await self._gateway.call.context_window(model)
 
     async def price(self, model: str) -> Price | None:
         """See TokenCounter.price."""
         async with asyncio.timeout(self._seconds):
-            return cast("Price | None", await self._gateway.ask_packed("price", model))
+            return await self._gateway.call.price(model)
 
 
 class GatewayEmbeddings:
@@ -89,7 +88,7 @@ class GatewayEmbeddings:
     def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """See EmbeddingGateway.embed; also RuntimeUnavailableError when the gateway is not there, or does not answer."""
         seconds = request.patience + _TRANSFER_SECONDS
-        return cast("EmbeddingReply", self._gateway.ask_packed_now("embed", request, seconds=seconds))
+        return self._gateway.call_now(lambda gateway: gateway.embed(request), seconds)
 
 
 class _GatewayBox:
@@ -99,7 +98,7 @@ class _GatewayBox:
         self._link, self._gateway = link, NamedActor(GATEWAY, namespace)
 
     async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
-        return cast("BoxId", await self._gateway.ask_packed("post", self._link, calls, withdrawn))
+        return await self._gateway.call.post(self._link, calls, withdrawn)
 
     async def receive(self, seconds: float) -> Received:
-        return cast("Received", await self._gateway.ask_packed("receive", self._link, seconds))
+        return await self._gateway.call.receive(self._link, seconds)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, cast
-
-from ray.actor import ActorHandle
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
 from actors.nodes import living_nodes
-from actors.remote import ROOT, NamedActor, ask, ask_packed, find
+from actors.remote import ROOT, AgentHandle, NamedActor, NamedRoot, calls, find
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.host_pool import Host, HostGoneError
+
+R = TypeVar("R")
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class ActorHost:
     """Implements `Host` over an AgentActor."""
 
-    def __init__(self, host_id: str, node_id: str, actor: ActorHandle[Any], patience: float) -> None:
+    def __init__(self, host_id: str, node_id: str, actor: AgentHandle, patience: float) -> None:
         self._host_id, self._node_id, self.actor, self._wait_limit = host_id, node_id, actor, patience
 
     @property
@@ -39,40 +39,37 @@ class ActorHost:
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See Host.adopt."""
-        await self._ask("adopt", agents)
+        await self._answer(calls(self.actor).adopt(agents))
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.wake."""
-        try:
-            return cast("tuple[AgentRef, ...]", await ask_packed(self.actor, "wake", agents))
-        except RuntimeUnavailableError as error:
-            raise HostGoneError(f"{self._host_id}: {error}") from error
+        return await self._answer(calls(self.actor).wake(agents))
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """See Host.cancel."""
-        return cast("bool", await self._ask("cancel", agent, run_id))
+        return await self._answer(calls(self.actor).cancel(agent, run_id))
 
     async def release(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.release."""
-        return cast("tuple[AgentRef, ...]", await self._ask("release", agents))
+        return await self._answer(calls(self.actor).release(agents))
 
     async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.hand_over."""
-        return cast("tuple[AgentRef, ...]", await self._ask("hand_over", agents))
+        return await self._answer(calls(self.actor).hand_over(agents))
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""
-        return cast("HostStatus", await self._ask_with_timeout("status", most))
+        return await self._answer_in_time(calls(self.actor).status(most))
 
     async def hosted(self) -> tuple[AgentRef, ...]:
         """See Host.hosted."""
-        return cast("tuple[AgentRef, ...]", await self._ask_with_timeout("hosted"))
+        return await self._answer_in_time(calls(self.actor).hosted())
 
     async def ended(self) -> None:
         """See Host.ended. A call that never returns breaks with the process; a broken call alone is no proof of its end."""
         while True:
             try:
-                await ask(self.actor, "linger")
+                await calls(self.actor).linger()
             except RuntimeUnavailableError:
                 if not await self._lives():
                     return
@@ -86,18 +83,18 @@ class ActorHost:
 
     async def drain(self, grace: float) -> None:
         """See Host.drain."""
-        await self._ask("drain", grace)
+        await self._answer(calls(self.actor).drain(grace))
 
-    async def _ask_with_timeout(self, method: str, *arguments: object) -> Any:
+    async def _answer_in_time(self, answer: Awaitable[R]) -> R:
         try:
             async with asyncio.timeout(self._wait_limit):
-                return await self._ask(method, *arguments)
+                return await self._answer(answer)
         except TimeoutError as error:
             raise HostGoneError(f"{self._host_id} did not answer within {self._wait_limit:g} s") from error
 
-    async def _ask(self, method: str, *arguments: object) -> Any:
+    async def _answer(self, answer: Awaitable[R]) -> R:
         try:
-            return await ask(self.actor, method, *arguments)
+            return await answer
         except RuntimeUnavailableError as error:
             raise HostGoneError(f"{self._host_id}: {error}") from error
 
@@ -107,7 +104,7 @@ class RootedPool:
 
     def __init__(self, namespace: str, patience: float) -> None:
         self._namespace, self._wait_limit = namespace, patience
-        self._roots: dict[str, NamedActor] = {}
+        self._roots: dict[str, NamedRoot] = {}
         self._homes: dict[str, str] = {}
         self._coming: Counter[str] = Counter()
 
@@ -123,7 +120,7 @@ class RootedPool:
         node_id = min(self._roots, key=lambda node: hosts[node])
         self._coming[node_id] += 1
         try:
-            host_id, actor = await self._roots[node_id].ask("spawn_host")
+            host_id, actor = await self._roots[node_id].call.spawn_host()
         finally:
             self._coming[node_id] -= 1
         self._homes[host_id] = node_id
@@ -140,13 +137,13 @@ class RootedPool:
         root = self._roots.get(self._homes.pop(host.host_id, ""))
         if root is not None:
             try:
-                await root.ask("end_host", host.host_id)
+                await root.call.end_host(host.host_id)
             except RuntimeUnavailableError as error:
                 logger.info("host %s ended with its root: %s", host.host_id, error)
 
     async def _hosts_of(self, node_id: str) -> list[Host]:
         try:
-            hosts = await self._roots[node_id].ask("hosts")
+            hosts = await self._roots[node_id].call.hosts()
         except RuntimeUnavailableError as error:
             logger.warning("the root of node %s does not answer: %s", node_id, error)
             return []

@@ -11,10 +11,10 @@ from actors.garbage import collect_rarely
 from actors.liveness import CHECK_INTERVAL, LivenessMonitor
 from actors.logs import configure
 from actors.nodes import writer_name
-from actors.packed_calls import packed
 from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
 from actors.remote import ROOT, find, restarted
+from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.errors import StoreUnavailableError
@@ -38,7 +38,7 @@ _NOTE_EVERY = 5.0
 """Seconds between two looks at the ledger's heads: what is cut off sooner after its commit is not missed."""
 
 
-class KeeperActor:
+class KeeperActor(RemoteActor):
     """Opens the store when it is first asked, and again after a failure to open. Only in its first life it makes a new file."""
 
     def __init__(self, plan: RuntimePlan) -> None:
@@ -59,7 +59,6 @@ class KeeperActor:
         self._metrics = CommitMetrics()
         self._news = RunUpdates(SystemClock())
 
-    @packed
     async def apply(self, parcels: Sequence[bytes]) -> Sequence[bytes]:
         """Commit the commands of a CommandLink together with everybody else's."""
         _, commits = await self._open()
@@ -74,14 +73,12 @@ class KeeperActor:
         """See RunUpdateSource.begin."""
         await self._news.begin(box_id)
 
-    @packed
     async def follow_run_updates(
         self, box_id: SubscriptionId, added: Sequence[RunId], dropped: Sequence[RunId]
     ) -> bool:
         """See RunUpdateSource.follow."""
         return await self._news.follow(box_id, added, dropped)
 
-    @packed
     async def news(self, box_id: SubscriptionId, seconds: float) -> Sequence[RunId] | None:
         """See RunUpdateSource.news."""
         return await self._news.news(box_id, seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 from typing_extensions import override
 
@@ -30,29 +30,23 @@ class KeeperClient(Store):
         return await self._commands.apply(commands)
 
     async def _send(self, parcels: Sequence[bytes]) -> Sequence[bytes]:
-        try:
-            return cast("Sequence[bytes]", await self._keeper.ask_packed("apply", parcels))
-        except RuntimeUnavailableError as error:
-            raise _restarting(error) from error
+        return await _answer(self._keeper.call.apply(parcels))
 
     @override
     async def read(self, query: Query[_T]) -> _T:
-        return cast("_T", await self._ask("read", query))
+        return await _answer(self._keeper.call.read(query))
 
     @override
     async def check_writable(self) -> None:
-        await self._ask("ready")
+        await _answer(self._keeper.call.ready())
 
     @override
     async def close(self) -> None:
         """Nothing to release: the Keeper keeps the connections."""
 
-    async def _ask(self, method: str, *arguments: object) -> Any:
-        try:
-            return await self._keeper.ask(method, *arguments)
-        except RuntimeUnavailableError as error:
-            raise _restarting(error) from error
 
-
-def _restarting(error: RuntimeUnavailableError) -> StoreUnavailableError:
-    return StoreUnavailableError(f"the Keeper is being restarted ({error})")
+async def _answer(answer: Awaitable[_T]) -> _T:
+    try:
+        return await answer
+    except RuntimeUnavailableError as error:
+        raise StoreUnavailableError(f"the Keeper is being restarted ({error})") from error

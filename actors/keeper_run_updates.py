@@ -22,16 +22,15 @@ class KeeperRunUpdates:
 
     async def begin(self, box_id: SubscriptionId) -> None:
         """See RunUpdateSource.begin."""
-        await self._keeper.ask("begin_run_updates", box_id)
+        await self._keeper.call.begin_run_updates(box_id)
 
     async def follow(self, box_id: SubscriptionId, added: Sequence[RunId], dropped: Sequence[RunId]) -> bool:
         """See RunUpdateSource.follow."""
-        return bool(await self._keeper.ask_packed("follow_run_updates", box_id, added, dropped))
+        return await self._keeper.call.follow_run_updates(box_id, added, dropped)
 
     async def news(self, box_id: SubscriptionId, seconds: float) -> Sequence[RunId] | None:
         """See RunUpdateSource.news."""
-        found: Sequence[RunId] | None = await self._keeper.ask_packed("news", box_id, seconds)
-        return found
+        return await self._keeper.call.news(box_id, seconds)
 
 
 class Keepers:

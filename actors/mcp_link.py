@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import cast
 
 from actors.remote import MCP_POOL, NamedActor
 from owlclaw_ray.domain.json import JsonObject
@@ -22,15 +21,15 @@ class McpLink:
 
     async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
         """See McpNode.catalog."""
-        return cast("McpCatalog | None", await self._pool.ask_packed("catalog", known, seconds))
+        return await self._pool.call.catalog(known, seconds)
 
     async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
         """See McpNode.progress."""
-        return cast("Mapping[str, CallProgress]", await self._pool.ask_packed("progress", keys))
+        return await self._pool.call.progress(keys)
 
     async def servers(self) -> Sequence[McpServerView]:
         """See McpNode.servers."""
-        return cast("Sequence[McpServerView]", await self._pool.ask_packed("servers"))
+        return await self._pool.call.servers()
 
 
 class McpWorkerLink:
@@ -41,10 +40,8 @@ class McpWorkerLink:
 
     def catalog(self, known: str) -> McpCatalog | None:
         """See McpServers.catalog."""
-        answer = self._pool.ask_packed_now("catalog", known, 0.0, seconds=_ANSWER_SECONDS)
-        return cast("McpCatalog | None", answer)
+        return self._pool.call_now(lambda pool: pool.catalog(known, 0.0), _ANSWER_SECONDS)
 
     def call(self, call: McpCall) -> JsonObject | McpProblem:
         """See McpServers.call."""
-        answer = self._pool.ask_packed_now("call", call, seconds=call.seconds + _ANSWER_SECONDS)
-        return cast("JsonObject | McpProblem", answer)
+        return self._pool.call_now(lambda pool: pool.call(call), call.seconds + _ANSWER_SECONDS)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from actors.garbage import collect_rarely
 from actors.logs import configure
-from actors.packed_calls import packed
 from actors.plan import RuntimePlan
+from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
@@ -24,7 +24,7 @@ _VERBOSE_LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 """Loggers of the SDK and its HTTP client, which would log addresses and traces. What goes wrong is logged here, without secrets."""
 
 
-class McpPoolActor:
+class McpPoolActor(RemoteActor):
     """A thin shell around McpPool. When its process dies, guards end the servers, and the next one starts them again."""
 
     def __init__(self, plan: RuntimePlan) -> None:
@@ -44,22 +44,18 @@ class McpPoolActor:
         )
         self._starting = asyncio.create_task(self._pool.start())
 
-    @packed
     async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
         """See McpNode.catalog."""
         return await self._pool.catalog(known, seconds)
 
-    @packed
     async def call(self, call: McpCall) -> JsonObject | McpProblem:
         """See McpServers.call."""
         return await self._pool.call(call)
 
-    @packed
     async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
         """See McpNode.progress."""
         return await self._pool.progress(keys)
 
-    @packed
     async def servers(self) -> Sequence[McpServerView]:
         """See McpNode.servers."""
         return await self._pool.servers()

@@ -49,6 +49,6 @@ class MemoryLink:
         limit = seconds + self._transfer_seconds
         try:
             async with asyncio.timeout(limit):
-                return await self._root.ask_packed("use_memory", method, arguments, seconds)
+                return await self._root.call.use_memory(method, arguments, seconds)
         except TimeoutError:
             raise RuntimeUnavailableError(f"{method} of a memory: no answer within {limit:g} s") from None

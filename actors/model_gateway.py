@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from actors.garbage import collect_rarely
 from actors.logs import configure
 from actors.model_worker import ModelWorkers
-from actors.packed_calls import packed
 from actors.plan import RuntimePlan
+from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.endpoint import RealModel
@@ -26,7 +26,7 @@ from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.models.reply_box import BoxId, CallId, Received, ReplyBoxes
 
 
-class ModelGatewayActor:
+class ModelGatewayActor(RemoteActor):
     """Answers the links of all hosts. A restarted one begins empty: hosts notice, and send again."""
 
     def __init__(self, plan: RuntimePlan) -> None:
@@ -60,32 +60,26 @@ class ModelGatewayActor:
         self._boxes = ReplyBoxes(self._models.complete, clock, RandomIds())
         self._sweeper = asyncio.create_task(self._boxes.remove_abandoned())
 
-    @packed
     async def post(self, link: str, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         """See RemoteReplyBox.post."""
         return await self._boxes.of(link).post(calls, withdrawn)
 
-    @packed
     async def receive(self, link: str, seconds: float) -> Received:
         """See RemoteReplyBox.receive."""
         return await self._boxes.of(link).receive(seconds)
 
-    @packed
     async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """See EmbeddingGateway.embed."""
         return await self._embeddings.embed(request)
 
-    @packed
     async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
         """See TokenCounter.count_tokens."""
         return await self._litellm.count_tokens(model, texts)
 
-    @packed
     async def context_window(self, model: str) -> ContextWindow | None:
         """See TokenCounter.context_window."""
         return await self._litellm.context_window(model)
 
-    @packed
     async def price(self, model: str) -> Price | None:
         """See TokenCounter.price."""
         return await self._litellm.price(model)

@@ -6,14 +6,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
 
 import psutil
 from ray.actor import ActorHandle
 
 from actors.logs import LogPlan, configure
-from actors.packed_calls import packed
-from actors.remote import ask, ask_packed, kill, make, whereabouts
+from actors.remote import calls, kill, make, whereabouts
+from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.errors import ModelRefusedError, RuntimeUnavailableError
@@ -26,7 +25,7 @@ _STARTUP_SECONDS = 120.0
 _TIMEOUT_SECONDS = 30.0
 
 
-class ModelWorkerActor:
+class ModelWorkerActor(RemoteActor):
     """Makes the calls that its gateway gives it: one attempt each, no retries, no limits."""
 
     def __init__(self, log: LogPlan) -> None:
@@ -41,12 +40,10 @@ class ModelWorkerActor:
         """See ModelClient.load."""
         await self._client.load()
 
-    @packed
     async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         """See RemoteReplyBox.post."""
         return await self._box.post(calls, withdrawn)
 
-    @packed
     async def receive(self, seconds: float) -> Received:
         """See RemoteReplyBox.receive."""
         return await self._box.receive(seconds)
@@ -63,7 +60,7 @@ class ModelWorkerActor:
 class ModelWorker:
     """Implements `Helper` over a ModelWorkerActor of this machine."""
 
-    def __init__(self, actor: ActorHandle[Any]) -> None:
+    def __init__(self, actor: ActorHandle[ModelWorkerActor]) -> None:
         self._actor = actor
         self._process: psutil.Process | None = None
 
@@ -71,20 +68,20 @@ class ModelWorker:
         """Return when it is ready for calls."""
         async with _wait_limit(_STARTUP_SECONDS):
             self._process = psutil.Process((await whereabouts(self._actor)).pid)
-            await ask(self._actor, "load")
+            await calls(self._actor).load()
 
-    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, new: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
         """See RemoteReplyBox.post."""
-        return cast("BoxId", await ask_packed(self._actor, "post", calls, withdrawn))
+        return await calls(self._actor).post(new, withdrawn)
 
     async def receive(self, seconds: float) -> Received:
         """See RemoteReplyBox.receive."""
-        return cast("Received", await ask_packed(self._actor, "receive", seconds))
+        return await calls(self._actor).receive(seconds)
 
     async def cpu_seconds(self) -> float:
         """See Helper.cpu_seconds."""
         async with _wait_limit(_TIMEOUT_SECONDS):
-            return cast("float", await ask(self._actor, "cpu_seconds"))
+            return await calls(self._actor).cpu_seconds()
 
     def end(self) -> None:
         """Kill it, even if it hears nothing any more; harmless if it is dead."""

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import ray
 from msgspec import Struct
@@ -19,12 +22,40 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.packing import pack, unpack
 
-ROOT, KEEPER, GATEWAY, MCP_POOL = "root", "keeper", "gateway", "mcp_pool"
+if TYPE_CHECKING:  # the types of the actors, of which this module imports none
+    from actors.agent import AgentActor
+    from actors.directory import DirectoryActor
+    from actors.exporter import ExporterActor
+    from actors.keeper import KeeperActor
+    from actors.mcp_pool import McpPoolActor
+    from actors.model_gateway import ModelGatewayActor
+    from actors.root import RootActor
+    from actors.scheduler import SchedulerActor
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+AgentHandle: TypeAlias = "ActorHandle[AgentActor]"
+NamedRoot: TypeAlias = "NamedActor[RootActor]"
+
+
+class PartName(str, Generic[A]):
+    """The name of a part of the runtime, which tells type checkers the class of its actor."""
+
+    __slots__ = ()
+
+
+ROOT: PartName[RootActor] = PartName("root")
+KEEPER: PartName[KeeperActor] = PartName("keeper")
+GATEWAY: PartName[ModelGatewayActor] = PartName("gateway")
+MCP_POOL: PartName[McpPoolActor] = PartName("mcp_pool")
 """Parts that every node has of its own; the last only if there are MCP servers."""
-DIRECTORY, SCHEDULER, EXPORTER = "directory", "scheduler", "exporter"
+DIRECTORY: PartName[DirectoryActor] = PartName("directory")
+SCHEDULER: PartName[SchedulerActor] = PartName("scheduler")
+EXPORTER: PartName[ExporterActor] = PartName("exporter")
 """Parts of which the whole cluster has one; the last only if traces are exported."""
-PARTS = (EXPORTER, SCHEDULER, DIRECTORY, MCP_POOL, GATEWAY, KEEPER)
-_NODE_PARTS = frozenset({ROOT, KEEPER, GATEWAY, MCP_POOL})
+PARTS: tuple[PartName[Any], ...] = (EXPORTER, SCHEDULER, DIRECTORY, MCP_POOL, GATEWAY, KEEPER)
+_NODE_PARTS: frozenset[str] = frozenset({ROOT, KEEPER, GATEWAY, MCP_POOL})
 
 CALLS_AT_ONCE = 10_000
 """Concurrent calls of an actor: most of them only wait."""
@@ -48,19 +79,19 @@ def full_name(part: str, node_id: str = "") -> str:
 
 
 def make(
-    kind: type[Any], *arguments: object, node_id: str = "", movable: bool = False, **options: object
-) -> ActorHandle[Any]:
+    kind: type[A], *arguments: object, node_id: str = "", movable: bool = False, **options: object
+) -> ActorHandle[A]:
     """Return a new actor of that class on that node (this one by default), which takes no CPU from Ray's accounts.
 
     It may not answer yet. A movable one is started again elsewhere when its node is lost.
     """
     place = NodeAffinitySchedulingStrategy(node_id or here(), soft=movable)
-    actor: ActorHandle[Any] = (
+    actor: Any = (
         ray.remote(kind)
         .options(num_cpus=0, max_concurrency=CALLS_AT_ONCE, scheduling_strategy=place, **options)
         .remote(*arguments)
     )
-    return actor
+    return cast("ActorHandle[A]", actor)
 
 
 def kill(actor: ActorHandle[Any]) -> None:
@@ -77,7 +108,8 @@ class ProcessLocation(Struct, frozen=True):
 
 async def whereabouts(actor: ActorHandle[Any]) -> ProcessLocation:
     """Return where the actor is, from its own event loop: whoever gets an answer knows that it is not stuck."""
-    found: ProcessLocation = await ask(actor, "__ray_call__", _own_whereabouts)
+    with _errors_of("whereabouts"):
+        found: ProcessLocation = await actor.__ray_call__.remote(_own_whereabouts)
     return found
 
 
@@ -93,85 +125,116 @@ def _own_whereabouts(_actor: object) -> ProcessLocation:
     return ProcessLocation(here(), os.getpid())
 
 
-async def ask(actor: ActorHandle[Any], method: str, *arguments: object) -> Any:
-    """Return what the actor's method returns, and raise what it raises.
+class _Call(Struct, frozen=True):
+    """A method of an actor, with the arguments that it is to get."""
+
+    method: str
+    packed: bytes
+
+    @staticmethod
+    def of(method: str, /, *arguments: object, **options: object) -> _Call:
+        return _Call(method, pack((method, arguments, options)))
+
+
+class _Methods:
+    """Stands for an actor: has each of its methods, which makes a `_Call` and gives it on."""
+
+    def __init__(self, give: Callable[[_Call], object]) -> None:
+        self._give = give
+
+    def __getattr__(self, method: str) -> Callable[..., object]:
+        return lambda *arguments, **options: self._give(_Call.of(method, *arguments, **options))
+
+
+def calls(actor: ActorHandle[A]) -> A:
+    """Return what has the actor's methods; each is called there, returns what it returns, and raises what it raises.
 
     Raises RuntimeUnavailableError when the actor is dead or being restarted: the call may or may not have happened.
     """
+    return cast("A", _Methods(partial(_ask, actor)))
+
+
+async def _ask(actor: ActorHandle[Any], call: _Call) -> object:
+    with _errors_of(call.method):
+        answer = await actor.answer.remote(call.packed)
+    return _unpacked(answer)
+
+
+def call_now(actor: ActorHandle[A], question: Callable[[A], Awaitable[R]], seconds: float = 30.0) -> R:
+    """Return the answer of the one method that `question` calls, as `calls` does, from code that is not asynchronous."""
+    call = cast("_Call", question(cast("A", _Methods(lambda made: made))))
+    with _errors_of(call.method):
+        try:
+            answer: object = ray.get(actor.answer.remote(call.packed), timeout=seconds)
+        except GetTimeoutError as error:
+            raise RuntimeUnavailableError(f"{call.method}: no answer within {seconds:g} s") from error
+    return cast("R", _unpacked(answer))
+
+
+def _unpacked(answer: object) -> object:
+    return unpack(answer) if isinstance(answer, bytes) else answer
+
+
+@contextmanager
+def _errors_of(method: str) -> Iterator[None]:
     try:
-        return await getattr(actor, method).remote(*arguments)
+        yield
     except RayTaskError as error:
         raise error.cause from None
     except RayError as error:
         raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 
 
-async def ask_packed(actor: ActorHandle[Any], method: str, *arguments: object) -> Any:
-    """Do as `ask`, for a method that is `packed`."""
-    return unpack(await ask(actor, method, pack(arguments)))
-
-
-def ask_now(actor: ActorHandle[Any], method: str, *arguments: object, seconds: float = 30.0) -> Any:
-    """Do as `ask`, from code that is not asynchronous (a tool worker, the process that starts the runtime)."""
-    try:
-        return ray.get(getattr(actor, method).remote(*arguments), timeout=seconds)
-    except GetTimeoutError as error:
-        raise RuntimeUnavailableError(f"{method}: no answer within {seconds:g} s") from error
-    except RayTaskError as error:
-        raise error.cause from None
-    except RayError as error:
-        raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
-
-
-def find(part: str, namespace: str, node_id: str = "") -> ActorHandle[Any] | None:
+def find(part: PartName[A], namespace: str, node_id: str = "") -> ActorHandle[A] | None:
     """Return the actor of that name, or None. It blocks: call it in a thread."""
-    try:
-        actor: ActorHandle[Any] = ray.get_actor(full_name(part, node_id), namespace=namespace)
-    except ValueError:
-        return None
-    return actor
+    return _actor_named(full_name(part, node_id), namespace)
 
 
 def find_all(namespace: str) -> dict[str, ActorHandle[Any]]:
     """Return the actors that have names in that namespace, by name. It blocks: call it in a thread."""
     names = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True) if each["namespace"] == namespace]
-    return {name: actor for name in names if (actor := find(name, namespace)) is not None}
+    return {name: actor for name in names if (actor := _actor_named(name, namespace)) is not None}
 
 
-class NamedActor:
-    """A named part, found when first needed, and found anew when it died with its root; this node's, unless another is named."""
+def _actor_named(name: str, namespace: str) -> ActorHandle[Any] | None:
+    try:
+        actor: ActorHandle[Any] = ray.get_actor(name, namespace=namespace)
+    except ValueError:
+        return None
+    return actor
 
-    def __init__(self, name: str, namespace: str, node_id: str = "") -> None:
-        self.name, self._namespace, self._node_id = name, namespace, node_id
-        self._actor: ActorHandle[Any] | None = None
 
-    async def ask(self, method: str, *arguments: object) -> Any:
-        """See `ask`; also RuntimeUnavailableError while no actor of that name exists."""
-        actor = self._actor if self._actor is not None else await asyncio.to_thread(self._find)
-        try:
-            return await ask(actor, method, *arguments)
-        except RuntimeUnavailableError:
-            self._actor = None
-            raise
+class NamedActor(Generic[A]):
+    """A named part, found when first needed, and again when it died with its root; this node's, unless another is named."""
 
-    async def ask_packed(self, method: str, *arguments: object) -> Any:
-        """See `ask_packed`."""
-        return unpack(await self.ask(method, pack(arguments)))
+    def __init__(self, part: PartName[A], namespace: str, node_id: str = "") -> None:
+        self.name, self._namespace, self._node_id = part, namespace, node_id
+        self._actor: ActorHandle[A] | None = None
+        self._methods = cast("A", _Methods(self._ask))
 
-    def ask_packed_now(self, method: str, *arguments: object, seconds: float = 30.0) -> Any:
-        """See `ask_now`, for a method that is `packed`."""
-        return unpack(self.ask_now(method, pack(arguments), seconds=seconds))
+    @property
+    def call(self) -> A:
+        """What has the part's methods, see `calls`; also RuntimeUnavailableError while no actor of that name exists."""
+        return self._methods
 
-    def ask_now(self, method: str, *arguments: object, seconds: float = 30.0) -> Any:
-        """See `ask_now`."""
+    def call_now(self, question: Callable[[A], Awaitable[R]], seconds: float = 30.0) -> R:
+        """See the function `call_now`."""
         actor = self._actor if self._actor is not None else self._find()
         try:
-            return ask_now(actor, method, *arguments, seconds=seconds)
+            return call_now(actor, question, seconds)
         except RuntimeUnavailableError:
             self._actor = None
             raise
 
-    def _find(self) -> ActorHandle[Any]:
+    async def _ask(self, call: _Call) -> object:
+        actor = self._actor if self._actor is not None else await asyncio.to_thread(self._find)
+        try:
+            return await _ask(actor, call)
+        except RuntimeUnavailableError:
+            self._actor = None
+            raise
+
+    def _find(self) -> ActorHandle[A]:
         actor = find(self.name, self._namespace, self._node_id)
         if actor is None:
             raise RuntimeUnavailableError(f"the {self.name} is not there yet")

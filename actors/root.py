@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ray.actor import ActorHandle
 
@@ -27,7 +27,6 @@ from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
 from actors.nodes import living_nodes
-from actors.packed_calls import packed
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
     DIRECTORY,
@@ -37,6 +36,8 @@ from actors.remote import (
     MCP_POOL,
     ROOT,
     SCHEDULER,
+    AgentHandle,
+    PartName,
     find,
     find_all,
     full_name,
@@ -44,6 +45,7 @@ from actors.remote import (
     make,
     restarted,
 )
+from actors.remote_actor import RemoteActor, plain
 from actors.scheduler import SchedulerActor
 from actors.tool_task import call_memory, warm_workers
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -57,10 +59,12 @@ _SERVE = "serve"
 _AHEAD = 1
 """Hosts that a root makes before anybody asks, if it was restarted: those of the root that died ended with it."""
 
+A = TypeVar("A")
+
 logger = logging.getLogger(__name__)
 
 
-class RootActor:
+class RootActor(RemoteActor):
     """Makes the parts of its node in __init__, so that a restart needs nobody's help."""
 
     def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None) -> None:
@@ -68,12 +72,12 @@ class RootActor:
         configure(plan.worker.log)
         self._plan, self._tools, self._hatchet = plan, tuple(tools), hatchet
         self._ids = RandomIds()
-        self._hosts: dict[str, ActorHandle[Any]] = {}
+        self._hosts: dict[str, AgentHandle] = {}
         self._births = asyncio.Semaphore(os.cpu_count() or 1)
         """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
         self._liveness = LivenessMonitor(SystemClock())
-        self._parts = {
+        self._parts: dict[str, ActorHandle[Any]] = {
             KEEPER: self._part(KEEPER, KeeperActor),
             **{name: self._part(name, kind, movable=True) for name, kind in _shared_parts(plan).items()},
             GATEWAY: self._part(GATEWAY, ModelGatewayActor),
@@ -81,7 +85,8 @@ class RootActor:
         }
         self._upkeep = asyncio.create_task(self._maintain())
 
-    async def spawn_host(self) -> tuple[str, ActorHandle[Any]]:
+    @plain
+    async def spawn_host(self) -> tuple[str, AgentHandle]:
         """Return a new agent actor as soon as it answers; raises RuntimeUnavailableError if it does not come to life."""
         async with self._births:
             host_id, actor = self._ahead.pop() if self._ahead else self._host()
@@ -93,7 +98,8 @@ class RootActor:
         self._hosts[host_id] = actor
         return host_id, actor
 
-    async def hosts(self) -> Sequence[tuple[str, ActorHandle[Any]]]:
+    @plain
+    async def hosts(self) -> Sequence[tuple[str, AgentHandle]]:
         """Return all agent actors that have answered once, dead ones included until somebody ends them."""
         return tuple(self._hosts.items())
 
@@ -103,13 +109,12 @@ class RootActor:
         if actor is not None:
             await self._end(host_id, actor)
 
-    async def _end(self, host_id: str, actor: ActorHandle[Any]) -> None:
+    async def _end(self, host_id: str, actor: AgentHandle) -> None:
         try:
             await self._liveness.end(host_id, actor)
         finally:
             kill(actor)
 
-    @packed
     async def use_memory(self, method: str, arguments: Sequence[object], seconds: float) -> object:
         """Return what a method of MemoryStore returns, in one of the tool workers that the node's agents share."""
         return await call_memory(self._plan.worker, method, arguments, seconds)
@@ -162,11 +167,11 @@ class RootActor:
             if await asyncio.to_thread(find, ROOT, self._plan.namespace, node.node_id) is None:
                 make_root(self._plan, self._tools, self._hatchet, node.node_id)
 
-    def _host(self) -> tuple[str, ActorHandle[Any]]:
+    def _host(self) -> tuple[str, AgentHandle]:
         host_id = self._ids.make("host")
         return host_id, make(AgentActor, host_id, self._plan, self._tools, max_restarts=0)
 
-    def _part(self, name: str, kind: type[Any], *, movable: bool = False) -> ActorHandle[Any]:
+    def _part(self, name: str, kind: type[A], *, movable: bool = False) -> ActorHandle[A]:
         return make(
             kind,
             self._plan,
@@ -181,15 +186,15 @@ class RootActor:
         )
 
 
-def _shared_parts(plan: RuntimePlan) -> dict[str, type[Any]]:
+def _shared_parts(plan: RuntimePlan) -> dict[PartName[Any], type[Any]]:
     """Return the parts of which the cluster has one."""
-    exporter: dict[str, type[Any]] = {} if plan.tracing is None else {EXPORTER: ExporterActor}
+    exporter: dict[PartName[Any], type[Any]] = {} if plan.tracing is None else {EXPORTER: ExporterActor}
     return {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor, **exporter}
 
 
 def make_root(
     plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None, node_id: str = ""
-) -> ActorHandle[Any]:
+) -> ActorHandle[RootActor]:
     """Return the root of that node, or of this one, made if it is not there."""
     return make(
         RootActor,

@@ -9,9 +9,6 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from ray.actor import ActorHandle
 
 from actors.fleet_metrics import FleetMetrics
 from actors.keeper_client import KeeperClient
@@ -19,7 +16,7 @@ from actors.keeper_run_updates import Keepers
 from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, NamedActor, ask, ask_packed
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, AgentHandle, NamedActor, calls
 from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
@@ -58,7 +55,6 @@ _MAX_CACHED_HOSTS = 100_000
 _FRESH_SECONDS = 1.0
 _LOOK_SECONDS = 3.0
 """How long a look at a definition's files may take before the last known version serves."""
-_PROBES = {KEEPER: "ready", DIRECTORY: "hosts", GATEWAY: "ready", SCHEDULER: "ready"}
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +101,7 @@ class DirectoryDispatcher:
         try:
             async with asyncio.timeout(_WAKE_SECONDS):
                 if host is None or not await host.cancel(agent, run_id):
-                    await self._directory.ask("cancel", agent, run_id)
+                    await self._directory.call.cancel(agent, run_id)
         except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("the cancellation of %s did not get through yet: %s", run_id, error)
             return False
@@ -126,7 +122,7 @@ class DirectoryDispatcher:
         """Return for each whether the Directory was told."""
         try:
             async with asyncio.timeout(_WAKE_SECONDS):
-                await self._learn(await self._directory.ask("wake", tuple(dict.fromkeys(agents))))
+                await self._learn(await self._directory.call.wake(tuple(dict.fromkeys(agents))))
         except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("%d agents are woken by the next sweep: %s", len(agents), error)
             return [False] * len(agents)
@@ -134,7 +130,7 @@ class DirectoryDispatcher:
 
     async def _learn(self, homes: dict[AgentRef, str]) -> None:
         for host_id in set(homes.values()) - self._hosts.keys():
-            actor = await self._directory.ask("handle", host_id)
+            actor = await self._directory.call.handle(host_id)
             if actor is not None:
                 self._hosts[host_id] = HostWaker(actor)
         if len(self._homes) + len(homes) > _MAX_CACHED_HOSTS:
@@ -147,7 +143,7 @@ class DirectoryDispatcher:
 class HostWaker:
     """Wakes agents on one host."""
 
-    def __init__(self, actor: ActorHandle[Any]) -> None:
+    def __init__(self, actor: AgentHandle) -> None:
         self.gone = False
         self._actor = actor
         self._wakes: Batcher[AgentRef, bool] = Batcher(self._wake_batch)
@@ -159,7 +155,7 @@ class HostWaker:
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """Return whether the agent is there, and was told to end the run."""
         try:
-            return not self.gone and bool(await ask(self._actor, "cancel", agent, run_id))
+            return not self.gone and await calls(self._actor).cancel(agent, run_id)
         except RuntimeUnavailableError:
             self.gone = True
             return False
@@ -167,7 +163,7 @@ class HostWaker:
     async def _wake_batch(self, agents: Sequence[AgentRef]) -> Sequence[bool]:
         try:
             async with asyncio.timeout(_WAKE_SECONDS):
-                unknown_agents = set(await ask_packed(self._actor, "wake", tuple(dict.fromkeys(agents))))
+                unknown_agents = set(await calls(self._actor).wake(tuple(dict.fromkeys(agents))))
         except (RuntimeUnavailableError, TimeoutError):
             self.gone = True
             return [False] * len(agents)
@@ -213,30 +209,38 @@ class RecentDefinitions:
         """See NamedDefinitions.reload."""
         self._known.pop(name, None)
         await self._folder.reload(name)
-        await self._directory.ask("reload", name)
+        await self._directory.call.reload(name)
 
 
 class PartsHealth:
     """Asks every part of the runtime whether it answers."""
 
     def __init__(self, namespace: str) -> None:
-        self._parts = {name: NamedActor(name, namespace) for name in _PROBES}
+        keeper, directory = NamedActor(KEEPER, namespace), NamedActor(DIRECTORY, namespace)
+        gateway, scheduler = NamedActor(GATEWAY, namespace), NamedActor(SCHEDULER, namespace)
+        self._probes: dict[str, Callable[[], Awaitable[object]]] = {
+            str(KEEPER): keeper.call.ready,
+            str(DIRECTORY): directory.call.hosts,
+            str(GATEWAY): gateway.call.ready,
+            str(SCHEDULER): scheduler.call.ready,
+        }
 
     async def __call__(self) -> Health:
         """Return `ok` or what is wrong for each part; ready when all are ok."""
-        answers = await asyncio.gather(*(self._probe(name) for name in self._parts))
-        parts = dict(zip(self._parts, answers, strict=True))
+        answers = await asyncio.gather(*(_probe(each) for each in self._probes.values()))
+        parts = dict(zip(self._probes, answers, strict=True))
         return Health(ready=all(answer == "ok" for answer in answers), parts=parts)
 
-    async def _probe(self, name: str) -> str:
-        try:
-            async with asyncio.timeout(_HEALTH_SECONDS):
-                await self._parts[name].ask(_PROBES[name])
-        except TimeoutError:
-            return f"no answer within {_HEALTH_SECONDS:g} s"
-        except OwlClawError as error:
-            return str(error)
-        return "ok"
+
+async def _probe(probe: Callable[[], Awaitable[object]]) -> str:
+    try:
+        async with asyncio.timeout(_HEALTH_SECONDS):
+            await probe()
+    except TimeoutError:
+        return f"no answer within {_HEALTH_SECONDS:g} s"
+    except OwlClawError as error:
+        return str(error)
+    return "ok"
 
 
 def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
@@ -262,7 +266,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         timetable=StoreTimetable(
             store=keeper, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
         ),
-        ring=partial(NamedActor(SCHEDULER, plan.namespace).ask, "ring"),
+        ring=NamedActor(SCHEDULER, plan.namespace).call.ring,
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),
         sources=_sources(plan),
@@ -276,7 +280,7 @@ def _keep_score(plan: RuntimePlan) -> Callable[[Score], Awaitable[None]]:
     """Return what keeps scores: who exports the traces has what it takes."""
     if plan.tracing is None or plan.tracing.destination is not Destination.LANGFUSE:
         return refuse_score
-    return partial(NamedActor(EXPORTER, plan.namespace).ask, "keep_score")
+    return NamedActor(EXPORTER, plan.namespace).call.keep_score
 
 
 def _sources(plan: RuntimePlan) -> Sequence[WebhookSource]:

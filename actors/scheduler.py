@@ -23,6 +23,7 @@ from actors.keeper_run_updates import Keepers
 from actors.logs import LogPlan, configure
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
+from actors.remote_actor import RemoteActor
 from actors.secrets import shown, take_over
 from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.definitions.folder import DefinitionFolder
@@ -66,7 +67,7 @@ class SchedulerCounts(Struct, frozen=True):
     alarms: AlarmCounts | None
 
 
-class SchedulerActor:
+class SchedulerActor(RemoteActor):
     """Starts itself, the first time and after every restart."""
 
     def __init__(self, plan: RuntimePlan, hatchet: HatchetPlan | None = None) -> None:
@@ -133,10 +134,10 @@ class SchedulerActor:
             await each.stop()
 
     async def _wake(self, agents: Sequence[AgentRef]) -> None:
-        await self._directory.ask("wake", agents)
+        await self._directory.call.wake(agents)
 
     async def _cancel(self, agent: AgentRef, run_id: RunId) -> None:
-        await self._directory.ask("cancel", agent, run_id)
+        await self._directory.call.cancel(agent, run_id)
 
 
 def _alarm_clock(

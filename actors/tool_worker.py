@@ -7,9 +7,8 @@ import importlib
 import logging
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import IO, TypeVar
 
 from msgspec import Struct
 
@@ -21,7 +20,7 @@ from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, KEEPER, NamedActor
 from actors.secrets import take_over
 from owlclaw_ray.app_loader import application
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import ToolError, ToolResult
@@ -80,7 +79,7 @@ class WorkerClients:
 
     def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """Return what the store answers to each command; raises StoreUnavailableError if one of them failed."""
-        outcomes = apply_now(commands, partial(self._keeper.ask_packed_now, "apply"))
+        outcomes = apply_now(commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels)))
         for outcome in outcomes:
             if isinstance(outcome, CommandFailed):
                 raise StoreUnavailableError(outcome.message)
@@ -90,8 +89,8 @@ class WorkerClients:
         """Return the budgets of the agent's definition; the last known ones while the Directory does not answer."""
         version, known = self._budgets.get(agent.definition, ("", ()))
         try:
-            changed: AgentDefinition | None = self._directory.ask_now(
-                "definition", agent.definition, version, seconds=_ANSWER_SECONDS
+            changed = self._directory.call_now(
+                lambda directory: directory.definition(agent.definition, version), _ANSWER_SECONDS
             )
         except RuntimeUnavailableError:
             if not version:
@@ -107,14 +106,14 @@ class WorkerClients:
 
     def read(self, query: Query[_T]) -> _T:
         """Return the answer of the store."""
-        return cast("_T", self._keeper.ask_now("read", query))
+        return self._keeper.call_now(lambda keeper: keeper.read(query))
 
     def _definitions(self) -> Sequence[DefinitionView]:
-        return cast("Sequence[DefinitionView]", self._directory.ask_now("definitions"))
+        return self._directory.call_now(lambda directory: directory.definitions())
 
     def _wake(self, agent: AgentRef) -> None:
         try:
-            self._directory.ask_now("wake", (agent,), seconds=_WAKE_SECONDS)
+            self._directory.call_now(lambda directory: directory.wake((agent,)), _WAKE_SECONDS)
         except RuntimeUnavailableError as error:
             logger.warning("%s is woken by the next sweep: %s", agent, error)
 

@@ -192,7 +192,7 @@ def _gateway(workers: int) -> Iterator[GatewayLink]:
     from actors.gateway_link import GatewayLink
     from actors.model_gateway import ModelGatewayActor
     from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
-    from actors.remote import GATEWAY, ask_now, full_name, make
+    from actors.remote import GATEWAY, call_now, full_name, make
     from owlclaw_ray.definitions.defaults import Defaults
     from owlclaw_ray.domain.endpoint import RealModel
     from owlclaw_ray.domain.placement import Placement
@@ -215,7 +215,7 @@ def _gateway(workers: int) -> Iterator[GatewayLink]:
     try:
         start_ray(address=None, temp_dir=scratch / "ray", num_cpus=None, slots=slots)
         actor = make(ModelGatewayActor, plan, name=full_name(GATEWAY), namespace="bench")
-        ask_now(actor, "warm", [RealModel("openai/gpt-4o-mini", None)], seconds=120)
+        call_now(actor, lambda gateway: gateway.warm([RealModel("openai/gpt-4o-mini", None)]), 120)
         yield GatewayLink("bench", "bench")
     finally:
         ray.shutdown()

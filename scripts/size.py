@@ -43,7 +43,7 @@ STATIONS = (
     "actors/keeper_client.py",
     "actors/keeper_run_updates.py",
     "actors/model_gateway.py",
-    "actors/packed_calls.py",
+    "actors/remote_actor.py",
     "actors/plan.py",
     "actors/remote.py",
     "actors/root.py",

@@ -18,11 +18,35 @@ class Directory:
     def __init__(self):
         self.away, self.asked = True, []
 
-    async def ask(self, method, *arguments):
-        self.asked.append((method, *arguments))
+    @property
+    def call(self):
+        return self
+
+    async def wake(self, agents):
+        self._note("wake", agents)
+        return {AGENT: "host_1"}
+
+    async def handle(self, host_id):
+        self._note("handle", host_id)
+        return "its actor"
+
+    async def cancel(self, agent, run_id):
+        self._note("cancel", agent, run_id)
+        return True
+
+    def _note(self, *asked):
+        self.asked.append(asked)
         if self.away:
             raise RuntimeUnavailableError("the directory is not there yet")
-        return {"wake": {AGENT: "host_1"}, "handle": "its actor"}.get(method)
+
+
+class Host:
+    def __init__(self, actor, woken):
+        self._actor, self._woken = actor, woken
+
+    async def wake(self, agents):
+        self._woken.append((self._actor, "wake", agents))
+        return ()
 
 
 @pytest.fixture
@@ -37,11 +61,7 @@ def woken(directory, monkeypatch):
     """The wakes that the agent's host got, from a dispatcher that knows where it is."""
     directory.away, found = False, []
 
-    async def ask_host(actor, method, agents):
-        found.append((actor, method, agents))
-        return ()
-
-    monkeypatch.setattr(runtime, "ask_packed", ask_host)
+    monkeypatch.setattr(runtime, "calls", lambda actor: Host(actor, found))
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import orjson
@@ -17,6 +16,7 @@ from actors.keeper import KeeperActor
 from actors.model_gateway import ModelGatewayActor
 from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, GATEWAY, KEEPER, NamedActor, full_name, kill, make
+from actors.remote_actor import RemoteActor
 from actors.tool_task import run_tools
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
@@ -46,7 +46,7 @@ def server():
         yield server
 
 
-class Definitions:
+class Definitions(RemoteActor):
     """A Directory that knows one definition, whose tenant may make this many calls of models."""
 
     def __init__(self):
@@ -111,11 +111,11 @@ def begin_the_run():
         SubmitRun(RunId("run_1"), agent, trigger, at),
         ActivateAgent(agent, ActivationId("act_1"), at, claim=True),
     ]
-    apply_now(commands, partial(NamedActor(KEEPER, NAMESPACE).ask_packed_now, "apply"))
+    apply_now(commands, lambda parcels: NamedActor(KEEPER, NAMESPACE).call_now(lambda keeper: keeper.apply(parcels)))
 
 
 def spent_on(purpose):
-    page = NamedActor(KEEPER, NAMESPACE).ask_now("query", "ledger", (LedgerFilter(DEFAULT_TENANT, limit=50),))
+    page = NamedActor(KEEPER, NAMESPACE).call_now(lambda keeper: keeper.read(LedgerFilter(DEFAULT_TENANT, limit=50)))
     records = [each.record for each in page if each.record.kind is LedgerKind.MODEL_CALL]
     return [each for each in records if each.data["purpose"] == purpose]
 
@@ -140,7 +140,7 @@ def test_memories_are_embedded_through_the_gateway_and_what_that_costs_is_record
     assert {(each.agent_id, each.data["model"]) for each in indexed} == {("trader", "openai/own-embeddings")}
     assert list(Path(worker.data_dir).rglob("memories-*own-embeddings-2.lance"))
     asked = len(server.requests)
-    NamedActor(DIRECTORY, NAMESPACE).ask_now("allow", 2)
+    NamedActor(DIRECTORY, NAMESPACE).call_now(lambda definitions: definitions.allow(2))
 
     spent = call(worker, "recall", 3, query="tea")
 
@@ -170,12 +170,11 @@ async def test_without_a_gateway_tokens_are_estimated(trial):
     ]
 
 
-class StuckGateway:
+class StuckGateway(RemoteActor):
     """A gateway that takes calls and answers none."""
 
-    async def count_tokens(self, packed_arguments: bytes) -> bytes:
+    async def count_tokens(self, *_) -> None:
         await asyncio.Event().wait()
-        return packed_arguments
 
 
 async def test_a_gateway_that_hangs_is_waited_for_once_and_then_left_alone(trial):

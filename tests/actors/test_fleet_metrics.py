@@ -18,6 +18,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
+from owlclaw_ray.store.queries import ActiveRunCounts, PendingCallbackCount
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
@@ -45,8 +46,8 @@ class Cluster:
             raise RuntimeUnavailableError(name)
         return {
             "metrics": CommitMetrics().families(),
-            "active_runs": {RunStatus.QUEUED: 2},
-            "pending_callbacks": 7,
+            ActiveRunCounts: {RunStatus.QUEUED: 2},
+            PendingCallbackCount: 7,
             "slots": (SlotCounts("openai", 48, 40, 7),),
             "hosts": {"host_1": 0, "host_2": 3},
             "counts": self.scheduled if name == SCHEDULER else ExportCounts(exported=5),
@@ -61,9 +62,15 @@ def cluster(monkeypatch):
         def __init__(self, name, namespace, node_id=""):
             self._name, self._node_id = name, node_id
 
-        async def ask(self, method, *arguments):
-            asked = arguments[0] if method == "query" else method
-            return await made.ask(self._name, self._node_id, asked)
+        @property
+        def call(self):
+            return self
+
+        def __getattr__(self, method):
+            async def asked(query=None):
+                return await made.ask(self._name, self._node_id, method if query is None else type(query))
+
+            return asked
 
     monkeypatch.setattr(fleet_metrics, "NamedActor", NamedActor)
     monkeypatch.setattr(fleet_metrics, "living_nodes", lambda: NODES)

@@ -10,6 +10,7 @@ import pytest
 from actors.memory_link import MemoryLink
 from actors.plan import WorkerPlan
 from actors.remote import ROOT, full_name, kill, make
+from actors.remote_actor import RemoteActor
 from actors.tool_task import call_memory
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
@@ -21,12 +22,11 @@ pytestmark = pytest.mark.ray
 WATCH = AgentRef.parse("watch")
 
 
-class StuckRoot:
+class StuckRoot(RemoteActor):
     """A root that takes calls and answers none."""
 
-    async def use_memory(self, packed_arguments: bytes) -> bytes:
+    async def use_memory(self, *_) -> None:
         await asyncio.Event().wait()
-        return packed_arguments
 
 
 async def test_a_worker_that_hangs_is_ended_and_the_next_one_answers(trial, tmp_path):

@@ -242,5 +242,6 @@ def test_every_part_is_ready_and_everything_listens_on_loopback_only(trial):
             exposed += [(name, at) for at in listening if at.ip.removeprefix("::ffff:") != "127.0.0.1"]
     assert health["ready"], health
     assert exposed == []
-    for name in (KEEPER, DIRECTORY, GATEWAY, SCHEDULER):
-        assert NamedActor(name, trial.plan.namespace).ask_now("ready" if name != DIRECTORY else "hosts") is not None
+    for name in (KEEPER, GATEWAY, SCHEDULER):
+        assert NamedActor(name, trial.plan.namespace).call_now(lambda part: part.ready())
+    assert NamedActor(DIRECTORY, trial.plan.namespace).call_now(lambda directory: directory.hosts())
