@@ -28,8 +28,26 @@ _LOOK_SECONDS = 0.05
 """How often a program that has closed its output, or shares it with others, is looked at."""
 _DRAIN_SECONDS = 0.5
 """How long the output of a killed group is waited for."""
-_GUARD = 'exec 3<&0; (read -r group <&3 && { read -r _ <&3 || kill -s KILL -- "-$group"; }) &'
-"""It reads the group, then waits. It is no child of the worker: Ray kills a worker's children before the worker, and would leave theirs."""
+_GUARD = """
+exec 3<&0
+(
+  read -r output <&3
+  if read -r group <&3; then
+    read -r _ <&3 || kill -s KILL -- "-$group"
+    exit
+  fi
+  for file in /proc/[0-9]*/fd/1; do
+    [ "$(readlink "$file")" = "$output" ] || continue
+    pid=${file#/proc/}; pid=${pid%%/*}
+    read -r facts <"/proc/$pid/stat" || continue
+    set -- ${facts##*) }
+    [ "$3" = "$0" ] && kill -s KILL "$pid" || kill -s KILL -- "-$3"
+  done
+) &
+"""
+"""It reads what the program's output is, then its group, then waits. If the worker ends between the two, the program may have been
+started: it is looked for by its output. `$0` is the worker's own group, in which a child is for a moment after its fork. The shell
+is no child of the worker: Ray kills a worker's children before the worker, and would leave theirs."""
 
 
 class ProgramLimits(Struct, frozen=True):
@@ -60,18 +78,25 @@ class ProgramEnd(Struct, frozen=True):
 
 def run_program(program: Program, limits: ProgramLimits) -> ProgramEnd:
     """Run it to its end or its deadline. Raises OSError or ValueError if it cannot be started."""
-    with Guard() as guard:
-        process = subprocess.Popen(  # noqa: S603 (an argument list, never a shell's text)
-            list(program.argv),
-            cwd=program.folder,
-            env=dict(program.environment),
-            stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            bufsize=0,
-        )
+    output_end, output_start = os.pipe()
+    with os.fdopen(output_start, "wb") as start, Guard(output_start) as guard:
+        try:
+            process = subprocess.Popen(  # noqa: S603 (an argument list, never a shell's text)
+                list(program.argv),
+                cwd=program.folder,
+                env=dict(program.environment),
+                stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
+                stdout=start,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except BaseException:
+            os.close(output_end)
+            raise
+        process.stdout = os.fdopen(output_end, "rb", buffering=0)
         guard.watch(process.pid)
+        start.close()
         with _ended(process):
             output = {
                 process.stdout: BoundedText(limits.stdout_bytes),
@@ -85,11 +110,14 @@ def run_program(program: Program, limits: ProgramLimits) -> ProgramEnd:
 
 
 class Guard:
-    """Kills a process group when this process ends inside the block, however that comes."""
+    """Kills a process group when this process ends inside the block, however that comes.
 
-    def __init__(self) -> None:
-        self._shell = subprocess.Popen(  # noqa: S603 (a fixed text)
-            ["/bin/sh", "-c", _GUARD],
+    `output` is the descriptor of the pipe to which the program will write: until `watch` says which group it is, that tells it.
+    """
+
+    def __init__(self, output: int) -> None:
+        self._shell = subprocess.Popen(  # noqa: S603 (a fixed text and a number)
+            ["/bin/sh", "-c", _GUARD, str(os.getpgrp())],
             env={},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -98,11 +126,15 @@ class Guard:
             bufsize=0,
         )
         self._shell.wait()
+        self._write(f"pipe:[{os.fstat(output).st_ino}]")
 
     def watch(self, group: int) -> None:
-        """Say which group it is; without one the guard ends with this process and does nothing."""
+        """Say which group it is."""
+        self._write(str(group))
+
+    def _write(self, line: str) -> None:
         assert self._shell.stdin is not None
-        self._shell.stdin.write(b"%d\n" % group)
+        self._shell.stdin.write(f"{line}\n".encode())
 
     def __enter__(self) -> Self:
         return self

@@ -24,11 +24,11 @@ from owlclaw_ray.domain.callback import CallbackRules, CallbackStatus
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.model import ModelRequest
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.schedule import ScheduleFilter, ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.queries import ApprovalFilter, LedgerFilter, RunFilter
+from owlclaw_ray.store.queries import ApprovalFilter, JournalOfRun, LedgerFilter, RunFilter, ScheduleFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import InProcessRuntime, in_process_runtime
 from owlclaw_ray.webhooks.api import CallbackFilter
@@ -121,7 +121,7 @@ async def runs(runtime: InProcessRuntime, key: str):
 
 async def test_what_was_over_is_listed_with_its_results_journal_and_callback(runtime: InProcessRuntime):
     [done], [failed] = await runs(runtime, "done"), await runs(runtime, "failed")
-    entries = await runtime.store.journal(DEFAULT_TENANT, done.run_id)
+    entries = await runtime.store.read(JournalOfRun(DEFAULT_TENANT, done.run_id))
     records = await runtime.ledger(LedgerFilter(DEFAULT_TENANT, run_id=done.run_id))
     [callback] = await runtime.outbox.callbacks(CallbackFilter(DEFAULT_TENANT))
 
@@ -142,7 +142,7 @@ async def test_the_interrupted_run_ends_without_its_once_call_being_repeated_and
     half, queued = await runs(runtime, "half")
     results = {
         entry.data["call_id"]: entry.data
-        for entry in await runtime.store.journal(DEFAULT_TENANT, half.run_id)
+        for entry in await runtime.store.read(JournalOfRun(DEFAULT_TENANT, half.run_id))
         if entry.kind is EntryKind.TOOL_FINISHED
     }
 

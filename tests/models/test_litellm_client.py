@@ -208,7 +208,6 @@ async def test_an_unreachable_provider_is_an_outage(client, server, monkeypatch)
     with pytest.raises(ModelUnavailableError, match="no usable answer from the provider") as raised:
         await client.complete(question(), MODEL)
 
-    assert "127.0.0.1:9 [" in str(raised.value)
     assert "ssl" not in str(raised.value)
 
 

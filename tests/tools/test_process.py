@@ -130,7 +130,7 @@ run_program(Program(["/bin/sh", "-c", text], Path(sys.argv[1]), {"PATH": "/usr/b
 """
 
 
-@pytest.mark.parametrize("attempt", range(5))
+@pytest.mark.parametrize("attempt", range(10))
 def test_a_worker_that_is_killed_at_once_takes_its_programs_with_it(tmp_path, attempt):
     worker = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
     pids = tmp_path / "pids"

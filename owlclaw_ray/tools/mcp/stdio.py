@@ -66,11 +66,12 @@ class ServerProcess(Struct):
             start_new_session=True,
             bufsize=0,
         )
+        assert process.stdout is not None
         self.pid = process.pid
         with ExitStack() as guarded:
             try:
                 with anyio.CancelScope(shield=True):
-                    guard = guarded.enter_context(await asyncio.to_thread(Guard))
+                    guard = guarded.enter_context(await asyncio.to_thread(Guard, process.stdout.fileno()))
                     guard.watch(process.pid)
                 async with self._talk(process) as streams:
                     yield streams

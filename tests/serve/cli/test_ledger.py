@@ -326,7 +326,7 @@ def test_heads_that_cannot_be_read_are_wrong_usage(filled: Run, tmp_path: Path, 
 
     assert result.exit_code == 2
     assert "--since" in result.output
-    assert said in result.output.replace("\n", " ") or text is None
+    assert said in " ".join(result.output.replace("│", " ").split()) or text is None
 
 
 def test_earlier_heads_are_given_to_the_server_that_runs(owlclaw: Run, runtime: MemoryRuntime, tmp_path: Path):
@@ -357,7 +357,7 @@ def test_a_store_of_another_schema_is_left_as_it_is(filled: Run, tmp_path: Path)
     result = filled("ledger", "verify")
 
     assert result.exit_code == 1
-    assert "its schema is 0001" in result.output
+    assert "schema 0001" in " ".join(result.output.split())
 
 
 def test_lines_are_exported_in_order(filled: Run, tmp_path: Path):
