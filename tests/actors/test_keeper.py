@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from actors.keeper import KeeperActor
 from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.kernel.packing import pack
 from owlclaw_ray.store.command_link import encode
 from owlclaw_ray.store.commands import AppendLedger
 from owlclaw_ray.store.queries import LedgerBreaks, LedgerChains, LedgerFilter, MissingLedgerGuards
@@ -55,7 +54,7 @@ async def test_secrets_of_its_environment_and_what_the_settings_say_stay_out_of_
     monkeypatch.setenv("SHOP_API_KEY", "hush-hush-机密")
     said = {"content": "the key is hush-hush-机密 of ACME-17", "password": 1}
 
-    await keeper.apply(pack(([encode(AppendLedger((replace(record(1), data=said),)))],)))
+    await keeper.apply([encode(AppendLedger((replace(record(1), data=said),)))])
 
     [written] = await told(keeper)
     assert written.record.data == {
@@ -67,7 +66,7 @@ async def test_secrets_of_its_environment_and_what_the_settings_say_stay_out_of_
 async def test_a_stop_waits_for_what_it_was_told(keeper):
     await keeper.ready()
     records = [record(number) for number in range(200)]
-    applying = [asyncio.create_task(keeper.apply(pack(([encode(AppendLedger((each,)))],)))) for each in records]
+    applying = [asyncio.create_task(keeper.apply([encode(AppendLedger((each,)))])) for each in records]
     await asyncio.sleep(0)
 
     await keeper.stop()
@@ -79,7 +78,7 @@ async def test_a_stop_waits_for_what_it_was_told(keeper):
 
 
 async def test_it_answers_whether_the_ledger_holds(keeper):
-    await keeper.apply(pack(([encode(AppendLedger((record(1), record(2))))],)))
+    await keeper.apply([encode(AppendLedger((record(1), record(2))))])
 
     [chain] = await keeper.read(LedgerChains(AGENT.tenant))
     assert (chain.writer, chain.position) == ("keeper", 2)
@@ -94,7 +93,7 @@ def heads_in(folder):
 
 async def test_it_notes_how_far_its_ledger_has_come_beside_the_store(keeper, monkeypatch, tmp_path):
     monkeypatch.setattr("actors.keeper._NOTE_EVERY", 0.01)
-    await keeper.apply(pack(([encode(AppendLedger((record(1), record(2))))],)))
+    await keeper.apply([encode(AppendLedger((record(1), record(2))))])
 
     async with asyncio.timeout(30):
         while not list((tmp_path / "ledger-heads").glob("*.jsonl")):
@@ -107,14 +106,14 @@ async def test_it_notes_how_far_its_ledger_has_come_beside_the_store(keeper, mon
 
 
 async def test_a_stop_notes_what_was_committed_last_and_the_next_life_goes_on(keeper, tmp_path):
-    await keeper.apply(pack(([encode(AppendLedger((record(1),)))],)))
+    await keeper.apply([encode(AppendLedger((record(1),)))])
     await keeper.stop()
     file, _ = heads_in(tmp_path)
     with file.open("ab") as torn:
         torn.write(b'{"at": "20')
 
     keeper._store = keeper._commits = None
-    await keeper.apply(pack(([encode(AppendLedger((record(2),)))],)))
+    await keeper.apply([encode(AppendLedger((record(2),)))])
     await keeper.stop()
 
     lines = file.read_bytes().splitlines()
@@ -124,7 +123,7 @@ async def test_a_stop_notes_what_was_committed_last_and_the_next_life_goes_on(ke
 
 async def test_heads_that_cannot_be_noted_hold_nothing_up(keeper, tmp_path, caplog):
     (tmp_path / "ledger-heads").write_text("in the way")
-    await keeper.apply(pack(([encode(AppendLedger((record(1),)))],)))
+    await keeper.apply([encode(AppendLedger((record(1),)))])
 
     await keeper.stop()
 
