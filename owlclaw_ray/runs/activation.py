@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -39,12 +40,14 @@ from owlclaw_ray.store.durable_store import CommandRefusedError, DurableStore
 from owlclaw_ray.store.large_payloads import LargePayloads
 
 MAX_RESUMES = 20
-"""How often a run is taken up again before it counts as what kills its hosts."""
+"""How often a run is resumed before it counts as the cause of its hosts' crashes."""
 
 FINAL_FLUSH_SECONDS = 2.0
-"""Seconds that a run which is handed over has for writing down what is known of it."""
+"""Seconds that a run which is left to the next activation has for committing its journal."""
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class Activation:
@@ -114,7 +117,7 @@ class Activation:
     async def drain(self, grace: float) -> bool:
         """Take no more runs; let the present one end within `grace` seconds, else leave it to the next activation.
 
-        What is known of a run that is left is durable then, the store permitting. Return whether the agent is at rest; after
+        The journal of a run that is left is durable then, the store permitting. Return whether the agent is at rest; after
         False the activation must not be used again.
         """
         self._draining = True
@@ -134,7 +137,7 @@ class Activation:
     async def step_down(self) -> None:
         """Let the present run end, however long it takes, take no other, and give the agent up.
 
-        A run that is claimed already is the present one: while others keep the agent waiting for a place, nobody would own it.
+        A run that is claimed already counts as the present one: it would have no owner while the agent waits for another host.
         """
         self._stepping_down = True
         if self._task is not None:
@@ -150,7 +153,7 @@ class Activation:
     async def release(self) -> bool:
         """Give the agent up, its state saved. Return whether it has runs waiting, so that it should be activated again.
 
-        It is given up too if the store will never take its state: then that of its last run holds.
+        It is given up too if the store refuses its state: then the state after its last run holds.
         """
         if self.lost:
             return False
@@ -158,7 +161,7 @@ class Activation:
         try:
             outcome = await self._store.apply(ReleaseAgent(self.agent, self.epoch, self.state, now))
         except CommandRefusedError as error:
-            logger.error("%s leaves its host without its state being saved: %s", self.agent, error)  # noqa: TRY400
+            logger.error("agent %s is released, its state not saved: %s", self.agent, error)  # noqa: TRY400
             outcome = None
         self.lost = True
         return isinstance(outcome, Released) and outcome.pending
@@ -170,23 +173,22 @@ class Activation:
                 if claimed is not None:
                     claimed = await self._execute(claimed)
                 elif self._woken and not self._stepping_down:
-                    claimed = await self._next()
+                    self._woken = False
+                    claimed = await self._claim()
                 else:
                     break
         except StaleEpochError:
-            logger.warning("%s is owned by another activation now; epoch %d stops", self.agent, self.epoch)
+            logger.warning("agent %s is owned by another activation; epoch %d stops", self.agent, self.epoch)
             self.lost = True
         except Exception:
-            logger.exception("%s stops after an error; it will be activated again", self.agent)
+            logger.exception(
+                "the activation of agent %s stops after an error; the agent will be activated again", self.agent
+            )
             self.lost = True
         finally:
             self._task = None
             self._cancelled.clear()
             self.idle_since = self._services.clock.monotonic()
-
-    async def _next(self) -> RunClaimed | None:
-        self._woken = False
-        return await self._claim()
 
     async def _claim(self) -> RunClaimed | None:
         outcome = await self._store.apply(ClaimRun(self.agent, self.epoch, self._services.clock.now()))
@@ -206,7 +208,7 @@ class Activation:
                 return await self._run_to_its_end(claimed)
             except StaleEpochError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, the run must end, not come back for ever
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run must end, not be resumed for ever
                 return await self._give_up(claimed, error)
             finally:
                 self._current, self._stop = None, _nothing
@@ -219,17 +221,13 @@ class Activation:
             ended = await self._result_of(claimed, journal)
             return None if ended is None else await self._finish(claimed, journal, *ended)
         except asyncio.CancelledError:
-            if not self.lost:
-                await self._save(journal)
+            if not self.lost:  # it is left to the next activation, which should not repeat what is known here
+                with suppress(TimeoutError, OwlClawError):
+                    async with deadline(self._services.clock, FINAL_FLUSH_SECONDS):
+                        await journal.commit()
             raise
         finally:
             journal.abandon()
-
-    async def _save(self, journal: RunJournal) -> None:
-        """Make durable what is known of a run that is handed over, so that its next activation does not do it again."""
-        with suppress(TimeoutError, OwlClawError):
-            async with deadline(self._services.clock, FINAL_FLUSH_SECONDS):
-                await journal.commit()
 
     def _journal(self, claimed: RunClaimed, conversation: Conversation) -> RunJournal:
         clock = self._services.clock
@@ -253,8 +251,13 @@ class Activation:
         return following
 
     async def _give_up(self, claimed: RunClaimed, error: Exception) -> RunClaimed | None:
-        """End a run that can neither go on nor be written down: what is committed stays, and the run fails."""
-        logger.error("run %s of %s is given up", claimed.run.run_id, self.agent, exc_info=error)
+        """Fail a run that can neither go on nor commit its end; what is committed of it stays."""
+        logger.error(
+            "run %s of %s failed: neither it nor its end can be executed",
+            claimed.run.run_id,
+            self.agent,
+            exc_info=error,
+        )
         again = await self._claim()
         if again is None or again.run.run_id != claimed.run.run_id:
             return again
@@ -269,36 +272,53 @@ class Activation:
 
         None: it waits and is no longer this activation's.
         """
-        run = claimed.run
+        run, family = claimed.run, self._services.family
         if not journal.conversation.prompt_built:
             too_late = deadline_passed(run, self._services.clock.now())
             if too_late is not None:
                 return too_late, self.state
-            if self._services.family is not None and await self._services.family.orphaned(run):
+            if family is not None and await family.orphaned(run):
                 error = RunError("orphaned", "the run that started it is over")
-                return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED, error), self.state
+                return await self._end(run, journal, RunStatus.CANCELLED, error)
         resumed = sum(entry.kind is EntryKind.RUN_RESUMED for entry in claimed.journal)
         if resumed > MAX_RESUMES:
-            message = f"the run was interrupted {resumed} times; its host dies of it, or the machine does"
-            error = RunError("interrupted_too_often", message)
-            return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error), self.state
+            message = f"the run was abandoned after {counted(resumed, 'resume')}; it probably crashes its host process"
+            return await self._end(run, journal, RunStatus.FAILED, RunError("interrupted_too_often", message))
+        if run.cancel_requested or run.run_id in self._cancelled:
+            return await self._end(run, journal, RunStatus.CANCELLED)
         try:
-            definition = await self._definition(run)
+            definition = await self._unless_cancelled(run, self._present_definition())
         except OwlClawError as problem:
             error = RunError(type(problem).__name__, str(problem))
-            return await end_without_loop(run, journal, self._services, RunStatus.FAILED, error), self.state
+            return await self._end(run, journal, RunStatus.FAILED, error)
         if definition is None:
-            return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
+            return await self._end(run, journal, RunStatus.CANCELLED)
         journal.callback_url = definition.callback_url
         execute = self._beat if run.trigger.kind is TriggerKind.HEARTBEAT else self._loop
         async with self._payloads.whole(claimed) as whole:
             return await execute(whole, definition, journal)
 
+    async def _end(
+        self, run: Run, journal: RunJournal, status: RunStatus, error: RunError | None = None
+    ) -> tuple[RunResult, AgentState]:
+        return await end_without_loop(run, journal, self._services, status, error), self.state
+
+    async def _unless_cancelled(self, run: Run, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Return the result of work that comes before the loop; None if the run is cancelled meanwhile."""
+        task = asyncio.create_task(work)
+        self._stop = task.cancel
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if run.run_id in self._cancelled and not being_cancelled():
+                return None
+            raise
+
     async def _loop(
         self, run: Run, definition: AgentDefinition, journal: RunJournal
     ) -> tuple[RunResult, AgentState] | None:
-        if run.run_id in self._cancelled:  # by a signal that crossed with the end of what came before
-            return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED), self.state
+        if run.run_id in self._cancelled:  # by a signal that came when the work before the loop had just ended
+            return await self._end(run, journal, RunStatus.CANCELLED)
         present, grants = self._present_definition, self._grants
         loop = RunLoop(run, definition, self.state, journal, self._services, grants=grants, present=present)
         self._stop = loop.cancel
@@ -308,8 +328,10 @@ class Activation:
     async def _beat(
         self, run: Run, definition: AgentDefinition, journal: RunJournal
     ) -> tuple[RunResult, AgentState] | None:
-        """Think only about what is new. A heartbeat that woke its agent goes on with what it saw then, whatever is pending by now."""
-        beat = resumed_heartbeat(run, journal.conversation.woken) or await self._look(run, definition, journal)
+        """Run the loop only if something new is pending. A heartbeat that woke its agent goes on with the events that it saw then."""
+        beat: HeartbeatDue | HeartbeatSkipped | None = resumed_heartbeat(run, journal.conversation.woken)
+        if beat is None:
+            beat = await self._unless_cancelled(run, look(run, definition, self.state, journal, self._services))
         match beat:
             case HeartbeatDue():
                 ended = await self._loop(beat.run, definition, journal)
@@ -321,41 +343,15 @@ class Activation:
                     await self._store.apply(skipped.command)
                 journal.callback_url, journal.idle = "", skipped.idle
                 return skipped.result, replace(self.state, pulse=skipped.pulse)
-            case RunResult() as cancelled:
-                return cancelled, self.state
-
-    async def _look(
-        self, run: Run, definition: AgentDefinition, journal: RunJournal
-    ) -> HeartbeatDue | HeartbeatSkipped | RunResult:
-        """Ask the sources of a heartbeat; a result, if the run is cancelled meanwhile."""
-        looking = asyncio.create_task(look(run, definition, self.state, journal, self._services))
-        self._stop = looking.cancel
-        try:
-            return await looking
-        except asyncio.CancelledError:
-            if run.run_id in self._cancelled and not being_cancelled():
-                return await end_without_loop(run, journal, self._services, RunStatus.CANCELLED)
-            raise
-
-    async def _definition(self, run: Run) -> AgentDefinition | None:
-        """Return the agent's definition, or None if the run is cancelled before it is there."""
-        if run.cancel_requested or run.run_id in self._cancelled:
-            return None
-        looking = asyncio.create_task(self._present_definition())
-        self._stop = looking.cancel
-        try:
-            return await looking
-        except asyncio.CancelledError:
-            if run.run_id in self._cancelled and not being_cancelled():
-                return None
-            raise
+            case None:
+                return await self._end(run, journal, RunStatus.CANCELLED)
 
     async def _present_definition(self) -> AgentDefinition:
         return await contained(self._definitions.get(self.agent.definition))
 
 
 def _nothing() -> None:
-    """How to stop what has not begun."""
+    """Stops what has not begun."""
 
 
 def outcome_line(result: RunResult, trigger: str) -> str:
