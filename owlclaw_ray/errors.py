@@ -8,12 +8,12 @@ OwlClawError
 │   ├── NotFoundError         no run, schedule or memory of that id
 │   ├── IdempotencyConflictError  the same Idempotency-Key came with another body
 │   ├── ToolArgumentsError    tool arguments do not fit the tool's schema
-│   ├── AlreadyDecidedError   somebody else decided about the approval, or its time is over
-│   ├── MemoryChangedError    somebody else changed the memory that was to be edited
+│   ├── AlreadyDecidedError   the approval is already decided or expired
+│   ├── MemoryChangedError    the memory was changed since it was read
 │   ├── ScheduleError         there can be no such schedule, or no such times of it
 │   ├── ScheduleClosedError   the schedule is done or cancelled
 │   ├── TooManySchedulesError the agent has as many schedules as it may
-│   ├── CallbackRefusedError  nobody can be told of a run's end at this address
+│   ├── CallbackRefusedError  callback URL not allowed
 │   ├── ScoreRefusedError     nobody keeps scores of runs, or not this one
 │   ├── WebhookRefusedError   a webhook is not signed as its source signs
 │   ├── WebhookUnmappedError  a webhook is signed rightly, and no trigger can be made of it
@@ -192,7 +192,7 @@ class TooManySchedulesError(UserError):
 
 
 class CallbackRefusedError(UserError):
-    """Nobody can be told of a run's end at `url`: `why`."""
+    """The callback URL `url` is not allowed: `why`."""
 
     def __init__(self, url: str, why: str) -> None:
         self.url, self.why = url, why

@@ -44,7 +44,7 @@ def agents(
 def reload(
     agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False
 ) -> None:
-    """Have the running server read an agent's definition anew: identity, settings and skills."""
+    """Have the running server read an agent's definition again: identity, settings and skills."""
     with connect(url, folder) as client:
         _show(client.reload(agent), as_json=as_json)
 

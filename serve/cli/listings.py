@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 StatusOption = Annotated[
-    str, typer.Option("--status", help="Only those that stand like this; `all` for every one.", metavar="STATUS")
+    str, typer.Option("--status", help="Filter by status; `all` for every status.", metavar="STATUS")
 ]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="At most so many.")]
 ALL = "all"

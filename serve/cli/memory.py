@@ -184,7 +184,7 @@ def delete(
 
 
 def reindex(agent: AgentArgument, *, url: UrlOption = None, folder: FolderOption = HERE) -> None:
-    """Make an agent's index anew from MEMORY.md."""
+    """Rebuild an agent's index from MEMORY.md."""
     with connect(url, folder) as client:
         console().print(f"indexed {counted(client.reindex_memories(agent, by=person()), 'memory', 'memories')}")
 

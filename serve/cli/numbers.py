@@ -38,7 +38,7 @@ class MetricsDelta(Struct, frozen=True):
     seconds: float = 0.0
 
     def by(self, sample: str, *labels: str) -> Mapping[tuple[str, ...], float]:
-        """Return what was added, by the values of these labels. A count that began anew has added what it is."""
+        """Return what was added, by the values of these labels. A counter that was reset has added its present value."""
         earlier: Mapping[tuple[str, ...], float] = {} if self.before is None else self.before.by(sample, labels)
         return {
             key: value - earlier.get(key, 0.0) if value >= earlier.get(key, 0.0) else value

@@ -310,7 +310,7 @@ def _traces(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckFin
 
 
 def _webhooks(settings: Settings) -> Iterator[CheckFinding]:
-    """Yield who may send webhooks, with a warning for each source whose deliveries can be sent again by whoever saw one."""
+    """Yield who may send webhooks, with a warning for each source whose deliveries can be replayed by anyone who saw one."""
     for source in settings.webhook_sources:
         if source.signature.timed or source.mapping.dedupe:
             yield ok("webhooks", source.name)

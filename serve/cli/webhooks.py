@@ -1,4 +1,4 @@
-"""`owlclaw webhooks sources | deliveries | callbacks | show | redeliver`: what came in, and what is told of runs' ends."""
+"""`owlclaw webhooks sources | deliveries | callbacks | show | redeliver`: received webhooks and run-completion callbacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CALLBACK = "cb_"
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
     webhooks = typer.Typer(
-        name="webhooks", help="See webhooks that came in, and what is told of runs' ends.", no_args_is_help=True
+        name="webhooks", help="List received webhooks and run-completion callbacks.", no_args_is_help=True
     )
     for command in (sources, deliveries, callbacks, show, redeliver):
         webhooks.command()(command)
@@ -80,7 +80,7 @@ def callbacks(
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """List what is told of runs' ends, newest first; `--status dead` for what nobody took."""
+    """List run-completion callbacks, newest first; `--status dead` for undeliverable ones."""
     wanted = status_of(status, wire.CallbackStatus)
     with connect(url, folder) as client:
         found = client.callbacks(agent, run, wanted, limit)
@@ -91,7 +91,7 @@ def callbacks(
         (each["callback_id"], each["run_id"], each["status"], str(each["attempts"]), each["url"], each["problem"])
         for each in found
     ]
-    table(("CALLBACK", "RUN", "STATUS", "TRIES", "URL", "PROBLEM"), rows, empty="nobody is told of anything")
+    table(("CALLBACK", "RUN", "STATUS", "TRIES", "URL", "PROBLEM"), rows, empty="no callbacks")
 
 
 def show(

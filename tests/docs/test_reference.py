@@ -297,7 +297,7 @@ def test_limits_of_memory_are_those_of_the_code():
     assert f"the last {MERGED_IDS} duplicates" in text
     assert f"in another form, up to {MERGED_TEXTS}," in text
     assert f"compacted at {MAX_FRAGMENTS} fragments or {MAX_UNINDEXED} memories" in text
-    assert f"begun anew after {Session.WRITES} writes" in text
+    assert f"emptied after {Session.WRITES} writes" in text
     assert MERGED_TEXTS + 1 == 11
     assert "the eleventh other form begins another entry" in text
     assert f"words for people, {MAX_QUERY_CHARACTERS:,} characters of them" in text

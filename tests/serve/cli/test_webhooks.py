@@ -29,7 +29,7 @@ def test_callbacks_are_listed_with_what_is_wrong(owlclaw: Run):
     assert "the receiver answered 503" in owlclaw("webhooks", "callbacks", "--status", "dead").output
     waiting = json.loads(owlclaw("webhooks", "callbacks", "--run", "run_1", "--json").output)
     assert [each["status"] for each in waiting] == ["waiting"]
-    assert "nobody is told" in owlclaw("webhooks", "callbacks", "--agent", "patient").output
+    assert "no callbacks" in owlclaw("webhooks", "callbacks", "--agent", "patient").output
 
 
 def test_a_delivery_and_a_callback_are_shown(owlclaw: Run):
