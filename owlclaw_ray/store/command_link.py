@@ -23,7 +23,7 @@ from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.errors import EncodingError, StoreOverloadedError
 from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Batcher, Bound
 from owlclaw_ray.store.commands import Command, CommandFailed, Outcome
-from owlclaw_ray.store.group_commit import GroupCommit, is_new_work
+from owlclaw_ray.store.group_commit import GroupCommit, is_new_work, unblocked
 
 Send = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]
 """Has `answered` called with a message at the far end."""
@@ -158,6 +158,6 @@ def _outcome(answer: bytes) -> Outcome:
     if answer == _REFUSED:
         raise StoreOverloadedError(_TOO_MUCH)
     try:
-        return cast("Outcome", decode(answer))
+        return unblocked([cast("Outcome", decode(answer))])[0]
     except EncodingError as error:
         return CommandFailed(f"it is committed, but its outcome did not arrive: {error}")

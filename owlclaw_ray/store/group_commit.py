@@ -13,11 +13,19 @@ from msgspec import Struct
 from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
 from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound
 from owlclaw_ray.store.api import CommandStore
-from owlclaw_ray.store.commands import Command, Outcome, ReceiveDelivery, SubmitRun
+from owlclaw_ray.store.commands import Command, CommandBlocked, Outcome, ReceiveDelivery, SubmitRun
 
 TRANSACTION_BYTES = 8 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
+
+
+def unblocked(outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    """Return the outcomes; raises StoreUnavailableError if one is CommandBlocked: its caller may try again."""
+    for outcome in outcomes:
+        if isinstance(outcome, CommandBlocked):
+            raise StoreUnavailableError(f"rows are locked by another transaction: {outcome.message}")
+    return outcomes
 
 
 class CommitObserver(Protocol):

@@ -84,7 +84,7 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.followers import FollowerRegistry
-from owlclaw_ray.store.group_commit import GroupCommit
+from owlclaw_ray.store.group_commit import GroupCommit, unblocked
 from owlclaw_ray.store.queries import ActiveRunCounts, Query
 from owlclaw_ray.store.run_updates import RunUpdates, RunUpdateSource
 from owlclaw_ray.store.sql.factory import open_store
@@ -137,7 +137,7 @@ class GroupedStore(Store):
 
     @override
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        return await self._commits.apply(commands)
+        return unblocked(await self._commits.apply(commands))
 
     @override
     async def read(self, query: Query[_T]) -> _T:

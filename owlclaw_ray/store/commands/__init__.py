@@ -41,6 +41,7 @@ from owlclaw_ray.store.commands.runs import (
     CancelOutcome,
     CancelRun,
     ClaimRun,
+    CommandBlocked,
     CommandFailed,
     FinishRun,
     IdempotencyClaim,
@@ -150,6 +151,7 @@ Outcome: TypeAlias = (
     | CallbackStored
     | CallbackChanged
     | WebhooksForgotten
+    | CommandBlocked
     | CommandFailed
 )
 
@@ -180,6 +182,7 @@ __all__ = [
     "ChangeCallback",
     "ClaimRun",
     "Command",
+    "CommandBlocked",
     "CommandFailed",
     "CreateSchedule",
     "DecideApproval",

@@ -284,6 +284,12 @@ class CancelOutcome(Struct, frozen=True):
     """The run waited for approvals until now: its agent should be woken, to end it."""
 
 
+class CommandBlocked(Struct, frozen=True):
+    """Rows of the command are locked by another transaction. It changed nothing, the others of its batch are committed: try it again."""
+
+    message: str
+
+
 class CommandFailed(Struct, frozen=True):
     """The command could not be applied though the others of its transaction were. `message` says why."""
 

@@ -10,7 +10,7 @@ from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ledger.redaction import Redactor
-from owlclaw_ray.store.commands import Command, CommandFailed, Outcome
+from owlclaw_ray.store.commands import Command, CommandBlocked, CommandFailed, Outcome
 from owlclaw_ray.store.sql import (
     approvals,
     budgets,
@@ -48,7 +48,7 @@ class Applier:
     """Applies commands to the database of one dialect, writing ledger chains under one writer's name."""
 
     def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, writer: str, redactor: Redactor) -> None:
-        self._ids = dialect.ids
+        self._dialect, self._ids = dialect, dialect.ids
         self._loader = Loader(dialect)
         self._registered: set[str] = set()
         self._grown: set[str] = set()
@@ -86,8 +86,12 @@ class Applier:
         return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
 
     def one_by_one(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
-        """Apply each on its own in a new transaction; one that cannot be applied is undone and CommandFailed."""
+        """Apply each on its own in a new transaction; one that cannot be applied is undone: CommandFailed, or CommandBlocked.
+
+        The batch may have waited for locks before, so none is waited for long now.
+        """
         self._begin()
+        self._dialect.wait_briefly_for_locks(connection)
         return [self._alone(connection, command) for command in commands]
 
     def probe(self, connection: Connection) -> None:
@@ -107,10 +111,12 @@ class Applier:
         try:
             outcome = self._apply(connection, [command])[0]
         except Exception as error:
-            if failure_of(error) is not FailureAction.COMMAND:
+            failure = failure_of(error)
+            if failure not in (FailureAction.COMMAND, FailureAction.LOCKED):
                 raise
             savepoint.rollback()
-            return CommandFailed(f"{type(command).__name__}: {explain(error)}")
+            message = f"{type(command).__name__}: {explain(error)}"
+            return CommandBlocked(message) if failure is FailureAction.LOCKED else CommandFailed(message)
         savepoint.commit()
         return outcome
 

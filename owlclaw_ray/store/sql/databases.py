@@ -28,6 +28,18 @@ _POSTGRESQL_READERS, _POSTGRESQL_WRITERS = 10, 5
 _BUSY_MILLISECONDS = 10_000
 _CONNECT_SECONDS = 10
 _COMMAND_SECONDS = 60
+_POSTGRESQL_SETTINGS = {
+    "jit": "off",
+    "application_name": "owlclaw",
+    "lock_timeout": "1000",
+    "idle_in_transaction_session_timeout": "4000",
+    "tcp_keepalives_idle": "2",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "5000",
+}
+"""A node that vanishes inside a transaction says nothing to the server, which would keep its locks for hours: within seconds the
+server ends a session that is idle in a transaction or does not acknowledge, and meanwhile nobody waits for its rows for long."""
 _WRITING = "owlclaw_writing"
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}",
@@ -129,7 +141,7 @@ class PostgresqlDatabase:
         arguments = {
             "timeout": _CONNECT_SECONDS,
             "command_timeout": _COMMAND_SECONDS,
-            "server_settings": {"jit": "off", "application_name": "owlclaw"},
+            "server_settings": _POSTGRESQL_SETTINGS,
         }
         self.dialect: Dialect = POSTGRESQL
         self._writing = create_async_engine(url, connect_args=arguments, pool_size=_POSTGRESQL_WRITERS, max_overflow=0)

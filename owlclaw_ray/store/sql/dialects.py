@@ -39,6 +39,9 @@ from owlclaw_ray.store.sql.schema import (
     runs_seq,
 )
 
+LOCK_MILLISECONDS_AGAIN = 20
+"""How long a command waits for rows when its batch has waited for some before."""
+
 
 class Dialect(Protocol):
     """One database's ways."""
@@ -65,6 +68,10 @@ class Dialect(Protocol):
 
     def each_position(self) -> Any:
         """Return those as a table: `place` in their order, from 0; `run_id`, `after`."""
+        ...
+
+    def wait_briefly_for_locks(self, connection: Connection) -> None:
+        """Have statements of this transaction fail that would wait for locks of others for longer than a moment."""
         ...
 
     def insert(self, table: Table) -> Any:
@@ -108,6 +115,9 @@ class Sqlite:
     def ids(self, values: Iterable[str]) -> str:
         """As in Dialect: a JSON array."""
         return orjson.dumps(list(values)).decode()
+
+    def wait_briefly_for_locks(self, connection: Connection) -> None:
+        """As in Dialect: nobody else writes."""
 
     def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
         """As in Dialect."""
@@ -192,6 +202,10 @@ class Postgresql:
     def ids(self, values: Iterable[str]) -> list[str]:
         """As in Dialect: an array."""
         return list(values)
+
+    def wait_briefly_for_locks(self, connection: Connection) -> None:
+        """As in Dialect: for the rest of the transaction."""
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_MILLISECONDS_AGAIN}")
 
     def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
         """As in Dialect."""

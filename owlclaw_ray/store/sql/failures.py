@@ -22,7 +22,8 @@ FAILURES = (
 )
 """What a query may raise. Applying commands may raise anything: what is no outage is some command's doing."""
 
-_LOST_RACE = {"40001", "40P01", "55P03"}
+_LOST_RACE = {"40001", "40P01"}
+_LOCKED = {"55P03"}
 _BAD_DATA = {"22", "23"}
 _BAD_VALUES = (ValueError, TypeError, OverflowError)
 _OUTAGES = (SQLAlchemyError, OSError, TimeoutError)
@@ -35,6 +36,8 @@ class FailureAction(Enum):
     """Tell the callers; nothing was committed, or perhaps it was."""
     LOST_RACE = "lost_race"
     """Begin the transaction again."""
+    LOCKED = "locked"
+    """Some command needs rows that another transaction keeps locked; the others can be applied."""
     COMMAND = "command"
     """Some command cannot be applied; the others can."""
 
@@ -60,6 +63,8 @@ def _failure_of_driver(error: DBAPIError) -> FailureAction:
     state = getattr(original, "sqlstate", None)
     if state in _LOST_RACE:
         return FailureAction.LOST_RACE
+    if state in _LOCKED:
+        return FailureAction.LOCKED
     if state is not None:
         return FailureAction.COMMAND if state[:2] in _BAD_DATA else FailureAction.UNAVAILABLE
     cause = original.__cause__ if original is not None else None

@@ -50,7 +50,8 @@ class SqlStore(Store):
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """Commit them in one transaction, whose number of statements does not grow with the commands.
 
-        A command that cannot be applied has the outcome CommandFailed, and the others stand.
+        A command that cannot be applied has the outcome CommandFailed, one whose rows another transaction keeps locked
+        CommandBlocked, and the others stand.
         """
         if not commands:
             return ()
@@ -75,7 +76,7 @@ class SqlStore(Store):
                 return await self._database.write(apply, commands)
             except Exception as error:
                 failure = failure_of(error)
-                if failure is FailureAction.COMMAND and apply != self._applier.one_by_one:
+                if failure in (FailureAction.COMMAND, FailureAction.LOCKED) and apply != self._applier.one_by_one:
                     apply = self._applier.one_by_one
                     continue
                 if failure is FailureAction.LOST_RACE and races < _RACES:
