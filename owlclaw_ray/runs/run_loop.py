@@ -585,6 +585,6 @@ def _dropped_tools_warning(request: ModelRequest, reply: ModelReply, offered: in
     if reply.scripted or reply.tool_calls or not offered or not tokens or tokens >= fewest_tokens(text, request.tools):
         return ""
     return (
-        f"{counted(offered, 'tool')} offered, and a prompt of {counted(tokens, 'token')} cannot hold that: "
+        f"tools offered: {offered}, understood: 0: a prompt of {counted(tokens, 'token')} cannot hold them, "
         f"the template of {reply.model} seems to drop tools (owlclaw doctor --probe asks it for a call)"
     )

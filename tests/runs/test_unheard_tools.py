@@ -38,7 +38,7 @@ async def said(server, folder, *answers):
 async def test_a_prompt_that_is_too_short_for_the_tools_is_told_in_the_run(server, tmp_path):
     [note] = await said(server, tmp_path, CannedReply("I cannot.", prompt_tokens=378))
 
-    assert "10 tools offered, and a prompt of 378 tokens cannot hold that" in note
+    assert "tools offered: 10, understood: 0: a prompt of 378 tokens cannot hold them" in note
 
 
 @pytest.mark.parametrize("counted", [0, 1_100])

@@ -54,6 +54,14 @@ def said(process, text):
     raise AssertionError(f"it never said {text!r}")
 
 
+def unread(process):
+    """Return what it has written by now: a text stream that is empty for a moment raises TypeError."""
+    try:
+        return process.stdout.read() or ""
+    except TypeError:
+        return ""
+
+
 def change_until(process, path, text, expected):
     """Change a file until the change is noticed: watching begins some time after the start."""
     os.set_blocking(process.stdout.fileno(), False)
@@ -62,7 +70,7 @@ def change_until(process, path, text, expected):
         assert time.monotonic() < end, heard
         path.write_text(text)
         time.sleep(0.5)
-        heard += process.stdout.read() or ""
+        heard += unread(process)
     os.set_blocking(process.stdout.fileno(), True)
     return heard
 
