@@ -4,7 +4,7 @@ Each command, and each outcome, is encoded for itself: its name and its fields a
 all of a message at once. So a message is closed by its bytes as well as by its number of commands, and one command that cannot be
 encoded, or whose outcome cannot be, is CommandFailed while the others of its message are committed.
 
-What waits here to be sent is bounded (`batching.WAITING`). Beyond the bound new work is refused, with StoreOverloadedError: a
+What waits here to be sent is bounded (`batcher.WAITING`). Beyond the bound new work is refused, with StoreOverloadedError: a
 trigger, or a webhook, whose sender can try again. All else waits for room, for it belongs to work that was accepted: a claim, a
 journal entry, the end of a run, a decision, a cancellation, a due schedule. Each of those has a caller that waits for it before it
 goes on, so there are never more of them than runs under way. An agent that starts another one's run is a caller of that kind too:
