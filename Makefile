@@ -16,7 +16,7 @@ check: lint test-quick
 
 test: $(VENV)/.dev
 	$(BIN)/python -m tests.imports
-	$(BIN)/python -m tests.parts
+	$(BIN)/python -m tests.parts $(if $(CI),--in-turn)
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m tests.imports

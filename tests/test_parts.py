@@ -7,7 +7,7 @@ import re
 import psutil
 import pytest
 
-from tests.parts import Part, run
+from tests.parts import Part, run, run_in_turn
 
 PASSES = "def test_it():\n    pass\n"
 FAILS = "def test_it():\n    assert 1 == 2\n"
@@ -71,3 +71,11 @@ def test_a_part_that_hangs_is_ended_with_all_that_it_started(part, tmp_path, cap
     assert status == 1
     assert capfd.readouterr().out.endswith("\nhanging: ended: not over after 60 s\n")
     assert not lives(int(started.read_text()))
+
+
+def test_in_turn_all_parts_are_run_and_one_that_fails_makes_the_whole_fail(part, capfd):
+    assert run_in_turn([part("bad", FAILS), part("good", PASSES)]) == 1
+
+    said = capfd.readouterr().out
+    assert re.search(r"\nbad: =+ 1 failed in .*=\n", said)
+    assert re.search(r"\ngood: =+ 1 passed in .*=\n$", said)

@@ -119,6 +119,7 @@ async def test_a_refused_run_over_http_gives_no_figure(child):
             await asyncio.to_thread(over_http, child(server.url), 2, 0.05)
 
 
+@pytest.mark.long
 def test_a_sample_holds_what_the_load_got_done_and_what_the_processes_used(stand_in):
     with stand_in() as child:
         sample = take(child.tree, 3, lambda: in_process(child, 3, 0.3))
