@@ -125,7 +125,8 @@ def run(parts: Sequence[Part], clock: Clock = time.monotonic) -> int:
 
 def run_in_turn(parts: Sequence[Part]) -> int:
     """Run the parts one after another, so that none starves another, and return 0 if all of them did well."""
-    return int(any([run([part]) for part in parts]))
+    statuses = [run([part]) for part in parts]
+    return int(any(statuses))
 
 
 def _follow(running: Sequence[Running]) -> None:
