@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
@@ -130,12 +129,4 @@ class ToolRunner(Protocol):
         `uncertain` error. A call that had not begun is run again whatever its effect. Cancelling the awaiting task
         stops the tool within a second.
         """
-        ...
-
-
-class ToolExecutor(Protocol):
-    """The inside of a worker: runs calls in this process, one after another, each within its own deadline."""
-
-    def run_all(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
-        """Return one outcome a call, in order. Never raises for what a tool does."""
         ...

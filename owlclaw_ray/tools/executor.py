@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LocalExecutor:
-    """Executes calls in this process. Implements ToolExecutor.
+    """Executes calls in this process, one after another, each within its own deadline.
 
     In the process's main thread a call that passes its deadline is interrupted; in any other thread it is left behind in a
     thread of its own. What a handler raises, SystemExit included, becomes an error result: its type and message go to the
