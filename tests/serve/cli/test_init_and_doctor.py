@@ -145,6 +145,7 @@ def test_everything_that_is_wrong_is_found_with_how_to_fix_it(cli: Run, project:
         result = cli("doctor", "--folder", str(project))
 
     text = result.output
+    assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 1
     assert "FAIL application: " in text
     assert "nothing_of_that_name" in text
