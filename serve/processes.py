@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import time
+from collections import defaultdict
 
 import psutil
 
@@ -21,9 +22,24 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants() -> list[psutil.Process]:
-    """Return the living processes that this one started, directly or not."""
-    return [each for each in psutil.Process().children(recursive=True) if lives(each)]
+def descendants(pid: int | None = None) -> list[psutil.Process]:
+    """Return the living processes that a process (this one, unless named) started, directly or not.
+
+    Parents alone decide. `psutil.Process.children` also compares start times, each made with a boot time that it reads
+    again: when the clock is set between two readings, it takes a child for older than its parent and leaves it out.
+    """
+    children: dict[int, list[psutil.Process]] = defaultdict(list)
+    for each in psutil.pids():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(each)
+            children[process.ppid()].append(process)
+    found: list[psutil.Process] = []
+    left = [os.getpid() if pid is None else pid]
+    while left:
+        started = children.pop(left.pop(), [])
+        found += started
+        left += [each.pid for each in started]
+    return [each for each in found if lives(each)]
 
 
 def lives(process: psutil.Process) -> bool:
