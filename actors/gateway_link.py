@@ -12,7 +12,7 @@ from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Pr
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.api import Listener, ignore_news
-from owlclaw_ray.models.reply_box import BoxId, CallId, Received
+from owlclaw_ray.models.reply_box import CallId, Received
 from owlclaw_ray.models.reply_link import LinkLostError, ReplyLink
 from owlclaw_ray.models.tokens import EstimatedTokens
 
@@ -97,8 +97,10 @@ class _GatewayBox:
     def __init__(self, link: str, namespace: str) -> None:
         self._link, self._gateway = link, NamedActor(GATEWAY, namespace)
 
-    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> Received:
         return await self._gateway.call.post(self._link, calls, withdrawn)
 
-    async def receive(self, seconds: float) -> Received:
-        return await self._gateway.call.receive(self._link, seconds)
+    async def receive(
+        self, seconds: float, calls: Sequence[tuple[CallId, bytes]] = (), withdrawn: Sequence[CallId] = ()
+    ) -> Received:
+        return await self._gateway.call.receive(self._link, seconds, calls, withdrawn)

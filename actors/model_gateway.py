@@ -23,7 +23,7 @@ from owlclaw_ray.models.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.models.model_gateway import ModelGateway
 from owlclaw_ray.models.pooled_client import PooledClient
 from owlclaw_ray.models.provider_slots import SlotCounts
-from owlclaw_ray.models.reply_box import BoxId, CallId, Received, ReplyBoxes
+from owlclaw_ray.models.reply_box import CallId, Received, ReplyBoxes
 
 
 class ModelGatewayActor(RemoteActor):
@@ -60,13 +60,15 @@ class ModelGatewayActor(RemoteActor):
         self._boxes = ReplyBoxes(self._models.complete, clock, RandomIds())
         self._sweeper = asyncio.create_task(self._boxes.remove_abandoned())
 
-    async def post(self, link: str, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, link: str, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> Received:
         """See RemoteReplyBox.post."""
         return await self._boxes.of(link).post(calls, withdrawn)
 
-    async def receive(self, link: str, seconds: float) -> Received:
+    async def receive(
+        self, link: str, seconds: float, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]
+    ) -> Received:
         """See RemoteReplyBox.receive."""
-        return await self._boxes.of(link).receive(seconds)
+        return await self._boxes.of(link).receive(seconds, calls, withdrawn)
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """See EmbeddingGateway.embed."""

@@ -40,13 +40,15 @@ class ModelWorkerActor(RemoteActor):
         """See ModelClient.load."""
         await self._client.load()
 
-    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, new: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> Received:
         """See RemoteReplyBox.post."""
-        return await self._box.post(calls, withdrawn)
+        return await self._box.post(new, withdrawn)
 
-    async def receive(self, seconds: float) -> Received:
+    async def receive(
+        self, seconds: float, new: Sequence[tuple[CallId, bytes]] = (), withdrawn: Sequence[CallId] = ()
+    ) -> Received:
         """See RemoteReplyBox.receive."""
-        return await self._box.receive(seconds)
+        return await self._box.receive(seconds, new, withdrawn)
 
     async def cpu_seconds(self) -> float:
         """See Helper.cpu_seconds."""
@@ -70,13 +72,15 @@ class ModelWorker:
             self._process = psutil.Process((await whereabouts(self._actor)).pid)
             await calls(self._actor).load()
 
-    async def post(self, new: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
+    async def post(self, new: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> Received:
         """See RemoteReplyBox.post."""
         return await calls(self._actor).post(new, withdrawn)
 
-    async def receive(self, seconds: float) -> Received:
+    async def receive(
+        self, seconds: float, new: Sequence[tuple[CallId, bytes]] = (), withdrawn: Sequence[CallId] = ()
+    ) -> Received:
         """See RemoteReplyBox.receive."""
-        return await calls(self._actor).receive(seconds)
+        return await calls(self._actor).receive(seconds, new, withdrawn)
 
     async def cpu_seconds(self) -> float:
         """See Helper.cpu_seconds."""

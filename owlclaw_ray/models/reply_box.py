@@ -1,6 +1,6 @@
 """The far end of a duplex link: calls come in batches, answers leave in batches as soon as any is ready.
 
-The near end is `engine.reply_link`. Between the two there may be a process boundary, and either process may die. A box has an
+The near end is `models.reply_link`. Between the two there may be a process boundary, and either process may die. A box has an
 id of its own, so that the near end learns that the one it had posted to is gone. Each call and each answer is packed for itself,
 so that one that cannot be is its own caller's concern, and a message is closed by its bytes as well as by its number.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NewType, Protocol, TypeAlias, TypeVar, cast
 
@@ -25,6 +26,9 @@ from owlclaw_ray.models.api import Listener, News
 LONG_POLL = 10.0
 """Seconds after which a near end that waits for answers asks again at the latest."""
 _TIMEOUT_SECONDS = 3 * LONG_POLL
+
+_EARLY = 1_000
+"""Withdrawals that are remembered although no such call is under way: most are of calls that were just answered."""
 
 CallId = NewType("CallId", int)
 """Unique on its link, never used again."""
@@ -58,13 +62,16 @@ class Received(Struct, frozen=True):
 class RemoteReplyBox(Protocol):
     """A box, as the near end reaches it. Both methods raise RuntimeUnavailableError when its process is gone."""
 
-    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
-        """Stop the withdrawn calls, begin the others, which are packed."""
+    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> Received:
+        """Stop the withdrawn calls, begin the others, which are packed, and return which box has them."""
         ...
 
-    async def receive(self, seconds: float) -> Received:
-        """Return what is news, as many answers as go into a message: at once if there is any, else with the first answer or wait, or
-        nothing after `seconds`.
+    async def receive(
+        self, seconds: float, calls: Sequence[tuple[CallId, bytes]] = (), withdrawn: Sequence[CallId] = ()
+    ) -> Received:
+        """Do as `post` does; then return what is news, as many answers as go into a message.
+
+        At once if there is any, else with the first answer or wait, or nothing after `seconds`.
         """
         ...
 
@@ -78,23 +85,30 @@ class ReplyBox(Generic[Call]):
         self._answers: list[CallReply] = []
         self._waiting: dict[CallId, bool] = {}
         self._failed: list[tuple[CallId, NextAttempt]] = []
+        self._withdrawn_early: deque[CallId] = deque(maxlen=_EARLY)
         self._listener: asyncio.Future[None] | None = None
         self._heard = clock.monotonic()
 
-    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> BoxId:
-        """See RemoteReplyBox.post. A withdrawn call gets no answer; one that is not here any more is ignored."""
+    async def post(self, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> Received:
+        """See RemoteReplyBox.post. A withdrawn call gets no answer, nor does one whose withdrawal came before it."""
         self._heard = self._clock.monotonic()
         for call_id in withdrawn:
             task = self._calls.pop(call_id, None)
             self._waiting.pop(call_id, None)
             if task is not None:
                 task.cancel()
+            else:
+                self._withdrawn_early.append(call_id)
         for call_id, call in calls:
-            self._calls[call_id] = asyncio.create_task(self._answer(call_id, call))
-        return self._id
+            if call_id not in self._withdrawn_early:
+                self._calls[call_id] = asyncio.create_task(self._answer(call_id, call))
+        return Received(self._id)
 
-    async def receive(self, seconds: float) -> Received:
+    async def receive(
+        self, seconds: float, calls: Sequence[tuple[CallId, bytes]] = (), withdrawn: Sequence[CallId] = ()
+    ) -> Received:
         """See RemoteReplyBox.receive. An older `receive` that still waits was given up by its caller, and returns nothing."""
+        await self.post(calls, withdrawn)
         self._call_listener()
         self._listener = listener = asyncio.get_running_loop().create_future()
         if not self._answers and not self._waiting and not self._failed:

@@ -1,7 +1,8 @@
 """The near end of a duplex link: each caller waits for its own answer, messages carry those of all.
 
-One message a direction is under way at a time, with whatever is ready: calls and withdrawals go out in the order in which they
-were made, so a withdrawal never overtakes its call. The far end is `engine.reply_box`.
+A message waits for answers at the far end, one at a time, and takes along the calls that are ready when it leaves: a call that is
+alone costs one message. Calls that come while it waits leave in messages of their own, one after another. The far end is
+`models.reply_box`; it copes with a withdrawal that overtakes its call.
 
 Calls belong to runs under way, so none is refused: beyond `batching.WAITING` they wait for room before they are packed.
 """
@@ -10,18 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from itertools import count, islice
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from owlclaw_ray.domain.model import ModelReply, NextAttempt
 from owlclaw_ray.errors import EncodingError, ModelRefusedError, RuntimeUnavailableError
 from owlclaw_ray.kernel.batcher import MESSAGE, WAITING, BatchCapacity, Bound
 from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.models.api import Listener, ignore_news
-from owlclaw_ray.models.reply_box import LONG_POLL, BoxId, CallId, RemoteReplyBox
+from owlclaw_ray.models.reply_box import LONG_POLL, BoxId, CallId, Received, RemoteReplyBox
 
 Call = TypeVar("Call")
+Message: TypeAlias = Callable[[Sequence[tuple[CallId, bytes]], Sequence[CallId]], Awaitable[Received]]
+"""A method of the far end that takes calls and withdrawals."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +38,7 @@ class ReplyLink(Generic[Call]):
     """Asks one far end.
 
     When the far end is gone, or was replaced, every call that had no answer raises LinkLostError: the caller decides whether and
-    where to ask again. Calls that come afterwards try the far end anew.
+    where to ask again. Calls that come afterwards try the far end again.
     """
 
     def __init__(self, far: RemoteReplyBox, waiting: Bound = WAITING) -> None:
@@ -97,58 +101,65 @@ class ReplyLink(Generic[Call]):
         return packed is not None
 
     def _post_soon(self) -> None:
-        if self._poster is None:
+        if self._receiver is None:
+            self._receiver = asyncio.create_task(self._receive())
+        elif self._poster is None:
             self._poster = asyncio.create_task(self._post())
 
     async def _post(self) -> None:
         try:
             while self._unsent or self._withdrawn:
-                await self._post_batch()
+                await self._send(self._far.post)
         except RuntimeUnavailableError as error:
             self._fail_calls(self._unsent, error)
         finally:
             self._poster = None
-
-    async def _post_batch(self) -> None:
-        batch = tuple(islice(self._unsent.items(), MESSAGE.first(map(len, self._unsent.values()))))
-        withdrawn, self._withdrawn, self._undelivered = self._undelivered + self._withdrawn, [], []
-        for call_id, _ in batch:
-            self._withdraw_unsent(call_id)
-        try:
-            box = await self._far.post(batch, withdrawn)
-        except RuntimeUnavailableError as error:
-            self._withdrawn = withdrawn + self._withdrawn
-            self._fail_calls([call_id for call_id, _ in batch], error)
-            raise
-        except Exception as error:  # noqa: BLE001 - it goes to every caller of the batch
-            if batch:
-                self._withdrawn = withdrawn + self._withdrawn
-            else:
-                self._undelivered = withdrawn
-            self._fail([call_id for call_id, _ in batch], error)
-            return
-        self._note(box)
-        self._posted.update(call_id for call_id, _ in batch if call_id in self._callers)
         if self._posted and self._receiver is None:
             self._receiver = asyncio.create_task(self._receive())
 
     async def _receive(self) -> None:
         try:
-            while self._posted:
-                received = await self._far.receive(LONG_POLL)
-                self._note(received.box)
-                for call_id, waiting in received.waiting:
-                    self._tell(call_id, waiting)
-                for call_id, following in received.failed:
-                    self._notify_failed(call_id, following)
-                for each in received.answers:
-                    self._resolve(each.call_id, _unpacked(each.outcome))
+            while self._posted or self._unsent or self._withdrawn:
+                waits = LONG_POLL if self._posted or self._unsent else 0.0
+                await self._send(partial(self._far.receive, waits))
         except RuntimeUnavailableError as error:
-            self._fail_calls(self._posted, error)
-        except Exception as error:  # noqa: BLE001 - it goes to everybody who waits for answers
-            self._fail(tuple(self._posted), error)
+            self._fail_calls((*self._posted, *self._unsent), error)
         finally:
             self._receiver = None
+
+    async def _send(self, message: Message) -> None:
+        """Send what is ready to leave, and pass on what comes back."""
+        known = self._box
+        calls = tuple(islice(self._unsent.items(), MESSAGE.first(map(len, self._unsent.values()))))
+        withdrawn, self._withdrawn, self._undelivered = self._undelivered + self._withdrawn, [], []
+        for call_id, _ in calls:
+            self._withdraw_unsent(call_id)
+        try:
+            received = await message(calls, withdrawn)
+        except RuntimeUnavailableError as error:
+            self._withdrawn = withdrawn + self._withdrawn
+            self._fail_calls([call_id for call_id, _ in calls], error)
+            raise
+        except Exception as error:  # noqa: BLE001 - it goes to the callers who may have caused it
+            if calls:
+                self._withdrawn = withdrawn + self._withdrawn
+            else:
+                self._undelivered = withdrawn
+            self._fail([call_id for call_id, _ in calls] if calls or withdrawn else tuple(self._posted), error)
+            return
+        if self._box == known != received.box:
+            self._fail_calls(self._posted, RuntimeUnavailableError("the far end was replaced"))
+            self._box = received.box
+        self._posted.update(call_id for call_id, _ in calls if call_id in self._callers)
+        for call_id, waiting in received.waiting:
+            self._tell(call_id, waiting)
+        for call_id, following in received.failed:
+            self._notify_failed(call_id, following)
+        for each in received.answers:
+            self._resolve(each.call_id, _unpacked(each.outcome))
+        if received.box != self._box:  # another message has found a successor while this one was under way
+            lost = [call_id for call_id, _ in calls if call_id in self._posted]
+            self._fail_calls(lost, RuntimeUnavailableError("the far end was replaced"))
 
     def _tell(self, call_id: CallId, waiting: bool) -> None:  # noqa: FBT001 - as Waiting has it
         if call_id in self._listeners and (call_id in self._paused) is not waiting:
@@ -158,11 +169,6 @@ class ReplyLink(Generic[Call]):
     def _notify_failed(self, call_id: CallId, following: NextAttempt) -> None:
         if call_id in self._callers:
             self._listeners[call_id](following)
-
-    def _note(self, box: BoxId) -> None:
-        if box != self._box:
-            self._fail_calls(self._posted, RuntimeUnavailableError("the far end began anew"))
-            self._box = box
 
     def _fail_calls(self, call_ids: Iterable[CallId], error: RuntimeUnavailableError) -> None:
         """Fail these calls. Should their far end live after all, the next message that reaches it withdraws them."""

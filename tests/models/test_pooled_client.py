@@ -58,8 +58,10 @@ class Helper:
         self.check()
         return await self.box.post(calls, withdrawn)
 
-    async def receive(self, seconds):
-        dying, receiving = asyncio.create_task(self.death.wait()), asyncio.create_task(self.box.receive(seconds))
+    async def receive(self, seconds, calls=(), withdrawn=()):
+        self.check()
+        dying = asyncio.create_task(self.death.wait())
+        receiving = asyncio.create_task(self.box.receive(seconds, calls, withdrawn))
         await asyncio.wait({dying, receiving}, return_when=asyncio.FIRST_COMPLETED)
         self.check()
         dying.cancel()

@@ -167,6 +167,21 @@ async def test_withdrawing_a_call_that_is_not_here_disturbs_nothing(clock):
     assert [answer.call_id for answer in (await box.receive(5)).answers] == [2]
 
 
+async def test_a_call_whose_withdrawal_came_before_it_is_not_begun(clock):
+    begun = []
+
+    async def begin(call, waiting=None):
+        begun.append(call)
+        return await echo(call)
+
+    box = ReplyBox("box", begin, clock)
+    await box.post([], [1])
+
+    received = await box.receive(5, [(1, pack("one")), (2, pack("two"))])
+
+    assert (begun, [answer.call_id for answer in received.answers]) == (["two"], [2])
+
+
 async def test_a_listener_that_was_given_up_takes_no_answer_from_the_next(clock):
     gate = asyncio.Event()
 

@@ -6,8 +6,8 @@ import pytest
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError, RuntimeUnavailableError
 from owlclaw_ray.kernel.batcher import MESSAGE, Bound
-from owlclaw_ray.kernel.packing import unpack
-from owlclaw_ray.models.reply_box import ReplyBox
+from owlclaw_ray.kernel.packing import pack, unpack
+from owlclaw_ray.models.reply_box import CallReply, ReplyBox
 from owlclaw_ray.models.reply_link import LinkLostError, ReplyLink
 from owlclaw_ray.testing.clock import ManualClock
 
@@ -18,6 +18,8 @@ class Far:
     def __init__(self, perform):
         self.perform = perform
         self.posts = []
+        """What each message carried, those that waited for answers too, if they carried anything."""
+        self.receives = 0
         self.refused = set()
         """Calls, and withdrawals, that cannot be put into a message."""
         self.numbers = count()
@@ -34,20 +36,27 @@ class Far:
         self.box.close()
 
     async def post(self, calls, withdrawn):
+        await self.arrive(calls, withdrawn)
+        return await self.box.post(calls, withdrawn)
+
+    async def receive(self, seconds, calls=(), withdrawn=()):
+        self.receives += 1
+        if calls or withdrawn:
+            await self.arrive(calls, withdrawn)
+        self.check()
+        dying = asyncio.create_task(self.death.wait())
+        receiving = asyncio.create_task(self.box.receive(seconds, calls, withdrawn))
+        await asyncio.wait({dying, receiving}, return_when=asyncio.FIRST_COMPLETED)
+        self.check()
+        dying.cancel()
+        return receiving.result()
+
+    async def arrive(self, calls, withdrawn):
         self.posts.append(([unpack(call) for _, call in calls], list(withdrawn)))
         await self.open.wait()
         if self.refused & {*withdrawn, *(unpack(call) for _, call in calls)}:
             raise TypeError("cannot pickle it")
         self.check()
-        return await self.box.post(calls, withdrawn)
-
-    async def receive(self, seconds):
-        self.check()
-        dying, receiving = asyncio.create_task(self.death.wait()), asyncio.create_task(self.box.receive(seconds))
-        await asyncio.wait({dying, receiving}, return_when=asyncio.FIRST_COMPLETED)
-        self.check()
-        dying.cancel()
-        return receiving.result()
 
     def check(self):
         if self.death.is_set():
@@ -104,6 +113,46 @@ async def test_calls_that_are_ready_together_leave_together_and_each_gets_its_ow
 
     assert [reply.text for reply in replies] == ["a", "b", "c"]
     assert far.posts == [(["a", "b", "c"], [])]
+
+
+async def test_a_call_that_is_alone_costs_one_message(far, provider):
+    provider.gate.set()
+    link = ReplyLink(far)
+
+    for call in ("a", "b", "c"):
+        assert (await link.ask(call)).text == call
+        await settle()
+
+    assert (far.posts, far.receives) == ([(["a"], []), (["b"], []), (["c"], [])], 3)
+
+
+async def test_a_call_that_comes_while_another_is_under_way_leaves_at_once(far, provider):
+    link = ReplyLink(far)
+    await asked(link, "long")
+
+    tasks = await asked(link, "b")
+    assert provider.begun == ["long", "b"]
+    provider.gate.set()
+
+    assert (await tasks[0]).text == "b"
+
+
+async def test_an_answer_of_a_replaced_far_end_that_comes_late_costs_no_call_of_its_successor(far, provider):
+    link = ReplyLink(far)
+    early = await asked(link, "answered", "lost")
+    former = far.box
+
+    far.begin_anew()
+    [kept] = await asked(link, "kept")
+    former._answers.append(CallReply(0, pack(ModelReply("late", (), "m"))))
+    former._call_listener()
+    await settle()
+
+    assert (await early[0]).text == "late"
+    with pytest.raises(LinkLostError):
+        await early[1]
+    provider.gate.set()
+    assert (await kept).text == "kept"
 
 
 async def test_an_answer_can_be_an_error_with_all_that_it_says(far, provider):
@@ -205,6 +254,7 @@ async def test_a_call_that_is_cancelled_before_it_left_never_leaves(far, provide
     far.open.clear()
     link = ReplyLink(far)
     await asked(link, "first")
+    await asked(link, "second")
     [hasty] = await asked(link, "hasty")
 
     hasty.cancel()
@@ -212,7 +262,7 @@ async def test_a_call_that_is_cancelled_before_it_left_never_leaves(far, provide
     far.open.set()
     await settle()
 
-    assert far.posts == [(["first"], [])]
+    assert far.posts == [(["first"], []), (["second"], [])]
 
 
 async def test_a_call_that_is_cancelled_while_it_leaves_is_stopped_after_its_arrival(far, provider):
@@ -256,16 +306,16 @@ async def test_after_a_death_calls_go_to_the_successor(far, provider):
 async def test_a_far_end_that_was_replaced_unnoticed_has_lost_its_calls(far, provider):
     link = ReplyLink(far)
     [lost] = await asked(link, "before")
+    provider.waiting["before"](True)  # the link hears of its box
+    await settle()
 
     far.begin_anew()
     [kept] = await asked(link, "after")
-    provider.gate.set()
 
     with pytest.raises(LinkLostError):
         await lost
-    far.die()
-    with pytest.raises(LinkLostError):
-        await kept
+    provider.gate.set()
+    assert (await kept).text == "after"
 
 
 async def test_a_lost_call_is_withdrawn_when_its_far_end_turns_out_to_live(far, provider):
@@ -284,10 +334,7 @@ async def test_a_lost_call_is_withdrawn_when_its_far_end_turns_out_to_live(far, 
 
 
 async def test_what_cannot_be_sent_fails_its_callers(far):
-    async def refuse(calls, withdrawn):
-        raise TypeError("cannot pickle it")
-
-    far.post = refuse
+    far.refused = {"a"}
 
     with pytest.raises(TypeError, match="cannot pickle"):
         await ReplyLink(far).ask("a")
