@@ -123,7 +123,7 @@ class MemoryFile:
         return self._snapshot
 
     def append(self, memory: Memory) -> Memory:
-        """Store the memory and return what is stored; see MemoryStore.remember."""
+        """Store the memory and return what is stored; as LanceMemory.remember says."""
         return self._write(partial(self._append, memory))
 
     def edit(
@@ -135,7 +135,7 @@ class MemoryFile:
         old_content: str | None = None,
         old_tags: Sequence[str] | None = None,
     ) -> Memory:
-        """Change an active memory; see MemoryFiles.edit."""
+        """Change an active memory; see MemoryFolders.edit."""
         if content is not None and not content.strip():
             raise UserError("a memory needs a text: delete it instead")
 
@@ -157,7 +157,7 @@ class MemoryFile:
         return self._write(change)
 
     def delete(self, memory_id: MemoryId) -> Memory:
-        """Remove a memory for good; see MemoryFiles.delete."""
+        """Remove a memory for good; see MemoryFolders.delete."""
         removed: list[Memory] = []
 
         def remove() -> Memory:
@@ -174,7 +174,7 @@ class MemoryFile:
         return self._write(remove)
 
     def archive(self, memory_ids: Collection[MemoryId]) -> tuple[Memory, ...]:
-        """Move active memories to the archive; see MemoryFiles.archive."""
+        """Move active memories to the archive; see MemoryFolders.archive."""
 
         def move() -> tuple[Memory, ...]:
             chosen = frozenset(memory_ids) & self._active.document.by_id.keys()

@@ -60,8 +60,9 @@ class _Search(Struct, frozen=True):
 
 
 class LanceMemory:
-    """MemoryStore over `data_dir/agents/<agent's folder>/`: MEMORY.md is the truth, `index/` a LanceDB made from it.
+    """What agents remember in `data_dir/agents/<agent's folder>/`: MEMORY.md is the truth, `index/` a LanceDB made from it.
 
+    All errors of the index stay inside: it is made again from MEMORY.md.
     Without a target among the embedders recall is by words only. For any number of threads and processes. LanceDB is imported
     at the first use of an index, not before; indexing goes on in a thread after `remember` has answered. Whatever asks an
     embedder is on an account of the agent: a recall on its caller's, if that has one, indexing on one of its own.
@@ -84,7 +85,13 @@ class LanceMemory:
         self._background = BackgroundIndexing(self)
 
     def remember(self, agent: AgentRef, memory: Memory) -> Memory:
-        """See MemoryStore.remember. Raises OSError if MEMORY.md cannot be written, ValueError if the id cannot stand in it."""
+        """Store the memory in MEMORY.md and return what is stored, fsynced; the index follows in its own time.
+
+        A memory whose id is already there, in the archive too, is not stored again: the first is returned. One that is
+        equal to an active memory but for its form is merged into it: tags united, the newer time, `count` raised, once for each
+        id, and its text kept in `also`. Raises OSError if MEMORY.md cannot be written, ValueError if the id cannot
+        stand in it.
+        """
         with self.files.file(agent) as file:
             stored = file.append(memory)
         self._background.note(agent)
@@ -93,7 +100,12 @@ class LanceMemory:
     def recall(
         self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
     ) -> Recall:
-        """Return the memories that fit best; see MemoryStore. Raises OSError if MEMORY.md is there and unreadable."""
+        """Return up to `limit` memories, best first, that carry all of `tags`, everything remembered before included.
+
+        Days that the query names, such as "yesterday", are those of the IANA zone.
+        An unusable index is no error: MEMORY.md is searched word by word and the recall is `degraded`. An agent without
+        memories gives an empty recall. Raises OSError if MEMORY.md is there and unreadable.
+        """
         document = self._document(agent)
         if not document.memories:
             return Recall(())
@@ -135,7 +147,10 @@ class LanceMemory:
         return Recall(tuple(ranked), bool(search.problem), search.problem)
 
     def reindex(self, agent: AgentRef) -> int:
-        """See MemoryStore.reindex."""
+        """Throw the agent's index away, make it anew from MEMORY.md, and return how many memories it holds.
+
+        Raises OwlClawError if that is not possible.
+        """
         document = self._document(agent)
         place = self._place(agent)
         with place.turn, on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
@@ -144,13 +159,13 @@ class LanceMemory:
         return number
 
     def refresh(self, agent: AgentRef) -> None:
-        """See MemoryStore.refresh."""
+        """Have the index follow soon what others than this object changed in MEMORY.md: what is gone there leaves it."""
         self._background.note(agent)
 
     def search_archive(
         self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
     ) -> Recall:
-        """See MemoryStore.search_archive. Raises OSError if the archive is there and unreadable."""
+        """Return the archived memories that fit best, as `MemoryFolders.search_archive` does."""
         return self.files.search_archive(agent, query, limit, tags, timezone)
 
     def indexed(self, agent: AgentRef) -> frozenset[MemoryId]:
@@ -158,7 +173,7 @@ class LanceMemory:
         return self._index(agent).held()
 
     def settle(self) -> None:
-        """See MemoryStore.settle."""
+        """Return when the index holds all that was remembered through this object, or cannot."""
         self._background.settle()
 
     def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> bool:

@@ -12,7 +12,7 @@ from owlclaw_ray.domain.memory import Memory, Recall, ScoredMemory
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.memory.api import MemoryStore
+from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account
 from owlclaw_ray.tools.builtin.arguments import RecallArguments, RememberArguments
 from owlclaw_ray.tools.builtin.contract import BuiltInOutcome, Caller
@@ -21,7 +21,7 @@ from owlclaw_ray.tools.builtin.contract import BuiltInOutcome, Caller
 class MemoryTools:
     """The agent's own long-term memory."""
 
-    def __init__(self, memory: MemoryStore, clock: Clock) -> None:
+    def __init__(self, memory: LanceMemory, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 
