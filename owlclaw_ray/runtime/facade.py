@@ -32,8 +32,7 @@ from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, Sc
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.memory.folders import MemoryFolders
-from owlclaw_ray.memory.memory_ledger import MemoryLedger
-from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory
+from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory, MemoryLedger
 from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
 from owlclaw_ray.runtime.api import AgentView, Follower, Health, LedgerVerification, TriggerRequest
 from owlclaw_ray.schedules.api import Alarm, Timetable

@@ -27,10 +27,10 @@ from owlclaw_ray.memory.lance.table import (
     Vector,
     Version,
     fingerprint,
+    plain,
     remove_tables,
     tables_with_vectors,
 )
-from owlclaw_ray.memory.lance.table_names import plain
 from owlclaw_ray.memory.lexical import searchable
 from owlclaw_ray.memory.lock import FileLock
 

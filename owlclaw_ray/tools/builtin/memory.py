@@ -48,7 +48,7 @@ class MemoryTools:
 
     def recall(self, arguments: RecallArguments, caller: Caller) -> BuiltInOutcome:
         """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
-        search = self._memory.search_archive if arguments.archived else self._memory.recall
+        search = self._memory.files.search_archive if arguments.archived else self._memory.recall
         account = EmbeddingAccount(
             caller.agent, EmbeddingPurpose.RECALL, caller.run_id, caller.idempotency_key, caller.no_embedding
         )
