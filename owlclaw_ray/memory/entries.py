@@ -156,7 +156,8 @@ class EntryFile:
         if version is None and not blocks:
             return
         if before.torn:
-            self._set_torn_aside()
+            torn = before.torn.encode("utf-8", "surrogateescape") + b"\n"
+            (durable_files.append if self.torn.exists() else durable_files.create)(self.torn, torn)
         ended = [
             block if block.text.endswith("\n") else MemoryBlock(block.text + "\n", block.memory) for block in blocks
         ]
@@ -167,7 +168,11 @@ class EntryFile:
             parse(data, version.modified) if before.is_relative or before.unfinished else MemoryDocument.of(ended)
         )
         self._begin(document, data, after)
-        self._record_change(before, blocks, after, version)
+        old, at = {id(block) for block in before.blocks}, after.modified_ns
+        memories = [block.memory for block in blocks if block.memory is not None and id(block) not in old]
+        removed = before.by_id.keys() - {block.memory.memory_id for block in blocks if block.memory is not None}
+        entries = [acknowledged(each, render(each), at, before.by_id.get(each.memory_id)) for each in memories]
+        self._record.add([*entries, *(AcknowledgedEntry(memory_id, "", at) for memory_id in removed)], after, version)
 
     def overwrite(self, data: bytes) -> None:
         """Give the loaded file this content, which a person wrote: what he deleted is deleted on purpose."""
@@ -203,36 +208,14 @@ class EntryFile:
         if version is None:
             raise FileChangedError
         if self.is_saved_late():
-            self._set_late_save_aside()
+            names = (f"{self.path.stem}.saved{number}.md" for number in itertools.chain([""], itertools.count(2)))
+            self.kept.rename(next(path for name in names if not (path := self.path.with_name(name)).exists()))
+            durable_files.sync_folder(self.path.parent)
         return durable_files.exchange(self.path, data, version, self.kept)
-
-    def _set_torn_aside(self) -> None:
-        """Keep what a crash left of an entry, for people to look at."""
-        data = self.document.torn.encode("utf-8", "surrogateescape") + b"\n"
-        if self.torn.exists():
-            durable_files.append(self.torn, data)
-        else:
-            durable_files.create(self.torn, data)
-
-    def _set_late_save_aside(self) -> None:
-        """Give what somebody saved late a name under which it stays."""
-        names = (f"{self.path.stem}.saved{number}.md" for number in itertools.chain([""], itertools.count(2)))
-        free = next(path for name in names if not (path := self.path.with_name(name)).exists())
-        self.kept.rename(free)
-        durable_files.sync_folder(self.path.parent)
 
     def _record_added(self, memories: Sequence[Memory], texts: Sequence[str], after: FileVersion) -> None:
         at = after.modified_ns
         self._record.add([acknowledged(each, text, at) for each, text in zip(memories, texts, strict=True)], after)
-
-    def _record_change(
-        self, before: MemoryDocument, blocks: Sequence[MemoryBlock], after: FileVersion, replaced: FileVersion
-    ) -> None:
-        old, at = {id(block) for block in before.blocks}, after.modified_ns
-        memories = [block.memory for block in blocks if block.memory is not None and id(block) not in old]
-        removed = before.by_id.keys() - {block.memory.memory_id for block in blocks if block.memory is not None}
-        entries = [acknowledged(each, render(each), at, before.by_id.get(each.memory_id)) for each in memories]
-        self._record.add([*entries, *(AcknowledgedEntry(memory_id, "", at) for memory_id in removed)], after, replaced)
 
     def _opened(self) -> int:
         flags = os.O_RDONLY | os.O_CLOEXEC
@@ -244,23 +227,21 @@ class EntryFile:
 
     def _read(self, data: bytes, version: FileVersion) -> None:
         before, self._version = self._version, None
-        if before is not None and self._grew(before, data):
+        is_longer = (
+            before is not None
+            and len(data) > before.size
+            and not self.document.torn
+            and not self.document.is_undated
+            and begins_entry(data[before.size : before.size + 4_096])
+            and blake2b(data[: before.size]).digest() == self._digest.digest()
+        )
+        if before is not None and is_longer:
             added = data[before.size :]
             self.document.extend(added, before.modified)
             self._digest.update(added)
             self._version = version
         else:
             self._begin(parse(data, version.modified), data, version)
-
-    def _grew(self, before: FileVersion, data: bytes) -> bool:
-        """Return whether the data is what was known, and entries of ours after it."""
-        return (
-            len(data) > before.size
-            and not self.document.torn
-            and not self.document.is_undated
-            and begins_entry(data[before.size : before.size + 4_096])
-            and blake2b(data[: before.size]).digest() == self._digest.digest()
-        )
 
     def _begin(self, document: MemoryDocument, data: bytes, version: FileVersion | None) -> None:
         self._version = None

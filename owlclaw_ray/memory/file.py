@@ -25,7 +25,7 @@ from owlclaw_ray.memory.acknowledged_record import notes
 from owlclaw_ray.memory.duplicates import likeness
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.lock import FileLock
-from owlclaw_ray.memory.markdown import HEADER, MemoryBlock, MemoryDocument, ParseProblem, parse, render
+from owlclaw_ray.memory.markdown import HEADER, MemoryBlock, MemoryDocument, parse, render
 
 logger = logging.getLogger(__name__)
 
@@ -190,13 +190,23 @@ class MemoryFile:
 
     def problems(self) -> tuple[Problem, ...]:
         """Return everything in the files that could not be read as it was meant."""
-        found = [
-            Problem(f"{file.path.name}:{fault.line}", fault.what, fault.fix)
-            for file in (self._active, self._archive)
-            for fault in _faults(file.path)
-        ]
+        found: list[Problem] = []
         for file in (self._active, self._archive):
-            found += _notes(file.path)
+            data = b""
+            with suppress(FileNotFoundError):
+                data = file.path.read_bytes()
+            faults = parse(data, datetime.min.replace(tzinfo=UTC)).faults
+            found += [Problem(f"{file.path.name}:{fault.line}", fault.what, fault.fix) for fault in faults]
+            fix = (
+                "delete them with `owlclaw memory delete`, or their entries and not the comment; "
+                "delete the comment if all is well"
+            )
+            for note in notes(data.decode("utf-8", "replace")):
+                what = (
+                    f"a copy saved at {note.saved_at} lacked {counted(len(note.memory_ids), 'memory', 'memories')} "
+                    f"stored after it was opened; put back: {', '.join(note.memory_ids)}"
+                )
+                found.append(Problem(f"{file.path.name}:{note.line}", what, fix))
             late = [file.kept] if file.is_saved_late() else []
             for path in (*late, *sorted(file.path.parent.glob(f"{file.path.stem}.saved*.md"))):
                 what = f"holds what somebody saved whose editor had opened {file.path.name} before it was replaced"
@@ -242,7 +252,10 @@ class MemoryFile:
             return earlier
         key = likeness(memory.content)
         alike = document.by_id.get(self._known.by_likeness.get(key, MemoryId("")))
-        stored = self._merge(alike, memory) if alike and _has_room(alike, memory) else self._add(memory, key)
+        can_merge = alike is not None and (
+            memory.content in {alike.content, *alike.also} or len(alike.also) < MERGED_TEXTS
+        )
+        stored = self._merge(alike, memory) if alike and can_merge else self._add(memory, key)
         self._tidy(memory.created_at)
         return stored
 
@@ -359,11 +372,6 @@ class _ArchivedIds:
         return self._ids
 
 
-def _has_room(earlier: Memory, memory: Memory) -> bool:
-    """Return whether the text of a duplicate can stay readable in the earlier memory."""
-    return memory.content in {earlier.content, *earlier.also} or len(earlier.also) < MERGED_TEXTS
-
-
 def _changed(
     memory: Memory,
     content: str | None,
@@ -388,32 +396,6 @@ def _replaced(document: MemoryDocument, memory: Memory) -> list[MemoryBlock]:
         for block in document.blocks
         if block.memory is not None or block.of != memory.memory_id
     ]
-
-
-def _notes(path: Path) -> list[Problem]:
-    """Return what the file says of memories that were put back."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    fix = "delete them with `owlclaw memory delete`, or their entries and not the comment; delete the comment if all is well"
-    return [
-        Problem(
-            f"{path.name}:{note.line}",
-            f"a copy saved at {note.saved_at} lacked {counted(len(note.memory_ids), 'memory', 'memories')} stored after it was opened; "
-            f"put back: {', '.join(note.memory_ids)}",
-            fix,
-        )
-        for note in notes(text)
-    ]
-
-
-def _faults(path: Path) -> Sequence[ParseProblem]:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return ()
-    return parse(data, datetime.min.replace(tzinfo=UTC)).faults
 
 
 def choose_for_archive(document: MemoryDocument, size: int, now: datetime, limits: MemoryLimits) -> frozenset[MemoryId]:

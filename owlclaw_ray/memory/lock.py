@@ -36,7 +36,12 @@ class FileLock:
     def __enter__(self) -> Self:
         if self._depth == 0:
             self._release()
-            self._descriptor = self._opened()
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            try:
+                self._descriptor = os.open(self._path, flags, 0o600)
+            except FileNotFoundError:
+                make_folder(self._path.parent)
+                self._descriptor = os.open(self._path, flags, 0o600)
             self._wait()
         self._depth += 1
         return self
@@ -56,28 +61,17 @@ class FileLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             return
         until = time.monotonic() + self._wait_limit
-        while not self._taken():
-            if time.monotonic() >= until:
-                self._release()
-                raise OSError(
-                    errno.EAGAIN, f"another process has locked it for {self._wait_limit:g} s", str(self._path)
-                )
-            time.sleep(_LOCK_POLL_SECONDS)
-
-    def _taken(self) -> bool:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _opened(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            return os.open(self._path, flags, 0o600)
-        except FileNotFoundError:
-            make_folder(self._path.parent)
-            return os.open(self._path, flags, 0o600)
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    self._release()
+                    what = f"another process has locked it for {self._wait_limit:g} s"
+                    raise OSError(errno.EAGAIN, what, str(self._path)) from None
+                time.sleep(_LOCK_POLL_SECONDS)
+            else:
+                return
 
     def _release(self) -> None:
         """Close the descriptor if there is one: also one that a deadline left behind by striking during the wait."""

@@ -100,9 +100,14 @@ class BackgroundIndexing:
         """
         with self._changed:
             if not self._pending and self._tidied:
-                self._changed.wait_for(self._has_work, timeout=_CLEANUP_DELAY_SECONDS)
+                self._changed.wait_for(
+                    lambda: self._pending or self._urgent or self._stopped, timeout=_CLEANUP_DELAY_SECONDS
+                )
             if not self._stopped and self._pending:
-                self._changed.wait_for(self._is_batch_due, timeout=_BATCH_SECONDS)
+                self._changed.wait_for(
+                    lambda: self._urgent or self._stopped or sum(self._pending.values()) >= _MAX_BATCH,
+                    timeout=_BATCH_SECONDS,
+                )
             if self._stopped or not (self._pending or self._tidied):
                 self._end()
                 return None
@@ -111,12 +116,6 @@ class BackgroundIndexing:
     def _end(self) -> None:
         self._thread = None
         self._changed.notify_all()
-
-    def _has_work(self) -> bool:
-        return bool(self._pending or self._urgent or self._stopped)
-
-    def _is_batch_due(self) -> bool:
-        return bool(self._urgent or self._stopped or sum(self._pending.values()) >= _MAX_BATCH)
 
     def _defer(self, agent: AgentRef) -> None:
         """Note the agent again after a while, which `settle` does not wait for."""

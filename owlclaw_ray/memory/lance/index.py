@@ -277,7 +277,12 @@ class MemoryIndex:
                 for memory in batch
                 if memory.memory_id in contents.bare and contents.rows[memory.memory_id] == self._fingerprint(memory)
             ]
-            self._set_vectors(table, bare, vectors)
+            if some := [memory for memory in bare if memory.memory_id in vectors]:
+                table.set_vectors([(memory, self._fingerprint(memory)) for memory in some], vectors)
+                self._session.wrote()
+                contents.bare -= {memory.memory_id for memory in some}
+                contents.rows.update((memory.memory_id, self._fingerprint(memory)) for memory in some)
+                contents.version = table.version
             if not new and not bare:
                 contents.generation = -1
 
@@ -397,13 +402,3 @@ class MemoryIndex:
         if stale or new:
             self._session.wrote()
             contents.version = table.version
-
-    def _set_vectors(self, table: MemoryTable, memories: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
-        some = [memory for memory in memories if memory.memory_id in vectors]
-        if not some:
-            return
-        table.set_vectors([(memory, self._fingerprint(memory)) for memory in some], vectors)
-        self._session.wrote()
-        self._contents.bare -= {memory.memory_id for memory in some}
-        self._contents.rows.update((memory.memory_id, self._fingerprint(memory)) for memory in some)
-        self._contents.version = table.version

@@ -42,7 +42,12 @@ class IndexMigration:
     def migration_target(self) -> ServedIndex:
         """The index of the configured embedder; another one after another process made it anew with vectors of another length."""
         with self._turn:
-            self._migration_target = self._next_target(self._migration_target)
+            present = self._migration_target.embedder
+            own = [] if present is None else self._tables_of(present)
+            if own and _length(present) not in {table.dimension for table in own}:
+                embedder = self._embedders.named(own[0].embedder_id, own[0].dimension)
+                if _length(embedder) == own[0].dimension:
+                    self._migration_target = self._made(embedder)
             return self._migration_target
 
     @property
@@ -53,8 +58,12 @@ class IndexMigration:
     def serving(self) -> ServedIndex:
         """Return the index that answers now."""
         migration_target = self.migration_target
-        if self._before is not None and self._is_migrated(self._before, migration_target):
-            self._before = None
+        if self._before is not None:
+            if migration_target.index.complete:
+                self._remove_others(migration_target)
+                self._before = None
+            elif self._before.embedder is not None and not self._tables_of(self._before.embedder):
+                self._before = None  # another process completed the new index and removed this one
         return self._before or migration_target
 
     def restart(self, document: MemorySnapshot) -> int:
@@ -73,14 +82,6 @@ class IndexMigration:
         self._remove_others(migration_target)
         return number
 
-    def _is_migrated(self, before: ServedIndex, migration_target: ServedIndex) -> bool:
-        """Return whether the heir takes over: it is complete, or it is in another process, which removed the one before."""
-        if migration_target.index.complete:
-            self._remove_others(migration_target)
-            return True
-        found = tables_with_vectors(self._folder)
-        return all(before.embedder is None or table.embedder_id != before.embedder.id for table in found)
-
     def _made(self, embedder: Embedder | None) -> ServedIndex:
         return ServedIndex(self._make(self._folder, embedder), embedder)
 
@@ -91,14 +92,6 @@ class IndexMigration:
             return target
         remove_tables(own[1:])
         return self._embedders.named(target.id, own[0].dimension) or target
-
-    def _next_target(self, migration_target: ServedIndex) -> ServedIndex:
-        """Return the heir, or, if its table is gone and there is one with vectors of another length, that one's index."""
-        own = [] if migration_target.embedder is None else self._tables_of(migration_target.embedder)
-        if not own or _length(migration_target.embedder) in {table.dimension for table in own}:
-            return migration_target
-        embedder = self._embedders.named(own[0].embedder_id, own[0].dimension)
-        return migration_target if _length(embedder) != own[0].dimension else self._made(embedder)
 
     def _predecessor(self) -> ServedIndex | None:
         """Return the index that was used last, of those of other embedders that can still be asked."""
