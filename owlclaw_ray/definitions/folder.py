@@ -71,11 +71,11 @@ class DefinitionFolder:
         return find_definitions(self._agents_dir)
 
     async def names(self) -> tuple[str, ...]:
-        """See NamedDefinitions.names. The event loop goes on if the files hang."""
+        """Return the names of all definitions, sorted. The event loop is not blocked if the files hang."""
         return await in_file_thread(self.present)
 
     async def get(self, name: str) -> AgentDefinition:
-        """Return the present version; raises UnknownAgentError or DefinitionError. The event loop goes on if the files hang.
+        """Return the present version; raises UnknownAgentError or DefinitionError. The event loop is not blocked if the files hang.
 
         All who ask while one look is under way share the next one.
         """
@@ -98,7 +98,7 @@ class DefinitionFolder:
                 del self._looks[name]
 
     def load(self, name: str) -> AgentDefinition:
-        """As `get`, for callers without an event loop."""
+        """Return what `get` returns, to callers without an event loop."""
         folder = self._agents_dir / name
         if not _NAME.fullmatch(name) or not folder.is_dir():
             self._cache.pop(name, None)

@@ -339,7 +339,7 @@ class MemoryIndex:
             some = memories[at : at + size]
             try:
                 with self._paying(some):
-                    found = self._embedder.embed_documents([searchable(memory) for memory in some], patience).vectors
+                    found = self._embedder.embed_documents([searchable(memory) for memory in some], patience)
             except (ToolTimeoutError, TimeoutError, MemoryError):
                 raise
             except BudgetExhaustedError:

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.embedding import EmbeddingPurpose
@@ -26,7 +27,7 @@ from owlclaw_ray.memory.embedding import Embedder, Embedders
 from owlclaw_ray.memory.file import MemorySnapshot
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.fusion import MemorySessions, SearchHits, rank
-from owlclaw_ray.memory.lance.background import BackgroundIndexing
+from owlclaw_ray.memory.lance.background import BackgroundIndexing, Indexing
 from owlclaw_ray.memory.lance.index import MemoryIndex
 from owlclaw_ray.memory.lance.index_migration import IndexMigration
 from owlclaw_ray.memory.lance.table import Session
@@ -67,7 +68,7 @@ class QueryVectors:
         try:
             if known is not None and len(known) == embedder.dimension:
                 return known, ""
-            (vector,) = embedder.embed_queries([query]).vectors
+            (vector,) = embedder.embed_queries([query])
         except (ToolTimeoutError, TimeoutError, MemoryError):
             raise
         except BudgetExhaustedError as error:
@@ -134,7 +135,7 @@ class _Place(Struct, frozen=True):
     """One recall at a time."""
 
 
-class LanceMemory:
+class LanceMemory(Indexing):
     """What agents remember in `data_dir/agents/<agent's folder>/`: MEMORY.md is the truth, `index/` a LanceDB made from it.
 
     All errors of the index stay inside: it is made again from MEMORY.md.
@@ -254,8 +255,8 @@ class LanceMemory:
         """Return when the index holds all that was remembered through this object, or cannot."""
         self._background.settle()
 
+    @override
     def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> bool:
-        """See Indexing.catch_up."""
         place = self._place(agent)
         with on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX)):
             try:
@@ -263,12 +264,12 @@ class LanceMemory:
             except BudgetExhaustedError:
                 return True
 
+    @override
     def tidy(self, agent: AgentRef) -> bool:
-        """See Indexing.tidy."""
         return self._index(agent).tidy(is_idle=True)
 
+    @override
     def clear(self, agent: AgentRef) -> None:
-        """See Indexing.clear."""
         self._index(agent).clear()
 
     def _index(self, agent: AgentRef) -> MemoryIndex:
