@@ -100,7 +100,7 @@ class AgentFile(EndpointFile):
     heartbeat: HeartbeatFile | None = None
     """None has no heartbeats."""
     callback_url: str = ""
-    """Who is told of the end of every run."""
+    """The address that is notified of the end of every run."""
 
     @property
     def permission_rules(self) -> PermissionRules:

@@ -126,7 +126,7 @@ def _fingerprint(folder: Path) -> _Fingerprint:
     for name in source_files(folder):
         path = f"{folder}/{name}"
         try:
-            status = os.stat(path)  # noqa: PTH116 - whoever asks for a definition waits for a look at each of its files
+            status = os.stat(path)  # noqa: PTH116 - a caller that asks for a definition waits for a look at each of its files
         except OSError:
             continue
         found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))

@@ -36,8 +36,8 @@ class EntryFile:
     """MEMORY.md or its archive. Writers hold a lock among themselves; people with editors do not.
 
     `document` is what the last `load`, `append` or `rewrite` saw. Entries that are appended extend it; anything else makes
-    another one, of another `generation`. What was written is recorded, so that an older copy that somebody saves over it is
-    known as one. Methods that write are for the holder of the lock; they raise FileChangedError if somebody saves the file at
+    another one, of another `generation`. What was written is recorded, so that an older copy that is saved over it is
+    known as one. Methods that write are for the holder of the lock; they raise FileChangedError if the file is saved by others at
     the same moment, and then the save is what the file says.
     """
 
@@ -80,7 +80,7 @@ class EntryFile:
         return self.document
 
     def settle(self) -> None:
-        """Load the file; if somebody else has saved it, put back what was acknowledged and his copy lacks for being older."""
+        """Load the file; if another program has saved it, put back what was acknowledged and that copy lacks for being older."""
         self.load()
         if self.is_settled and self.document.blocks:
             return
@@ -137,7 +137,7 @@ class EntryFile:
         return True
 
     def acknowledge(self, memory: Memory) -> None:
-        """Return when what the file says is on the disk, whoever wrote it, and it is recorded that this memory is in it."""
+        """Return when what the file says is on the disk, no matter which process wrote it, and it is recorded that this memory is in it."""
         with os.fdopen(self._opened(), "rb") as file:
             os.fsync(file.fileno())
         if self._version is not None and memory.memory_id not in self._record.entries():
@@ -182,7 +182,7 @@ class EntryFile:
         self._record.keep(followed(self._record.entries(), self.document), AcknowledgedState(after, version))
 
     def forget_removed(self) -> None:
-        """Leave nothing of what was removed beside the file: in the record, and in what it was unless somebody saved that since."""
+        """Leave nothing of what was removed beside the file: in the record, and in what it was unless that was saved since."""
         state = self._record.state()
         if state is None:
             return
@@ -192,7 +192,7 @@ class EntryFile:
             durable_files.sync_folder(self.path.parent)
 
     def is_saved_late(self) -> bool:
-        """Return whether somebody who had opened the file before it was replaced has saved it since: to what it was before."""
+        """Return whether an editor that had opened the file before it was replaced has saved it since, to what it was before."""
         there = durable_files.version_of(self.kept)
         return there is not None and self._record.state() is not None and there != self._kept_version()
 

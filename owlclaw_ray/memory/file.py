@@ -224,10 +224,10 @@ class MemoryFile:
                     self._active.settle()
                     self._warn()
                     return operation()
-        raise OSError(errno.EBUSY, "somebody else changes it all the time", str(self.path))
+        raise OSError(errno.EBUSY, "another program saves it at every try", str(self.path))
 
     def _read(self, file: EntryFile) -> MemoryDocument:
-        """Return what the file says, after what an older copy lacks was put back if nobody else writes just now."""
+        """Return what the file says, after what an older copy lacks was put back, unless another writer holds the lock."""
         file.load()
         if not file.is_settled:
             with suppress(OSError, FileChangedError), self._lock_if_free:
@@ -379,7 +379,7 @@ def _changed(
     old_content: str | None,
     old_tags: Sequence[str] | None,
 ) -> list[str]:
-    """Return which fields are neither what they were when somebody read them nor what they are to become: a request may come again."""
+    """Return which fields are neither what they were when the caller read them nor what they are to become: requests repeat."""
     other_content = old_content is not None and memory.content not in {old_content, content}
     other_tags = old_tags is not None and set(memory.tags) not in [set(old_tags), None if tags is None else set(tags)]
     return [name for name, changed in (("content", other_content), ("tags", other_tags)) if changed]

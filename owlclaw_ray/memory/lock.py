@@ -18,9 +18,9 @@ _LOCK_POLL_SECONDS = 0.02
 class FileLock:
     """A context manager: inside it no other process or lock object is inside one of the same path.
 
-    May be entered again by its holder. Belongs to one thread at a time. A process that dies lets go, and so does an object that
-    nobody has any more: a deadline may strike after the lock was taken and before anybody is inside. The folder of the path is
-    made if it is missing. Raises OSError if the file of that path can neither be opened nor made, or if somebody else is inside
+    May be entered again by its holder. Belongs to one thread at a time. A process that dies releases it, and so does an object that
+    is no longer referenced: a deadline may strike after the lock was taken and before the block was entered. The folder of the path is
+    made if it is missing. Raises OSError if the file of that path can neither be opened nor made, or if another holder is inside
     for all of `patience`, in seconds; None: it is waited for.
     """
 

@@ -64,7 +64,7 @@ class MemoryLedger:
     async def change(self, agent: AgentRef, what: str, by: str, data: JsonObject) -> AsyncIterator[None]:
         """Commit a record of the change before the block makes it, so that none is without; if it fails, another with the error.
 
-        That one is `uncertain` if nobody knows whether the change was made all the same. Raises StoreUnavailableError: then
+        That one is `uncertain` if it is not known whether the change was made all the same. Raises StoreUnavailableError: then
         the block has not begun.
         """
         change: JsonObject = {"what": what, "by": by}

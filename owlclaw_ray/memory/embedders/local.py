@@ -41,7 +41,7 @@ class LocalEmbedder:
 
     @property
     def batch_size(self) -> int:
-        """Few: a batch gains nothing on one core, and whoever waits for it can be told sooner."""
+        """Few: a batch gains nothing on one core, and a caller that waits has its answer sooner."""
         return 8
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:

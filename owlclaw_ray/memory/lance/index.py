@@ -41,7 +41,7 @@ _MAX_SYNC_EMBEDDED = 16
 _ADDED_TOGETHER = {True: 64, False: 1_000}
 """Memories of one write in the background, with vectors to be computed and without."""
 _WAITED_SECONDS = {EmbeddingWait.SHORT: 2.0, EmbeddingWait.LONG: 0.0}
-"""How long somebody else who embeds the agent's memories is waited for."""
+"""How long another process that embeds the agent's memories is waited for."""
 _NO_VECTORS: Mapping[MemoryId, Vector] = {}
 
 
@@ -133,8 +133,8 @@ class MemoryIndex:
     def catch_up(self, document: Callable[[], MemorySnapshot], go_on: Callable[[], bool]) -> bool:
         """Make the index hold the document with all its vectors, batch after batch, while `go_on` says so.
 
-        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If somebody
-        else is at it, this one leaves the vectors to him, and returns False.
+        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If another
+        process does the same, this one leaves the vectors to it, and returns False.
         """
         if self._embed(document, go_on, EmbeddingWait.LONG):
             return True
@@ -142,7 +142,7 @@ class MemoryIndex:
         return False
 
     def rebuild(self, document: MemorySnapshot) -> int:
-        """Make the index anew, without vectors at first; return how many memories it holds.
+        """Rebuild the index, without vectors at first; return how many memories it holds.
 
         One with vectors of this embedder that have another length goes.
         """
@@ -178,7 +178,7 @@ class MemoryIndex:
         return self._has_old_versions
 
     def clear(self) -> None:
-        """Remove the files of versions that nobody reads any more."""
+        """Remove the files of versions that are no longer read."""
         with self._turn:
             table = self._table
         self._has_old_versions = False
@@ -187,7 +187,7 @@ class MemoryIndex:
                 table.remove_old_versions()
 
     def _use(self, operation: Callable[[MemoryTable], T]) -> T:
-        """Return what the operation gives: on the index as it is, as another process left it, or made anew."""
+        """Return what the operation gives: on the index as it is, as another process left it, or rebuilt."""
         with self._turn:
             with suppress(IndexUnusableError), index_errors():
                 return operation(self._opened())
@@ -211,7 +211,7 @@ class MemoryIndex:
             with self._lock:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 if self._of_another_length():
-                    raise IndexUnusableError("the memory index was made anew with vectors of another length")
+                    raise IndexUnusableError("the memory index was rebuilt with vectors of another length")
                 self._table = MemoryTable.made(self._folder, self._embedder, session)
         return self._table
 
@@ -289,7 +289,7 @@ class MemoryIndex:
     def _embed(
         self, document: Callable[[], MemorySnapshot], go_on: Callable[[], bool], patience: EmbeddingWait
     ) -> bool:
-        """Add and embed what is missing, batch after batch; return False, having done nothing, if somebody else is at it.
+        """Add and embed what is missing, batch after batch; return False, having done nothing, if another process does the same.
 
         No lock is held while an embedder is waited for but the one that keeps others from asking it for the same.
         """
@@ -308,7 +308,7 @@ class MemoryIndex:
 
     @contextmanager
     def _alone(self, patience: EmbeddingWait) -> Iterator[bool]:
-        """Tell whether nobody else embeds this agent's memories with this embedder until the block ends; without one, always."""
+        """Tell whether no other process embeds this agent's memories with this embedder until the block ends; without one, always."""
         if self._embedder is None:
             yield True
             return

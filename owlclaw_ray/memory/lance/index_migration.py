@@ -103,7 +103,7 @@ class IndexMigration:
 
 
 def _length(embedder: Embedder | None) -> int:
-    """Return how long the vectors are, 0 if there are none or nobody says it now."""
+    """Return how long the vectors are, 0 if there are none or it cannot be had now."""
     try:
         return 0 if embedder is None else embedder.dimension
     except (ToolTimeoutError, TimeoutError, MemoryError):

@@ -44,7 +44,7 @@ _KEPT_ANSWERS = 64
 MAX_ANSWER_MEMORIES = 20
 """Memories of an answer: what `recall` gives at most."""
 _ANSWER_SECONDS = 600.0
-"""Another worker may have made the index anew meanwhile."""
+"""Another worker may have rebuilt the index meanwhile."""
 
 
 class QueryVectors:
@@ -232,7 +232,7 @@ class LanceMemory(Indexing):
         return Recall(tuple(ranked), bool(problem), problem)
 
     def reindex(self, agent: AgentRef) -> int:
-        """Throw the agent's index away, make it anew from MEMORY.md, and return how many memories it holds.
+        """Rebuild the agent's index from MEMORY.md, and return how many memories it holds.
 
         Raises OwlClawError if that is not possible.
         """
@@ -297,12 +297,10 @@ class LanceMemory(Indexing):
             return place
 
     def _new_index(self, agent: AgentRef, folder: Path, embedder: Embedder | None) -> MemoryIndex:
-        lock = FileLock(folder.parent / ".index.lock")
-        return MemoryIndex(folder, embedder, lock, self._session, partial(_indexing, agent))
+        def paying(memories: Sequence[Memory]) -> AbstractContextManager[EmbeddingAccount]:
+            """Have the vectors be on the agent's account: as indexing of a run, if all memories are of that one."""
+            runs = {memory.run_id for memory in memories}
+            run_id = RunId(runs.pop() if len(runs) == 1 else "")
+            return on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX, run_id))
 
-
-def _indexing(agent: AgentRef, memories: Sequence[Memory]) -> AbstractContextManager[EmbeddingAccount]:
-    """Have vectors of memories be on the agent's account: as indexing of a run, if all of them are of that one."""
-    runs = {memory.run_id for memory in memories}
-    run_id = RunId(runs.pop() if len(runs) == 1 else "")
-    return on_account(EmbeddingAccount(agent, EmbeddingPurpose.INDEX, run_id))
+        return MemoryIndex(folder, embedder, FileLock(folder.parent / ".index.lock"), self._session, paying)

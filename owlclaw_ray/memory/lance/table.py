@@ -34,7 +34,7 @@ MAX_FRAGMENTS, IDLE_FRAGMENTS = 64, 8
 MAX_UNINDEXED, IDLE_UNINDEXED = 512, 64
 """Memories that the search by words has to read one by one."""
 OLD_VERSIONS = timedelta(seconds=1)
-"""Whoever still reads an older one opens the index anew."""
+"""A process that still reads an older one opens the index again."""
 _AT_ONCE = timedelta(milliseconds=1)
 _MAX_ROUNDS = 4
 """What has just been indexed is merged with the rest in the next round."""
@@ -170,7 +170,7 @@ class MemoryTable:
 
     @property
     def version(self) -> Version:
-        """Another one after every change by any process: its number, and which table it is, as one made anew counts anew."""
+        """Another one after every change by any process: its number, and which table it is, as a rebuilt one counts from the start."""
         return (*_creation_id(self._creation_id), int(self._table.version))
 
     def rows(self) -> tuple[dict[MemoryId, int], set[MemoryId]]:
@@ -232,7 +232,7 @@ class MemoryTable:
         self._checksums.update()
 
     def remove_old_versions(self) -> None:
-        """Merge what can be merged, and leave the files of the newest version only. Readers of others open the table anew."""
+        """Merge what can be merged, and leave the files of the newest version only. Readers of others open the table again."""
         for _ in range(_MAX_ROUNDS):
             before = self.version
             self._table.optimize(cleanup_older_than=_AT_ONCE)
