@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from actors.remote import ROOT, NamedActor
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, Recall
 from owlclaw_ray.errors import RuntimeUnavailableError
 
+if TYPE_CHECKING:  # the type of what the tool workers hold, whose index this process does without
+    from owlclaw_ray.memory.lance import LanceMemory
+
+R = TypeVar("R")
+
 SECONDS = 30.0
 """A call may take with all its waiting, as tools do unless their definition says otherwise."""
 REINDEX_SECONDS = 300.0
 """What the answer to a reindexing may take: rows without vectors, which follow later."""
 _TRANSFER_SECONDS = 5.0
+
+
+class _MemoryMethods:
+    """Stands for a LanceMemory: has each of its methods, which returns its name and the arguments that it is to get."""
+
+    def __getattr__(self, method: str) -> Callable[..., tuple[str, tuple[object, ...]]]:
+        return lambda *arguments: (method, arguments)
 
 
 class MemoryLink:
@@ -27,28 +39,29 @@ class MemoryLink:
 
     async def remember(self, agent: AgentRef, memory: Memory) -> Memory:
         """See IndexedMemory.remember."""
-        return cast("Memory", await self._ask("remember", agent, memory))
+        return await self._ask(lambda worker: worker.remember(agent, memory), self._seconds)
 
     async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str], timezone: str) -> Recall:
         """See IndexedMemory.recall."""
-        return cast("Recall", await self._ask("recall", agent, query, limit, tuple(tags), timezone))
+        return await self._ask(lambda worker: worker.recall(agent, query, limit, tuple(tags), timezone), self._seconds)
 
     async def reindex(self, agent: AgentRef) -> int:
         """See IndexedMemory.reindex."""
-        return cast("int", await self._ask_with_limit(REINDEX_SECONDS, "reindex", agent))
+        return await self._ask(lambda worker: worker.reindex(agent), REINDEX_SECONDS)
 
     async def refresh(self, agent: AgentRef) -> None:
         """See IndexedMemory.refresh."""
-        await self._ask("refresh", agent)
+        await self._ask(lambda worker: worker.refresh(agent), self._seconds)
 
-    async def _ask(self, method: str, *arguments: object) -> object:
-        return await self._ask_with_limit(self._seconds, method, *arguments)
+    async def _ask(self, question: Callable[[LanceMemory], R], seconds: float) -> R:
+        """Return the answer of a worker to the one method that `question` calls; the worker is ended if it takes longer.
 
-    async def _ask_with_limit(self, seconds: float, method: str, *arguments: object) -> object:
-        """Return the answer of a worker, who is ended if it takes longer; the root is waited for a little longer than that."""
+        The root is waited for a little longer than that.
+        """
+        method, arguments = cast("tuple[str, tuple[object, ...]]", question(cast("LanceMemory", _MemoryMethods())))
         limit = seconds + self._transfer_seconds
         try:
             async with asyncio.timeout(limit):
-                return await self._root.call.use_memory(method, arguments, seconds)
+                return cast("R", await self._root.call.use_memory(method, arguments, seconds))
         except TimeoutError:
             raise RuntimeUnavailableError(f"{method} of a memory: no answer within {limit:g} s") from None

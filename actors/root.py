@@ -116,7 +116,7 @@ class RootActor(RemoteActor):
             kill(actor)
 
     async def use_memory(self, method: str, arguments: Sequence[object], seconds: float) -> object:
-        """Return what a method of MemoryStore returns, in one of the tool workers that the node's agents share."""
+        """Return what a method of LanceMemory returns, in one of the tool workers that the node's agents share."""
         return await call_memory(self._plan.worker, method, arguments, seconds)
 
     async def warm_tools(self) -> None:

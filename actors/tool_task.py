@@ -65,7 +65,7 @@ def run_tools(packed_calls: bytes) -> bytes:
 
 @ray.remote(num_cpus=0, max_retries=0)
 def use_memory(packed_call: bytes) -> bytes:
-    """Call a method of the worker's MemoryStore: (a WorkerPlan, the method's name, its arguments)."""
+    """Call a method of the worker's LanceMemory: (a WorkerPlan, the method's name, its arguments)."""
     from actors.tool_worker import use_memory as use
 
     plan, method, arguments = unpack(packed_call)
@@ -86,7 +86,7 @@ _USE_MEMORY = use_memory.options(resources={_SLOTS[ToolClass.MEMORY]: 1})
 
 
 async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object], seconds: float) -> object:
-    """Return what a method of MemoryStore returns, and raise what it raises, in a tool worker.
+    """Return what a method of LanceMemory returns, and raise what it raises, in a tool worker.
 
     Raises RuntimeUnavailableError if the worker dies, or has not answered after so many seconds, and is then killed: the call
     may or may not have happened.

@@ -182,7 +182,7 @@ def _not_begun(invocation: ToolInvocation, cause: OSError) -> ToolOutcome:
 
 
 def use_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]) -> object:
-    """Return what the method of this process's MemoryStore returns; raises MemoryUnavailableError if the files cannot be used."""
+    """Return what the method of this process's LanceMemory returns; raises MemoryUnavailableError if the files cannot be used."""
     try:
         return getattr(_worker(plan).memory, method)(*arguments)
     except OSError as error:

@@ -31,7 +31,7 @@ from owlclaw_ray.domain.memory import Memory, MemoryLimits
 from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.embedders import FixedEmbedder
-from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
+from owlclaw_ray.memory.embedding import EmbeddingWait, Vectors
 from owlclaw_ray.memory.lance import LanceMemory, table
 
 AGENT = AgentRef.parse("bench:killed")
@@ -74,11 +74,11 @@ class ByteEmbedder:
     dimension = _DIMENSION
     batch_size = 64
 
-    def embed_queries(self, texts: Sequence[str]) -> Embedded:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Return one vector a text."""
-        return Embedded([self._embed(text) for text in texts])
+        return [self._embed(text) for text in texts]
 
-    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Vectors:
         """Return one vector a text."""
         del patience
         return self.embed_queries(texts)

@@ -21,7 +21,7 @@ from owlclaw_ray.ids import MemoryId, derived_id
 from owlclaw_ray.kernel import durable_files
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.embedders import FixedEmbedder, LocalEmbedder, installed
-from owlclaw_ray.memory.embedding import Embedded, Embedder, EmbeddingWait
+from owlclaw_ray.memory.embedding import Embedder, EmbeddingWait, Vectors
 from owlclaw_ray.memory.lance import LanceMemory, table
 
 _AGENT = AgentRef.parse("bench")
@@ -54,14 +54,15 @@ class MadeUpVectors:
         """What embeds questions."""
         return self._asks.id if self._asks else "made-up vectors"
 
-    def embed_queries(self, texts: Sequence[str]) -> Embedded:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """See Embedder."""
         return self._asks.embed_queries(texts) if self._asks else self.embed_documents(texts)
 
-    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Vectors:
         """See Embedder."""
         del patience
-        return Embedded(self._random.standard_normal((len(texts), _DIMENSION)).tolist())
+        vectors: Vectors = self._random.standard_normal((len(texts), _DIMENSION)).tolist()
+        return vectors
 
 
 def memories(count: int) -> Iterator[Memory]:
@@ -135,7 +136,7 @@ def recalling(
                 raise RuntimeError("the recall was degraded")
 
         def search(question: str = question) -> None:
-            raw.search(question, embedder.embed_queries([question]).vectors[0] if embedder else None, ())
+            raw.search(question, embedder.embed_queries([question])[0] if embedder else None, ())
 
         ours, theirs = _seconds(ask), _seconds(search)
         if number >= 0:
@@ -147,7 +148,7 @@ def recalling(
 def _raw_table(store: LanceMemory, folder: Path, embedder: MadeUpVectors | None) -> table.MemoryTable:
     made = table.MemoryTable.made(folder, embedder, table.Session().current())
     active = store.files.memories(_AGENT)
-    vectors = embedder.embed_documents([memory.content for memory in active]).vectors if embedder else []
+    vectors = embedder.embed_documents([memory.content for memory in active]) if embedder else []
     by_id = dict(zip([memory.memory_id for memory in active], vectors, strict=False))
     made.add([(memory, table.fingerprint(memory)) for memory in active], by_id)
     made.remove_old_versions()

@@ -24,7 +24,7 @@ class NamedDefinitions(Definitions, Protocol):
         ...
 
     async def reload(self, name: str) -> None:
-        """Have the definition read anew, whatever its files look like, by everybody who remembers it.
+        """Have the definition read again, even if its files look unchanged, wherever it is cached.
 
         Raises UnknownAgentError, DefinitionError.
         """

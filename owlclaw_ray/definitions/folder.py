@@ -33,15 +33,14 @@ def misnamed_definition_problems(agents_dir: Path) -> tuple[Problem, ...]:
     """Return a problem for each folder that holds a definition under a name that no definition can have."""
     if not agents_dir.is_dir():
         return ()
-    folders = sorted(each for each in agents_dir.iterdir() if not _NAME.fullmatch(each.name) and each.is_dir())
-    return tuple(_misnamed(each) for each in folders if any((each / name).is_file() for name in FILES))
-
-
-def _misnamed(folder: Path) -> Problem:
-    right = re.sub(r"[^a-z0-9_-]+", "-", folder.name.lower()).strip("-_")[:64]
-    fix = f"rename it, such as: mv {shlex.quote(str(folder))} {shlex.quote(str(folder.with_name(right or 'agent')))}"
-    what = f"{folder.name!r} is no agent's name: names are lower-case letters, digits, '_' and '-', at most 64"
-    return Problem(str(folder), what, fix)
+    problems: list[Problem] = []
+    for folder in sorted(each for each in agents_dir.iterdir() if not _NAME.fullmatch(each.name) and each.is_dir()):
+        if any((folder / name).is_file() for name in FILES):
+            right = re.sub(r"[^a-z0-9_-]+", "-", folder.name.lower()).strip("-_")[:64] or "agent"
+            fix = f"rename it, such as: mv {shlex.quote(str(folder))} {shlex.quote(str(folder.with_name(right)))}"
+            what = f"{folder.name!r} is no agent's name: names are lower-case letters, digits, '_' and '-', at most 64"
+            problems.append(Problem(str(folder), what, fix))
+    return tuple(problems)
 
 
 class _Cached(Struct, frozen=True):
@@ -72,11 +71,11 @@ class DefinitionFolder:
         return find_definitions(self._agents_dir)
 
     async def names(self) -> tuple[str, ...]:
-        """See NamedDefinitions.names. The event loop goes on if the files hang."""
+        """Return the names of all definitions, sorted. The event loop is not blocked if the files hang."""
         return await in_file_thread(self.present)
 
     async def get(self, name: str) -> AgentDefinition:
-        """Return the present version; raises UnknownAgentError or DefinitionError. The event loop goes on if the files hang.
+        """Return the present version; raises UnknownAgentError or DefinitionError. The event loop is not blocked if the files hang.
 
         All who ask while one look is under way share the next one.
         """
@@ -99,7 +98,7 @@ class DefinitionFolder:
                 del self._looks[name]
 
     def load(self, name: str) -> AgentDefinition:
-        """As `get`, for callers without an event loop."""
+        """Return what `get` returns, to callers without an event loop."""
         folder = self._agents_dir / name
         if not _NAME.fullmatch(name) or not folder.is_dir():
             self._cache.pop(name, None)
@@ -107,8 +106,11 @@ class DefinitionFolder:
         fingerprint, reloads = _fingerprint(folder), self._reloads
         cached = self._cache.get(name)
         if cached is None or cached.fingerprint != fingerprint or cached.reloads != reloads:
-            cached = _Cached(fingerprint, reloads, self._read(folder))
-            self._cache[name] = cached
+            try:
+                result: AgentDefinition | DefinitionError = load_definition(folder, self._defaults, self._machine)
+            except DefinitionError as error:
+                result = error
+            cached = self._cache[name] = _Cached(fingerprint, reloads, result)
         if isinstance(cached.result, DefinitionError):
             raise DefinitionError(cached.result.problems)
         return cached.result
@@ -118,19 +120,13 @@ class DefinitionFolder:
         self._reloads += 1
         await self.get(name)
 
-    def _read(self, folder: Path) -> AgentDefinition | DefinitionError:
-        try:
-            return load_definition(folder, self._defaults, self._machine)
-        except DefinitionError as error:
-            return error
-
 
 def _fingerprint(folder: Path) -> _Fingerprint:
     found = []
     for name in source_files(folder):
         path = f"{folder}/{name}"
         try:
-            status = os.stat(path)  # noqa: PTH116 - whoever asks for a definition waits for a look at each of its files
+            status = os.stat(path)  # noqa: PTH116 - a caller that asks for a definition waits for a look at each of its files
         except OSError:
             continue
         found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,7 +16,6 @@ from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.definitions.agent_file import AgentFile
 from owlclaw_ray.definitions.defaults import Defaults
-from owlclaw_ray.definitions.sections import CAPABILITIES, CONSTRAINTS, section
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.definitions.skills.loader import (
     CAPABILITIES_FOLDER,
@@ -35,6 +35,11 @@ from owlclaw_ray.models.sanitise import neutralise
 
 FILES = SOUL, IDENTITY, AGENT = "SOUL.md", "IDENTITY.md", "agent.yaml"
 MAX_BYTES = 10 * 1024
+CAPABILITIES = frozenset({"my capabilities", "我的能力"})
+CONSTRAINTS = frozenset({"my constraints", "constraints", "我的约束", "约束"})
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_SECTION_LEVEL = 2
 _CONTENT = {
     SOUL: "write there who the agent is: its role and its principles",
     IDENTITY: "write there a section '## My Capabilities' (or '## 我的能力') and, if it has limits, '## My Constraints'",
@@ -100,15 +105,12 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
 def _governance(settings: AgentFile, defaults: Defaults, skills: Iterable[Skill]) -> Governance:
     """Return the definition's rules, with the budgets that all definitions have, and what skills say of their capabilities."""
     own = settings.governance.governance(settings.tools.limits)
-    return dataclasses.replace(
-        own, budgets=(*own.budgets, *defaults.budgets), skills=tuple(filter(_says_something, skills))
+    governed = tuple(
+        skill
+        for skill in skills
+        if skill.risk_level != Risk.LOW.value or skill.requires_confirmation or skill.paced or skill.hours
     )
-
-
-def _says_something(skill: Skill) -> bool:
-    """Return whether the skill says something of its capability that the runtime has to see to."""
-    risky = skill.risk_level != Risk.LOW.value or skill.requires_confirmation
-    return risky or skill.paced or bool(skill.hours)
+    return dataclasses.replace(own, budgets=(*own.budgets, *defaults.budgets), skills=governed)
 
 
 def _taken_names(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:
@@ -224,3 +226,26 @@ def _version(folder: Path, defaults: Defaults, warnings: list[str]) -> str:
             digest.update(len(part).to_bytes(8))
             digest.update(part)
     return digest.hexdigest()[:16]
+
+
+def section(text: str, titles: Collection[str]) -> str | None:
+    """Return the text of the sections with one of the titles (case does not matter), or None if there is none.
+
+    A section reaches to the next heading of the first or second level. Headings inside code fences are text.
+    """
+    parts: list[str] = []
+    inside, fence = False, ""
+    for line in text.split("\n"):
+        found = _FENCE.match(line)
+        heading = None if fence else _HEADING.fullmatch(line)
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence):
+            fence = ""
+        if heading and len(heading[1]) <= _SECTION_LEVEL:
+            inside = len(heading[1]) == _SECTION_LEVEL and heading[2].strip().casefold() in titles
+            if inside:
+                parts.append("")
+        elif inside:
+            parts[-1] += f"{line}\n"
+    return "\n\n".join(part.strip() for part in parts if part.strip()) if parts else None

@@ -2,7 +2,7 @@
 
 The record stands beside the file, one JSON line for each entry, and after each write a line with what the file was then. It is
 written after the file and without an fsync of its own: what the file says is on the disk already, and the record is asked only
-when somebody else has saved the file since.
+when another program has saved the file since.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class AcknowledgedRecord:
 def lacking(
     entries: Mapping[MemoryId, AcknowledgedEntry], document: MemoryDocument, saved: FileVersion
 ) -> tuple[Memory, ...]:
-    """Return the acknowledged memories that a copy which somebody saved lacks, or has as they were, because it is an older one.
+    """Return the acknowledged memories that a saved copy lacks, or has as they were, because it is an older one.
 
     Copies are older by the end: from the newest acknowledged entry back, as far as none is in the copy. What it lacks beyond
     was deleted on purpose; so was what a note in the copy names, for then the copy is newer than the note.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
-
-from msgspec import Struct
+from typing import Protocol, TypeAlias
 
 
 class EmbeddingWait(Enum):
@@ -18,10 +16,8 @@ class EmbeddingWait(Enum):
     """Nobody does."""
 
 
-class Embedded(Struct, frozen=True):
-    """Vectors, one a text."""
-
-    vectors: Sequence[Sequence[float]]
+Vectors: TypeAlias = Sequence[Sequence[float]]
+"""One for each text."""
 
 
 class Embedder(Protocol):
@@ -45,11 +41,11 @@ class Embedder(Protocol):
         """How many documents are best embedded at once."""
         ...
 
-    def embed_queries(self, texts: Sequence[str]) -> Embedded:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Return one vector a text, for texts that ask. Any text is accepted; a very long one may be cut."""
         ...
 
-    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Vectors:
         """Return one vector a text, for texts that are searched."""
         ...
 
@@ -63,7 +59,7 @@ class Embedders(Protocol):
         ...
 
     def renewed(self) -> Embedder | None:
-        """Return the target, from now on one that is asked anew for its dimension, if a provider may have changed that."""
+        """Return the target, from now on one that is asked again for its dimension, if a provider may have changed that."""
         ...
 
     def named(self, embedder_id: str, dimension: int) -> Embedder | None:

@@ -36,8 +36,8 @@ class EntryFile:
     """MEMORY.md or its archive. Writers hold a lock among themselves; people with editors do not.
 
     `document` is what the last `load`, `append` or `rewrite` saw. Entries that are appended extend it; anything else makes
-    another one, of another `generation`. What was written is recorded, so that an older copy that somebody saves over it is
-    known as one. Methods that write are for the holder of the lock; they raise FileChangedError if somebody saves the file at
+    another one, of another `generation`. What was written is recorded, so that an older copy that is saved over it is
+    known as one. Methods that write are for the holder of the lock; they raise FileChangedError if the file is saved by others at
     the same moment, and then the save is what the file says.
     """
 
@@ -80,7 +80,7 @@ class EntryFile:
         return self.document
 
     def settle(self) -> None:
-        """Load the file; if somebody else has saved it, put back what was acknowledged and his copy lacks for being older."""
+        """Load the file; if another program has saved it, put back what was acknowledged and that copy lacks for being older."""
         self.load()
         if self.is_settled and self.document.blocks:
             return
@@ -137,7 +137,7 @@ class EntryFile:
         return True
 
     def acknowledge(self, memory: Memory) -> None:
-        """Return when what the file says is on the disk, whoever wrote it, and it is recorded that this memory is in it."""
+        """Return when what the file says is on the disk, no matter which process wrote it, and it is recorded that this memory is in it."""
         with os.fdopen(self._opened(), "rb") as file:
             os.fsync(file.fileno())
         if self._version is not None and memory.memory_id not in self._record.entries():
@@ -156,7 +156,8 @@ class EntryFile:
         if version is None and not blocks:
             return
         if before.torn:
-            self._set_torn_aside()
+            torn = before.torn.encode("utf-8", "surrogateescape") + b"\n"
+            (durable_files.append if self.torn.exists() else durable_files.create)(self.torn, torn)
         ended = [
             block if block.text.endswith("\n") else MemoryBlock(block.text + "\n", block.memory) for block in blocks
         ]
@@ -167,7 +168,11 @@ class EntryFile:
             parse(data, version.modified) if before.is_relative or before.unfinished else MemoryDocument.of(ended)
         )
         self._begin(document, data, after)
-        self._record_change(before, blocks, after, version)
+        old, at = {id(block) for block in before.blocks}, after.modified_ns
+        memories = [block.memory for block in blocks if block.memory is not None and id(block) not in old]
+        removed = before.by_id.keys() - {block.memory.memory_id for block in blocks if block.memory is not None}
+        entries = [acknowledged(each, render(each), at, before.by_id.get(each.memory_id)) for each in memories]
+        self._record.add([*entries, *(AcknowledgedEntry(memory_id, "", at) for memory_id in removed)], after, version)
 
     def overwrite(self, data: bytes) -> None:
         """Give the loaded file this content, which a person wrote: what he deleted is deleted on purpose."""
@@ -177,7 +182,7 @@ class EntryFile:
         self._record.keep(followed(self._record.entries(), self.document), AcknowledgedState(after, version))
 
     def forget_removed(self) -> None:
-        """Leave nothing of what was removed beside the file: in the record, and in what it was unless somebody saved that since."""
+        """Leave nothing of what was removed beside the file: in the record, and in what it was unless that was saved since."""
         state = self._record.state()
         if state is None:
             return
@@ -187,7 +192,7 @@ class EntryFile:
             durable_files.sync_folder(self.path.parent)
 
     def is_saved_late(self) -> bool:
-        """Return whether somebody who had opened the file before it was replaced has saved it since: to what it was before."""
+        """Return whether an editor that had opened the file before it was replaced has saved it since, to what it was before."""
         there = durable_files.version_of(self.kept)
         return there is not None and self._record.state() is not None and there != self._kept_version()
 
@@ -203,36 +208,14 @@ class EntryFile:
         if version is None:
             raise FileChangedError
         if self.is_saved_late():
-            self._set_late_save_aside()
+            names = (f"{self.path.stem}.saved{number}.md" for number in itertools.chain([""], itertools.count(2)))
+            self.kept.rename(next(path for name in names if not (path := self.path.with_name(name)).exists()))
+            durable_files.sync_folder(self.path.parent)
         return durable_files.exchange(self.path, data, version, self.kept)
-
-    def _set_torn_aside(self) -> None:
-        """Keep what a crash left of an entry, for people to look at."""
-        data = self.document.torn.encode("utf-8", "surrogateescape") + b"\n"
-        if self.torn.exists():
-            durable_files.append(self.torn, data)
-        else:
-            durable_files.create(self.torn, data)
-
-    def _set_late_save_aside(self) -> None:
-        """Give what somebody saved late a name under which it stays."""
-        names = (f"{self.path.stem}.saved{number}.md" for number in itertools.chain([""], itertools.count(2)))
-        free = next(path for name in names if not (path := self.path.with_name(name)).exists())
-        self.kept.rename(free)
-        durable_files.sync_folder(self.path.parent)
 
     def _record_added(self, memories: Sequence[Memory], texts: Sequence[str], after: FileVersion) -> None:
         at = after.modified_ns
         self._record.add([acknowledged(each, text, at) for each, text in zip(memories, texts, strict=True)], after)
-
-    def _record_change(
-        self, before: MemoryDocument, blocks: Sequence[MemoryBlock], after: FileVersion, replaced: FileVersion
-    ) -> None:
-        old, at = {id(block) for block in before.blocks}, after.modified_ns
-        memories = [block.memory for block in blocks if block.memory is not None and id(block) not in old]
-        removed = before.by_id.keys() - {block.memory.memory_id for block in blocks if block.memory is not None}
-        entries = [acknowledged(each, render(each), at, before.by_id.get(each.memory_id)) for each in memories]
-        self._record.add([*entries, *(AcknowledgedEntry(memory_id, "", at) for memory_id in removed)], after, replaced)
 
     def _opened(self) -> int:
         flags = os.O_RDONLY | os.O_CLOEXEC
@@ -244,23 +227,21 @@ class EntryFile:
 
     def _read(self, data: bytes, version: FileVersion) -> None:
         before, self._version = self._version, None
-        if before is not None and self._grew(before, data):
+        is_longer = (
+            before is not None
+            and len(data) > before.size
+            and not self.document.torn
+            and not self.document.is_undated
+            and begins_entry(data[before.size : before.size + 4_096])
+            and blake2b(data[: before.size]).digest() == self._digest.digest()
+        )
+        if before is not None and is_longer:
             added = data[before.size :]
             self.document.extend(added, before.modified)
             self._digest.update(added)
             self._version = version
         else:
             self._begin(parse(data, version.modified), data, version)
-
-    def _grew(self, before: FileVersion, data: bytes) -> bool:
-        """Return whether the data is what was known, and entries of ours after it."""
-        return (
-            len(data) > before.size
-            and not self.document.torn
-            and not self.document.is_undated
-            and begins_entry(data[before.size : before.size + 4_096])
-            and blake2b(data[: before.size]).digest() == self._digest.digest()
-        )
 
     def _begin(self, document: MemoryDocument, data: bytes, version: FileVersion | None) -> None:
         self._version = None

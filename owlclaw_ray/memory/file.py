@@ -22,11 +22,10 @@ from owlclaw_ray.errors import MemoryChangedError, NotFoundError, Problem, UserE
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel.durable_files import FileChangedError
 from owlclaw_ray.memory.acknowledged_record import notes
-from owlclaw_ray.memory.archive import choose_for_archive, is_expired
 from owlclaw_ray.memory.duplicates import likeness
 from owlclaw_ray.memory.entries import EntryFile
 from owlclaw_ray.memory.lock import FileLock
-from owlclaw_ray.memory.markdown import HEADER, MemoryBlock, MemoryDocument, ParseProblem, parse, render
+from owlclaw_ray.memory.markdown import HEADER, MemoryBlock, MemoryDocument, parse, render
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class MemoryFile:
         return self._snapshot
 
     def append(self, memory: Memory) -> Memory:
-        """Store the memory and return what is stored; see MemoryStore.remember."""
+        """Store the memory and return what is stored; as LanceMemory.remember says."""
         return self._write(partial(self._append, memory))
 
     def edit(
@@ -135,7 +134,7 @@ class MemoryFile:
         old_content: str | None = None,
         old_tags: Sequence[str] | None = None,
     ) -> Memory:
-        """Change an active memory; see MemoryFiles.edit."""
+        """Change an active memory; see MemoryFolders.edit."""
         if content is not None and not content.strip():
             raise UserError("a memory needs a text: delete it instead")
 
@@ -157,7 +156,7 @@ class MemoryFile:
         return self._write(change)
 
     def delete(self, memory_id: MemoryId) -> Memory:
-        """Remove a memory for good; see MemoryFiles.delete."""
+        """Remove a memory for good; see MemoryFolders.delete."""
         removed: list[Memory] = []
 
         def remove() -> Memory:
@@ -174,7 +173,7 @@ class MemoryFile:
         return self._write(remove)
 
     def archive(self, memory_ids: Collection[MemoryId]) -> tuple[Memory, ...]:
-        """Move active memories to the archive; see MemoryFiles.archive."""
+        """Move active memories to the archive; see MemoryFolders.archive."""
 
         def move() -> tuple[Memory, ...]:
             chosen = frozenset(memory_ids) & self._active.document.by_id.keys()
@@ -191,13 +190,23 @@ class MemoryFile:
 
     def problems(self) -> tuple[Problem, ...]:
         """Return everything in the files that could not be read as it was meant."""
-        found = [
-            Problem(f"{file.path.name}:{fault.line}", fault.what, fault.fix)
-            for file in (self._active, self._archive)
-            for fault in _faults(file.path)
-        ]
+        found: list[Problem] = []
         for file in (self._active, self._archive):
-            found += _notes(file.path)
+            data = b""
+            with suppress(FileNotFoundError):
+                data = file.path.read_bytes()
+            faults = parse(data, datetime.min.replace(tzinfo=UTC)).faults
+            found += [Problem(f"{file.path.name}:{fault.line}", fault.what, fault.fix) for fault in faults]
+            fix = (
+                "delete them with `owlclaw memory delete`, or their entries and not the comment; "
+                "delete the comment if all is well"
+            )
+            for note in notes(data.decode("utf-8", "replace")):
+                what = (
+                    f"a copy saved at {note.saved_at} lacked {counted(len(note.memory_ids), 'memory', 'memories')} "
+                    f"stored after it was opened; put back: {', '.join(note.memory_ids)}"
+                )
+                found.append(Problem(f"{file.path.name}:{note.line}", what, fix))
             late = [file.kept] if file.is_saved_late() else []
             for path in (*late, *sorted(file.path.parent.glob(f"{file.path.stem}.saved*.md"))):
                 what = f"holds what somebody saved whose editor had opened {file.path.name} before it was replaced"
@@ -215,10 +224,10 @@ class MemoryFile:
                     self._active.settle()
                     self._warn()
                     return operation()
-        raise OSError(errno.EBUSY, "somebody else changes it all the time", str(self.path))
+        raise OSError(errno.EBUSY, "another program saves it at every try", str(self.path))
 
     def _read(self, file: EntryFile) -> MemoryDocument:
-        """Return what the file says, after what an older copy lacks was put back if nobody else writes just now."""
+        """Return what the file says, after what an older copy lacks was put back, unless another writer holds the lock."""
         file.load()
         if not file.is_settled:
             with suppress(OSError, FileChangedError), self._lock_if_free:
@@ -243,7 +252,10 @@ class MemoryFile:
             return earlier
         key = likeness(memory.content)
         alike = document.by_id.get(self._known.by_likeness.get(key, MemoryId("")))
-        stored = self._merge(alike, memory) if alike and _has_room(alike, memory) else self._add(memory, key)
+        can_merge = alike is not None and (
+            memory.content in {alike.content, *alike.also} or len(alike.also) < MERGED_TEXTS
+        )
+        stored = self._merge(alike, memory) if alike and can_merge else self._add(memory, key)
         self._tidy(memory.created_at)
         return stored
 
@@ -360,11 +372,6 @@ class _ArchivedIds:
         return self._ids
 
 
-def _has_room(earlier: Memory, memory: Memory) -> bool:
-    """Return whether the text of a duplicate can stay readable in the earlier memory."""
-    return memory.content in {earlier.content, *earlier.also} or len(earlier.also) < MERGED_TEXTS
-
-
 def _changed(
     memory: Memory,
     content: str | None,
@@ -372,7 +379,7 @@ def _changed(
     old_content: str | None,
     old_tags: Sequence[str] | None,
 ) -> list[str]:
-    """Return which fields are neither what they were when somebody read them nor what they are to become: a request may come again."""
+    """Return which fields are neither what they were when the caller read them nor what they are to become: requests repeat."""
     other_content = old_content is not None and memory.content not in {old_content, content}
     other_tags = old_tags is not None and set(memory.tags) not in [set(old_tags), None if tags is None else set(tags)]
     return [name for name, changed in (("content", other_content), ("tags", other_tags)) if changed]
@@ -391,27 +398,36 @@ def _replaced(document: MemoryDocument, memory: Memory) -> list[MemoryBlock]:
     ]
 
 
-def _notes(path: Path) -> list[Problem]:
-    """Return what the file says of memories that were put back."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    fix = "delete them with `owlclaw memory delete`, or their entries and not the comment; delete the comment if all is well"
-    return [
-        Problem(
-            f"{path.name}:{note.line}",
-            f"a copy saved at {note.saved_at} lacked {counted(len(note.memory_ids), 'memory', 'memories')} stored after it was opened; "
-            f"put back: {', '.join(note.memory_ids)}",
-            fix,
-        )
-        for note in notes(text)
-    ]
+def choose_for_archive(document: MemoryDocument, size: int, now: datetime, limits: MemoryLimits) -> frozenset[MemoryId]:
+    """Return the memories to archive so that both limits hold: none while they hold.
+
+    The oldest leave first. A hundredth of a limit is freed beyond the need, so that the file is not rewritten for every
+    new memory.
+    """
+    surplus = len(document.by_id) - limits.memories
+    if size <= limits.size and surplus <= 0:
+        return frozenset()
+    sizes = {
+        block.memory.memory_id: len(block.text.encode("utf-8", "surrogateescape"))
+        for block in document.blocks
+        if block.memory is not None
+    }
+    oldest_first = sorted(document.by_id.values(), key=lambda memory: memory.created_at)
+    count = surplus + limits.memories // 100 if surplus > 0 else 0
+    chosen = {memory.memory_id for memory in oldest_first[:count]}
+    if size <= limits.size:
+        return frozenset(chosen)
+    chosen |= {memory.memory_id for memory in oldest_first if now - memory.created_at > limits.stale_after}
+    remaining = size - sum(sizes[memory_id] for memory_id in chosen)
+    for memory in oldest_first:
+        if remaining <= limits.size - limits.size // 100:
+            break
+        if memory.memory_id not in chosen:
+            chosen.add(memory.memory_id)
+            remaining -= sizes[memory.memory_id]
+    return frozenset(chosen)
 
 
-def _faults(path: Path) -> Sequence[ParseProblem]:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return ()
-    return parse(data, datetime.min.replace(tzinfo=UTC)).faults
+def is_expired(memory: Memory, now: datetime, limits: MemoryLimits) -> bool:
+    """Return whether the memory is to be removed for good: counted in whole days, so that files change once a day."""
+    return limits.retention is not None and memory.created_at.date() < (now - limits.retention).date()

@@ -24,9 +24,11 @@ _OPEN_MEMORIES = 50_000
 
 
 class MemoryFolders:
-    """Implements MemoryFiles over `data_dir/agents/<agent's folder>/`. Imports nothing heavy, so any process may use it.
+    """MEMORY.md and the archive beside it, in `data_dir/agents/<agent's folder>/`: all that can be had without an index.
 
-    Who has an agent's files is waited for, `patience` seconds if it is given: OSError then.
+    Synchronous, and for any number of threads and processes; people may edit the files meanwhile. Imports nothing heavy. Every
+    method may raise OSError for a file that cannot be read or written, or that another caller has locked for `patience`
+    seconds; what was not changed then is as it was before.
     """
 
     def __init__(
@@ -66,19 +68,22 @@ class MemoryFolders:
                 self._forget()
 
     def memories(self, agent: AgentRef) -> tuple[Memory, ...]:
-        """See MemoryFiles.memories."""
+        """Return all active memories in the order of MEMORY.md, oldest first unless people changed it."""
         with self.file(agent) as file:
             return file.load().memories
 
     def archived(self, agent: AgentRef) -> tuple[Memory, ...]:
-        """See MemoryFiles.archived."""
+        """Return what is in the archive, in the order of its archiving."""
         with self.file(agent) as file:
             return file.archived()
 
     def search_archive(
         self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), timezone: str = "UTC"
     ) -> Recall:
-        """See MemoryFiles.search_archive."""
+        """Return up to `limit` archived memories that share words with the query and carry all of `tags`, best first.
+
+        The query's days are those of the IANA zone.
+        """
         among = tuple(memory for memory in self.archived(agent) if set(tags) <= set(memory.tags))
         return Recall(tuple(rank_by_words(query, among, self._clock.now(), limit, ZoneInfo(timezone))))
 
@@ -92,22 +97,26 @@ class MemoryFolders:
         old_content: str | None = None,
         old_tags: Sequence[str] | None = None,
     ) -> Memory:
-        """See MemoryFiles.edit."""
+        """Give an active memory another content, other tags, or both; return it. Its id and time stay.
+
+        Raises NotFoundError if there is no such active memory, and MemoryChangedError if it does not have `old_content` or
+        `old_tags` (in any order), where they are given.
+        """
         with self.file(agent) as file:
             return file.edit(memory_id, content, tags, old_content=old_content, old_tags=old_tags)
 
     def delete(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
-        """See MemoryFiles.delete."""
+        """Remove an active or archived memory for good; return it. Raises NotFoundError if there is none."""
         with self.file(agent) as file:
             return file.delete(memory_id)
 
     def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId]) -> tuple[Memory, ...]:
-        """See MemoryFiles.archive."""
+        """Move these active memories to the archive; return those that there were. What is archived is not recalled."""
         with self.file(agent) as file:
             return file.archive(memory_ids)
 
     def stats(self, agent: AgentRef) -> MemoryStats:
-        """See MemoryFiles.stats."""
+        """Return how much the agent remembers, and everything that is wrong with its files."""
         with self.file(agent) as file:
             memories, archived, problems = file.load().memories, file.archived(), file.problems()
         folder = self.folder(agent)

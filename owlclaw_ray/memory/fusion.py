@@ -88,8 +88,16 @@ def rank(
 
     `memories` are those that may be returned. The best is first, of equal ones the newer.
     """
-    share = _word_share(hits, query)
-    words, meaning = _by_maximum(hits.bm25, _ideal(query, len(memories))), _by_range(hits.cosine)
+    share = WORD_SHARE_CJK if is_mostly_cjk(query) else WORD_SHARE
+    if not hits.bm25 or not hits.cosine:
+        share = 0.0 if hits.cosine else 1.0
+    # the BM25 score of a full match: of a memory with enough of the query's words, each of them rare
+    full = FULL_MATCH * len(significant_words(query)) * math.log(1 + len(memories))
+    top = max(full, *hits.bm25.values()) if hits.bm25 else full
+    words = {memory_id: score / top if top > 0 else 0.0 for memory_id, score in hits.bm25.items()}
+    low, high = min(hits.cosine.values(), default=0.0), max(hits.cosine.values(), default=0.0)
+    spread = max(high - low, MIN_SPREAD)
+    meaning = {memory_id: 1.0 - (high - score) / spread for memory_id, score in hits.cosine.items()}
     relevance = {
         memory_id: share * words.get(memory_id, 0.0) + (1 - share) * meaning.get(memory_id, 0.0)
         for memory_id in words.keys() | meaning.keys()
@@ -157,27 +165,3 @@ def rank_by_words(
 
 def _place(score: float, memory: Memory) -> tuple[float, float, MemoryId]:
     return -round(score, 9), -memory.created_at.timestamp(), memory.memory_id
-
-
-def _word_share(hits: SearchHits, query: str) -> float:
-    if not hits.cosine:
-        return 1.0
-    if not hits.bm25:
-        return 0.0
-    return WORD_SHARE_CJK if is_mostly_cjk(query) else WORD_SHARE
-
-
-def _ideal(query: str, memories: int) -> float:
-    """Return the BM25 score from which a match by words is a full one: of a memory with enough of the query's words, each rare."""
-    return FULL_MATCH * len(significant_words(query)) * math.log(1 + memories)
-
-
-def _by_maximum(scores: Mapping[MemoryId, float], ideal: float) -> dict[MemoryId, float]:
-    top = max(max(scores.values(), default=0.0), ideal)
-    return {memory_id: score / top for memory_id, score in scores.items()} if top > 0 else dict.fromkeys(scores, 0.0)
-
-
-def _by_range(scores: Mapping[MemoryId, float]) -> dict[MemoryId, float]:
-    low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
-    spread = max(high - low, MIN_SPREAD)
-    return {memory_id: 1.0 - (high - score) / spread for memory_id, score in scores.items()}

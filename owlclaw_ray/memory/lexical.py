@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -102,28 +102,27 @@ def search(query: str, memories: Sequence[Memory]) -> dict[MemoryId, float]:
     if not memories:
         return {}
     asked = set(words(query))
-    telling = {word for word in words(asked_for(query)) if not _is_punctuation(word)}
+    telling = {
+        word for word in words(asked_for(query)) if not (len(word) == 1 and unicodedata.category(word).startswith("P"))
+    }
     texts = [(memory.memory_id, searchable(memory).casefold()) for memory in memories]
     average = sum(len(text) for _, text in texts) / len(texts) or 1.0
     wanted, matches = telling, list(_matches(texts, telling))
     if not matches:
         wanted, matches = asked, list(_matches(texts, asked))
-    rarity = {word: _rarity(sum(word in each.counts for each in matches), len(texts)) for word in wanted}
-    scores = {
-        each.memory_id: sum(
-            rarity[word] * _saturated(count, each.length / average) for word, count in each.counts.items()
-        )
-        for each in matches
-    }
+    scores: dict[MemoryId, float] = defaultdict(float)
+    for word in wanted:
+        containing = sum(word in each.counts for each in matches)
+        rarity = math.log(1 + (len(texts) - containing + 0.5) / (containing + 0.5))
+        for each in matches:
+            if frequency := each.counts[word]:
+                norm = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * each.length / average)
+                scores[each.memory_id] += rarity * frequency * (_SATURATION + 1) / (frequency + norm)
     stripped = query.strip()
     for memory in memories:
         if stripped in {text.strip() for text in (memory.content, *memory.also)}:
-            scores[memory.memory_id] = scores.get(memory.memory_id, 0.0) + 1.0
-    return scores
-
-
-def _is_punctuation(word: str) -> bool:
-    return len(word) == 1 and unicodedata.category(word).startswith("P")
+            scores[memory.memory_id] += 1.0
+    return dict(scores)
 
 
 class _Match(Struct, frozen=True):
@@ -144,12 +143,3 @@ def _matches(texts: Sequence[tuple[MemoryId, str]], wanted: set[str]) -> Iterato
         counts.update({character: text.count(character) for character in single if character in text})
         if counts:
             yield _Match(memory_id, counts, len(text))
-
-
-def _rarity(containing: int, total: int) -> float:
-    return math.log(1 + (total - containing + 0.5) / (containing + 0.5))
-
-
-def _saturated(frequency: int, relative_length: float) -> float:
-    norm = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * relative_length)
-    return frequency * (_SATURATION + 1) / (frequency + norm)

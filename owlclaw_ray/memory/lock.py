@@ -18,9 +18,9 @@ _LOCK_POLL_SECONDS = 0.02
 class FileLock:
     """A context manager: inside it no other process or lock object is inside one of the same path.
 
-    May be entered again by its holder. Belongs to one thread at a time. A process that dies lets go, and so does an object that
-    nobody has any more: a deadline may strike after the lock was taken and before anybody is inside. The folder of the path is
-    made if it is missing. Raises OSError if the file of that path can neither be opened nor made, or if somebody else is inside
+    May be entered again by its holder. Belongs to one thread at a time. A process that dies releases it, and so does an object that
+    is no longer referenced: a deadline may strike after the lock was taken and before the block was entered. The folder of the path is
+    made if it is missing. Raises OSError if the file of that path can neither be opened nor made, or if another holder is inside
     for all of `patience`, in seconds; None: it is waited for.
     """
 
@@ -36,7 +36,12 @@ class FileLock:
     def __enter__(self) -> Self:
         if self._depth == 0:
             self._release()
-            self._descriptor = self._opened()
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            try:
+                self._descriptor = os.open(self._path, flags, 0o600)
+            except FileNotFoundError:
+                make_folder(self._path.parent)
+                self._descriptor = os.open(self._path, flags, 0o600)
             self._wait()
         self._depth += 1
         return self
@@ -56,28 +61,17 @@ class FileLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             return
         until = time.monotonic() + self._wait_limit
-        while not self._taken():
-            if time.monotonic() >= until:
-                self._release()
-                raise OSError(
-                    errno.EAGAIN, f"another process has locked it for {self._wait_limit:g} s", str(self._path)
-                )
-            time.sleep(_LOCK_POLL_SECONDS)
-
-    def _taken(self) -> bool:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _opened(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            return os.open(self._path, flags, 0o600)
-        except FileNotFoundError:
-            make_folder(self._path.parent)
-            return os.open(self._path, flags, 0o600)
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    self._release()
+                    what = f"another process has locked it for {self._wait_limit:g} s"
+                    raise OSError(errno.EAGAIN, what, str(self._path)) from None
+                time.sleep(_LOCK_POLL_SECONDS)
+            else:
+                return
 
     def _release(self) -> None:
         """Close the descriptor if there is one: also one that a deadline left behind by striking during the wait."""

@@ -172,7 +172,9 @@ class MemoryDocument(Struct):
         if earlier is not None or not memory.memory_id:
             self.is_relative = True
             self._copies[memory.content] += 1
-            derived = derived_id("mem", _encodable(memory.content), str(self._copies[memory.content]))
+            derived = derived_id(
+                "mem", memory.content.encode("utf-8", "replace").decode("utf-8"), str(self._copies[memory.content])
+            )
             memory = replace(memory, memory_id=MemoryId(derived))
         if earlier is not None:
             what = f"the id {earlier.memory_id} is used above for another text"
@@ -229,29 +231,16 @@ def _quoted(text: str) -> str:
 
 
 def _escaped_lines(content: str) -> list[str]:
+    """Return the content's lines, those as a backslash and a JSON string that could be taken for structure or be changed."""
     lines = content.split("\n")
-    open_fence = _has_open_fence(lines)
-    last = len(lines) - 1
-    return [
-        _escaped(line, always=(number in {0, last} and not line) or (open_fence and bool(_FENCE.match(line))))
-        for number, line in enumerate(lines)
-    ]
-
-
-def _escaped(line: str, *, always: bool) -> str:
-    structural = line.startswith(("\\", "## ", _RULE)) or line == "##"
-    editable = line.endswith((" ", "\t"))
-    return "\\" + _quoted(line) if always or structural or editable or _UNSAFE.search(line) else line
-
-
-def _unescaped(line: str) -> str | None:
-    """Return what the line stands for, None if it begins like an escaped one and is none."""
-    if not line.startswith('\\"'):
-        return line
-    try:
-        return str(json.loads(line[1:]))
-    except ValueError:
-        return None
+    has_open_fence = _has_open_fence(lines)
+    escaped: list[str] = []
+    for number, line in enumerate(lines):
+        is_blank_end = not line and number in {0, len(lines) - 1}
+        is_structure = line.startswith(("\\", "## ", _RULE)) or line == "##" or (has_open_fence and _FENCE.match(line))
+        is_fragile = line.endswith((" ", "\t")) or _UNSAFE.search(line)
+        escaped.append("\\" + _quoted(line) if is_blank_end or is_structure or is_fragile else line)
+    return escaped
 
 
 def _split(text: str, first_line: int) -> tuple[list[tuple[str, int]], bool]:
@@ -301,7 +290,9 @@ def _fenced(lines: Sequence[str]) -> frozenset[int]:
         length, until = hopeless.get(mark[0], (0, 0))
         end = None if number < until and len(mark) >= length else _fence_end(lines, number, mark)
         if end is None:
-            hopeless[mark[0]] = (len(mark), max(until, _next_entry(lines, number)))
+            after = range(number + 1, len(lines))
+            next_entry = next((each for each in after if _is_stamped(lines[each])), len(lines))
+            hopeless[mark[0]] = (len(mark), max(until, next_entry))
             number += 1
         else:
             inside.update(range(number, end + 1))
@@ -338,10 +329,6 @@ def _fence_end(lines: Sequence[str], begin: int, mark: str) -> int | None:
         if _is_stamped(lines[number]):
             return None
     return None
-
-
-def _next_entry(lines: Sequence[str], begin: int) -> int:
-    return next((number for number in range(begin + 1, len(lines)) if _is_stamped(lines[number])), len(lines))
 
 
 def _is_stamped(line: str) -> bool:
@@ -392,7 +379,11 @@ def _draft(piece: str, line: int, *, first: bool) -> _Draft:
 
 def _headed(piece: str, line: int, lines: Sequence[str], faults: list[ParseProblem]) -> _Draft:
     heading = lines[0][2:].strip()
-    memory_id, created_at, title = _read_heading(heading)
+    if stamp := _STAMPED.fullmatch(heading):
+        memory_id, created_at, title = stamp[1], _time(stamp[2] or ""), ""
+    else:
+        memory_id, created_at = "", _time(heading)
+        title = "" if created_at else heading
     if memory_id and created_at is None:
         faults.append(
             ParseProblem(line, f"{memory_id} has no time that is ISO 8601", "it takes that of the entry before")
@@ -429,14 +420,6 @@ def _headed(piece: str, line: int, lines: Sequence[str], faults: list[ParseProbl
         is_unfinished,
         (*faults, *broken),
     )
-
-
-def _read_heading(heading: str) -> tuple[str, datetime | None, str]:
-    """Return the id, the time and the title that the heading gives; what it does not give is empty or None."""
-    if stamp := _STAMPED.fullmatch(heading):
-        return stamp[1], _time(stamp[2] or ""), ""
-    created_at = _time(heading)
-    return "", created_at, "" if created_at else heading
 
 
 class _Fields(Struct, frozen=True):
@@ -506,12 +489,14 @@ def _content(lines: Sequence[str], first_line: int) -> tuple[str | None, Sequenc
     start = next((number for number, line in enumerate(lines) if line.strip(" \t")), 0)
     faults, read = [], []
     for number, line in enumerate(lines[start:], first_line + start):
-        text = _unescaped(line)
-        if text is None:
-            faults.append(
-                ParseProblem(number, "begins with a backslash and is no JSON string", "it is read as it stands")
-            )
-        read.append(line if text is None else text)
+        text = line
+        if line.startswith('\\"'):
+            try:
+                text = str(json.loads(line[1:]))
+            except ValueError:
+                what = "begins with a backslash and is no JSON string"
+                faults.append(ParseProblem(number, what, "it is read as it stands"))
+        read.append(text)
     return "\n".join(read), faults
 
 
@@ -528,7 +513,3 @@ def _time(text: str) -> datetime | None:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def _encodable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -4,34 +4,128 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.entries import recall_records
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
-from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, RuntimeUnavailableError
-from owlclaw_ray.ids import IdSource, MemoryId, derived_id
+from owlclaw_ray.errors import (
+    MemoryUnavailableError,
+    NotFoundError,
+    OwlClawError,
+    RuntimeUnavailableError,
+    StoreUnavailableError,
+)
+from owlclaw_ray.ids import IdSource, MemoryId, RecordId, RunId, derived_id
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.memory.api import MemoryFiles
-from owlclaw_ray.memory.memory_ledger import MemoryLedger
-from owlclaw_ray.memory.runtime_api import IndexedMemory
+from owlclaw_ray.memory.folders import MemoryFolders
+from owlclaw_ray.store.api import CommandStore
+from owlclaw_ray.store.commands import AppendLedger, LedgerAppended
 
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)
 
 
-class AgentMemories:
-    """Implements RuntimeMemory. `require_known` raises UnknownAgentError; `behind` does what no caller waits for.
+class IndexedMemory(Protocol):
+    """The way to the processes that have an index, for one that has none.
 
-    `timezone_of` returns an agent's IANA zone.
+    Raises RuntimeUnavailableError if they do not answer in time: then it may or may not have happened.
+    """
+
+    async def remember(self, agent: AgentRef, memory: Memory) -> Memory:
+        """Store the memory in MEMORY.md as `LanceMemory.remember` does."""
+        ...
+
+    async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str], timezone: str) -> Recall:
+        """Return the best memories as `LanceMemory.recall` does."""
+        ...
+
+    async def reindex(self, agent: AgentRef) -> int:
+        """Rebuild the agent's index as `LanceMemory.reindex` does."""
+        ...
+
+    async def refresh(self, agent: AgentRef) -> None:
+        """Have the index follow soon what was changed in MEMORY.md."""
+        ...
+
+
+class MemoryLedger:
+    """Commits records that belong to no run."""
+
+    def __init__(self, store: CommandStore, clock: Clock, ids: IdSource) -> None:
+        self._store, self._clock, self._ids = store, clock, ids
+
+    @asynccontextmanager
+    async def change(self, agent: AgentRef, what: str, by: str, data: JsonObject) -> AsyncIterator[None]:
+        """Commit a record of the change before the block makes it, so that none is without; if it fails, another with the error.
+
+        That one is `uncertain` if it is not known whether the change was made all the same. Raises StoreUnavailableError: then
+        the block has not begun.
+        """
+        change: JsonObject = {"what": what, "by": by}
+        await self._commit([self._record(agent, LedgerKind.MEMORY, {**change, **data})])
+        try:
+            yield
+        except BaseException as error:
+            certain = isinstance(error, OwlClawError) and not isinstance(error, RuntimeUnavailableError)
+            failed: JsonObject = {**change, "memory_ids": data.get("memory_ids", [])}
+            failed |= {"error": str(error) or type(error).__name__, "uncertain": not certain}
+            await asyncio.shield(self._note([self._record(agent, LedgerKind.MEMORY, failed)]))
+            raise
+
+    async def merged(self, agent: AgentRef, by: str, memory_id: MemoryId, into: MemoryId) -> None:
+        """Record that what was to become a memory of its own was one already."""
+        data: JsonObject = {"what": "merge", "by": by, "memory_ids": [memory_id, into]}
+        await self._note([self._record(agent, LedgerKind.MEMORY, data)])
+
+    async def searched(self, agent: AgentRef, found: Recall) -> None:
+        """Record what a person's search cost, and that it had no index; while the store is not there, the log has to do."""
+        records = [self._record(agent, kind, data) for kind, _, data in recall_records(found)]
+        if records:
+            await self._note(records)
+
+    async def _note(self, records: list[LedgerRecord]) -> None:
+        try:
+            await self._commit(records)
+        except OwlClawError as error:
+            logger.warning("the ledger lacks %s: %s", [each.data for each in records], error)
+
+    async def _commit(self, records: list[LedgerRecord]) -> None:
+        (outcome,) = await self._store.apply([AppendLedger(tuple(records))])
+        if not isinstance(outcome, LedgerAppended):
+            raise StoreUnavailableError(f"the ledger record was not stored: {outcome}")
+
+    def _record(self, agent: AgentRef, kind: LedgerKind, data: JsonObject) -> LedgerRecord:
+        return LedgerRecord(
+            record_id=RecordId(self._ids.make("rec")),
+            tenant=agent.tenant,
+            agent_id=agent.agent_id,
+            run_id=RunId(""),
+            kind=kind,
+            at=self._clock.now(),
+            data=data,
+        )
+
+
+class AgentMemories:
+    """The memories of all agents. Every method raises UnknownAgentError, and MemoryUnavailableError if the files cannot be used.
+
+    What is written is on the disk when a method returns, whatever the agent does meanwhile, and the agent's next recall has it;
+    what is changed or gone leaves the index soon after. Every change is in the ledger before it is made, with `by`, the caller
+    who asked for it: StoreUnavailableError if that cannot be, and nothing was changed.
+
+    `require_known` raises UnknownAgentError; `behind` does what no caller waits for; `timezone_of` returns an agent's IANA zone.
     """
 
     def __init__(
         self,
         *,
-        files: MemoryFiles,
+        files: MemoryFolders,
         indexed: IndexedMemory,
         ledger: MemoryLedger,
         require_known: Callable[[AgentRef], Awaitable[None]],
@@ -45,11 +139,11 @@ class AgentMemories:
         self._clock, self._ids = clock, ids
 
     async def memories(self, agent: AgentRef, *, archived: bool = False) -> Sequence[Memory]:
-        """See RuntimeMemory.memories."""
+        """Return the active memories, or the archived ones instead, oldest first."""
         return await self._use(agent, lambda: (self._files.archived if archived else self._files.memories)(agent))
 
     async def memory(self, agent: AgentRef, memory_id: MemoryId) -> Memory:
-        """See RuntimeMemory.memory."""
+        """Return a memory, active or archived; raises NotFoundError."""
         found = await self._first(agent, lambda each: each.memory_id == memory_id)
         if found is None:
             raise NotFoundError("memory", memory_id)
@@ -58,7 +152,7 @@ class AgentMemories:
     async def search(
         self, agent: AgentRef, query: str, limit: int, tags: Sequence[str] = (), *, archived: bool = False
     ) -> Recall:
-        """See RuntimeMemory.search."""
+        """Return what the agent would recall, or what its archive has of the words of the query; raises RuntimeUnavailableError."""
         await self._require_known(agent)
         timezone = await self._timezone_of(agent)
         if archived:
@@ -76,7 +170,7 @@ class AgentMemories:
         by: str = "",
         idempotency_key: str | None = None,
     ) -> Memory:
-        """See RuntimeMemory.remember."""
+        """Store a memory and return what is stored; the same key again stores nothing. Raises RuntimeUnavailableError."""
         await self._require_known(agent)
         key = self._ids.make("key") if idempotency_key is None else idempotency_key
         memory_id = MemoryId(derived_id("mem", agent.tenant, agent.agent_id, key, content, *tags))
@@ -102,7 +196,7 @@ class AgentMemories:
         old_content: str | None = None,
         old_tags: Sequence[str] | None = None,
     ) -> Memory:
-        """See RuntimeMemory.edit."""
+        """Change an active memory as `MemoryFolders.edit` does."""
         if not await self._active(agent, {memory_id}):
             raise NotFoundError("memory", memory_id)
         new = {"content": content, "tags": None if tags is None else list(tags)}
@@ -114,13 +208,13 @@ class AgentMemories:
             )
 
     async def delete(self, agent: AgentRef, memory_id: MemoryId, *, by: str = "") -> Memory:
-        """See RuntimeMemory.delete."""
+        """Remove an active or archived memory for good; return it. Raises NotFoundError."""
         await self.memory(agent, memory_id)
         async with self._ledger.change(agent, "delete", by, {"memory_ids": [memory_id]}):
             return await self._change(agent, lambda: self._files.delete(agent, memory_id))
 
     async def archive(self, agent: AgentRef, memory_ids: Collection[MemoryId], *, by: str = "") -> Sequence[Memory]:
-        """See RuntimeMemory.archive."""
+        """Move these active memories to the archive; return those that there were."""
         chosen = await self._active(agent, memory_ids)
         if not chosen:
             return ()
@@ -128,13 +222,13 @@ class AgentMemories:
             return await self._change(agent, lambda: self._files.archive(agent, chosen))
 
     async def reindex(self, agent: AgentRef, *, by: str = "") -> int:
-        """See RuntimeMemory.reindex."""
+        """Rebuild the agent's index as `LanceMemory.reindex` does; raises RuntimeUnavailableError."""
         await self._require_known(agent)
         async with self._ledger.change(agent, "reindex", by, {"memory_ids": []}):
             return await self._indexed.reindex(agent)
 
     async def stats(self, agent: AgentRef) -> MemoryStats:
-        """See RuntimeMemory.stats."""
+        """Return how much the agent remembers, and everything that is wrong with its files."""
         return await self._use(agent, lambda: self._files.stats(agent))
 
     async def _first(self, agent: AgentRef, is_it: Callable[[Memory], bool]) -> Memory | None:

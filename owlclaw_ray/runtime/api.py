@@ -18,7 +18,7 @@ from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, ScheduleId, TenantId
-from owlclaw_ray.memory.runtime_api import RuntimeMemory
+from owlclaw_ray.memory.runtime_memory import AgentMemories
 from owlclaw_ray.schedules.api import Alarm, Timetable
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.queries import AgentRecord, ApprovalFilter, LedgerChain, LedgerFilter, RunFilter, RunProgress
@@ -92,7 +92,7 @@ class Runtime(Protocol):
     """Everything that an interface can ask of the running system."""
 
     @property
-    def memory(self) -> RuntimeMemory:
+    def memory(self) -> AgentMemories:
         """What agents remember."""
         ...
 

@@ -31,10 +31,8 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, ScheduleId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
-from owlclaw_ray.memory.api import MemoryFiles
-from owlclaw_ray.memory.memory_ledger import MemoryLedger
-from owlclaw_ray.memory.runtime_api import IndexedMemory
-from owlclaw_ray.memory.runtime_memory import AgentMemories
+from owlclaw_ray.memory.folders import MemoryFolders
+from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory, MemoryLedger
 from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
 from owlclaw_ray.runtime.api import AgentView, Follower, Health, LedgerVerification, TriggerRequest
 from owlclaw_ray.schedules.api import Alarm, Timetable
@@ -103,7 +101,7 @@ class RuntimeFacade:
         following: FollowerRegistry,
         dispatcher: Dispatcher,
         definitions: NamedDefinitions,
-        memory_files: MemoryFiles,
+        memory_files: MemoryFolders,
         indexed_memory: IndexedMemory,
         artifacts: ArtifactStore,
         health_of: Callable[[], Awaitable[Health]],

@@ -41,9 +41,9 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.memory.api import MemoryFiles, MemoryStore
 from owlclaw_ray.memory.embedders import ConfiguredEmbedders, FixedEmbedder
 from owlclaw_ray.memory.embedding import Embedders
+from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.models.api import EmbeddingClient, ModelClient, TokenCounter
 from owlclaw_ray.models.embedding_gateway import EmbeddingGateway
@@ -178,7 +178,7 @@ class LocalTools:
 class LocalMemory:
     """Implements `IndexedMemory` with threads of this process."""
 
-    def __init__(self, memory: MemoryStore) -> None:
+    def __init__(self, memory: LanceMemory) -> None:
         self._memory = memory
 
     async def remember(self, agent: AgentRef, memory: Memory) -> Memory:
@@ -483,7 +483,7 @@ class InProcessRuntime(RuntimeFacade):
     family: Family
     expiry: ApprovalExpiry
     callbacks: CallbackDelivery
-    indexed_memory: MemoryStore
+    indexed_memory: LanceMemory
     following: FollowerRegistry
 
     async def trigger(self, agent: str, payload: JsonValue = None, *, focus: str = "") -> Run:
@@ -518,8 +518,8 @@ def assemble(
     commits: GroupCommit,
     services: RunServices,
     definitions: LoadedDefinitions,
-    memory: MemoryStore,
-    memory_files: MemoryFiles,
+    memory: LanceMemory,
+    memory_files: MemoryFolders,
     artifacts: ArtifactStore,
     placement: Placement,
     ids: IdSource,

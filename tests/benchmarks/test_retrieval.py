@@ -10,7 +10,7 @@ from benchmarks import retrieval
 from owlclaw_ray.domain.memory import Memory, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.embedders import LocalEmbedder
-from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
+from owlclaw_ray.memory.embedding import EmbeddingWait
 from owlclaw_ray.memory.fusion import rank_by_words
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,7 +22,7 @@ class Letters:
     id, dimension, batch_size = "letters", 26, 8
 
     def embed_queries(self, texts):
-        return Embedded([[0.1 + text.lower().count(chr(97 + at)) for at in range(26)] for text in texts])
+        return [[0.1 + text.lower().count(chr(97 + at)) for at in range(26)] for text in texts]
 
     def embed_documents(self, texts, patience=EmbeddingWait.LONG):
         return self.embed_queries(texts)

@@ -1,6 +1,6 @@
 import pytest
 
-from owlclaw_ray.definitions.sections import CAPABILITIES, CONSTRAINTS, section
+from owlclaw_ray.definitions.loader import CAPABILITIES, CONSTRAINTS, section
 
 
 @pytest.mark.parametrize(

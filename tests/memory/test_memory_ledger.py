@@ -15,8 +15,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.memory.lance import LanceMemory
-from owlclaw_ray.memory.memory_ledger import MemoryLedger
-from owlclaw_ray.memory.runtime_memory import AgentMemories
+from owlclaw_ray.memory.runtime_memory import AgentMemories, MemoryLedger
 from owlclaw_ray.store.queries import LedgerFilter
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock

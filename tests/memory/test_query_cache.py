@@ -5,7 +5,7 @@ import pytest
 from owlclaw_ray.domain.memory import Memory, Recall, ScoredMemory, ScoreParts
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.file import MemorySnapshot
-from owlclaw_ray.memory.query_cache import QueryCache
+from owlclaw_ray.memory.lance.store import QueryCache
 from owlclaw_ray.testing.clock import ManualClock
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import BudgetExhaustedError
 from owlclaw_ray.ids import DEFAULT_TENANT, ReservationId, RunId
 from owlclaw_ray.memory.embedders import FixedEmbedder
-from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
+from owlclaw_ray.memory.embedding import EmbeddingWait
 from owlclaw_ray.models.litellm_client import LiteLLMClient
 from owlclaw_ray.store.commands import BudgetClaim, ReserveBudget
 from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
@@ -345,7 +345,7 @@ async def test_an_embedder_in_this_process_asks_no_budget(agents, tmp_path):
         id, dimension, batch_size = "free", 2, 8
 
         def embed_queries(self, texts):
-            return Embedded([[1.0, 2.0]] * len(texts))
+            return [[1.0, 2.0]] * len(texts)
 
         def embed_documents(self, texts, patience=EmbeddingWait.LONG):
             return self.embed_queries(texts)

@@ -113,7 +113,7 @@ PARTS = ScoreParts(words=0.5, meaning=0.0, word_share=1.0, neighbours=0.0, bm25=
 
 
 class MemoriesInMemory:
-    """Implements RuntimeMemory with lists; a query finds what contains it."""
+    """Stands in for AgentMemories with lists; a query finds what contains it."""
 
     def __init__(self, clock: Clock, known: Callable[[AgentRef], None]) -> None:
         self._clock, self._known = clock, known

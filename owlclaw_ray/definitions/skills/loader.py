@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import KeyPath, YamlDocument, read_yaml
-from owlclaw_ray.definitions.skills.frontmatter import NAMES, VALUES, Constraints, Frontmatter
+from owlclaw_ray.definitions.skills.frontmatter import NAMES, VALUES, Frontmatter
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.definitions.skills.text import REFERENCES, SKILL_FILE, SkillText, skill_text, split_skill
 from owlclaw_ray.domain.hours import Hours
@@ -29,7 +29,6 @@ MAX_LINES = 500
 """What the specification recommends."""
 _FRONTMATTER = "start the file with '---', then name: and description:, then '---'"
 _LINK = re.compile(rf"(?:\]\(|[`\"' ])((?:\./)?{REFERENCES}/[^\s)`\"'#]+)")
-_NO_HOURS: tuple[Hours, ...] = ()
 
 
 class SkillConditions(Struct, frozen=True):
@@ -88,7 +87,12 @@ def load_skill(path: Path, shown: str, skill_conditions: SkillConditions | None 
     if text.frontmatter is None:
         raise ConfigurationError([Problem(f"{shown}:1", "has no frontmatter", _FRONTMATTER, "frontmatter")])
     document, parsed = _parsed(text.frontmatter, shown)
-    problems = _name_problems(parsed, path, document)
+    problems: list[Problem] = []
+    folder = unicodedata.normalize("NFKC", path.parent.name)
+    if parsed.name != folder:
+        fix = f"rename the folder to {parsed.name}, or write name: {folder}"
+        what = f"is {parsed.name!r}, not its folder's name"
+        problems.append(Problem(document.where(("name",)), what, fix, "name-is-folder"))
     if not text.body:
         fix = "write there what the agent must know"
         end = text.frontmatter.count("\n") + 2
@@ -103,7 +107,11 @@ def load_skill(path: Path, shown: str, skill_conditions: SkillConditions | None 
     unmet = tuple(around.machine.missing(parsed.owlclaw))
     skill = _skill(parsed, path, text, around)
     skill = replace(skill, unmet="; ".join(what for _, what in unmet))
-    return LoadedSkill(skill, (*_unmet_problems(unmet, document), *_skill_warnings(raw, skill, parsed, document)))
+    unmet_problems = [
+        Problem(document.where(("owlclaw", *key.split("."))), f"{what}; the skill is not read", rule="prerequisites")
+        for key, what in unmet
+    ]
+    return LoadedSkill(skill, (*unmet_problems, *_skill_warnings(raw, skill, parsed, document)))
 
 
 def _parsed(frontmatter: str, shown: str) -> tuple[YamlDocument, Frontmatter]:
@@ -132,18 +140,16 @@ def _with_rule(problem: Problem, path: Sequence[str | int]) -> Problem:
     return replace(problem, rule=".".join(map(str, own)))
 
 
-def _name_problems(parsed: Frontmatter, path: Path, document: YamlDocument) -> list[Problem]:
-    folder = unicodedata.normalize("NFKC", path.parent.name)
-    if parsed.name == folder:
-        return []
-    fix = f"rename the folder to {parsed.name}, or write name: {folder}"
-    return [Problem(document.where(("name",)), f"is {parsed.name!r}, not its folder's name", fix, "name-is-folder")]
-
-
 def _skill(parsed: Frontmatter, path: Path, text: SkillText, around: SkillConditions) -> Skill:
     extension = parsed.owlclaw
     constraints = extension.constraints
-    notes = _notes(constraints)
+    hours: tuple[Hours, ...] = () if constraints.hours is None else (constraints.hours.of(()),)
+    if constraints.trading_hours_only and around.trading_hours is not None:
+        hours = (*hours, around.trading_hours)
+    notes = ""
+    if unenforced := constraints.model_extra:
+        lines = [neutralise(f"- {name}: {value}") for name, value in sorted(unenforced.items())]
+        notes = "\n".join(("Keep to these constraints:", *lines))
     return Skill(
         name=parsed.name,
         description=" ".join(neutralise(parsed.description).split()),
@@ -155,34 +161,12 @@ def _skill(parsed: Frontmatter, path: Path, text: SkillText, around: SkillCondit
         risk_level=extension.risk_level,
         requires_confirmation=extension.requires_confirmation,
         tools=extension.prerequisites.tools,
-        hours=_hours(constraints, around),
+        hours=hours,
         daily_calls=constraints.max_daily_calls,
         cooldown=constraints.cooldown_seconds,
         environment=tuple(sorted(extension.env.items())) if isinstance(extension.env, dict) else (),
         notes=notes,
     )
-
-
-def _hours(constraints: Constraints, around: SkillConditions) -> tuple[Hours, ...]:
-    own = _NO_HOURS if constraints.hours is None else (constraints.hours.of(()),)
-    if constraints.trading_hours_only and around.trading_hours is not None:
-        return (*own, around.trading_hours)
-    return own
-
-
-def _notes(constraints: Constraints) -> str:
-    """Return the constraints that nothing enforces, for the model to keep."""
-    others = constraints.model_extra or {}
-    if not others:
-        return ""
-    lines = [neutralise(f"- {name}: {value}") for name, value in sorted(others.items())]
-    return "\n".join(("Keep to these constraints:", *lines))
-
-
-def _unmet_problems(unmet: Iterable[tuple[str, str]], document: YamlDocument) -> Iterator[Problem]:
-    for key, what in unmet:
-        place = document.where(("owlclaw", *key.split(".")))
-        yield Problem(place, f"{what}; the skill is not read", rule="prerequisites")
 
 
 def _skill_warnings(raw: str, skill: Skill, parsed: Frontmatter, document: YamlDocument) -> Iterator[Problem]:

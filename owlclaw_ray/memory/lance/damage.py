@@ -15,7 +15,7 @@ _MACHINE_ERRORS = (
     "Permission denied",
     "Too many open files",
 )
-"""What errors say that come from the machine, not from the index: making it anew would not help."""
+"""What errors say that come from the machine, not from the index: a rebuild would not help."""
 
 
 class IndexUnusableError(OwlClawError):

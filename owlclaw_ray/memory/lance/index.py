@@ -27,10 +27,10 @@ from owlclaw_ray.memory.lance.table import (
     Vector,
     Version,
     fingerprint,
+    plain,
     remove_tables,
     tables_with_vectors,
 )
-from owlclaw_ray.memory.lance.table_names import plain
 from owlclaw_ray.memory.lexical import searchable
 from owlclaw_ray.memory.lock import FileLock
 
@@ -41,7 +41,7 @@ _MAX_SYNC_EMBEDDED = 16
 _ADDED_TOGETHER = {True: 64, False: 1_000}
 """Memories of one write in the background, with vectors to be computed and without."""
 _WAITED_SECONDS = {EmbeddingWait.SHORT: 2.0, EmbeddingWait.LONG: 0.0}
-"""How long somebody else who embeds the agent's memories is waited for."""
+"""How long another process that embeds the agent's memories is waited for."""
 _NO_VECTORS: Mapping[MemoryId, Vector] = {}
 
 
@@ -133,8 +133,8 @@ class MemoryIndex:
     def catch_up(self, document: Callable[[], MemorySnapshot], go_on: Callable[[], bool]) -> bool:
         """Make the index hold the document with all its vectors, batch after batch, while `go_on` says so.
 
-        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If somebody
-        else is at it, this one leaves the vectors to him, and returns False.
+        Searches go on meanwhile. What an embedder that fails leaves without vectors is found by its words. If another
+        process does the same, this one leaves the vectors to it, and returns False.
         """
         if self._embed(document, go_on, EmbeddingWait.LONG):
             return True
@@ -142,7 +142,7 @@ class MemoryIndex:
         return False
 
     def rebuild(self, document: MemorySnapshot) -> int:
-        """Make the index anew, without vectors at first; return how many memories it holds.
+        """Rebuild the index, without vectors at first; return how many memories it holds.
 
         One with vectors of this embedder that have another length goes.
         """
@@ -178,7 +178,7 @@ class MemoryIndex:
         return self._has_old_versions
 
     def clear(self) -> None:
-        """Remove the files of versions that nobody reads any more."""
+        """Remove the files of versions that are no longer read."""
         with self._turn:
             table = self._table
         self._has_old_versions = False
@@ -187,7 +187,7 @@ class MemoryIndex:
                 table.remove_old_versions()
 
     def _use(self, operation: Callable[[MemoryTable], T]) -> T:
-        """Return what the operation gives: on the index as it is, as another process left it, or made anew."""
+        """Return what the operation gives: on the index as it is, as another process left it, or rebuilt."""
         with self._turn:
             with suppress(IndexUnusableError), index_errors():
                 return operation(self._opened())
@@ -211,7 +211,7 @@ class MemoryIndex:
             with self._lock:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 if self._of_another_length():
-                    raise IndexUnusableError("the memory index was made anew with vectors of another length")
+                    raise IndexUnusableError("the memory index was rebuilt with vectors of another length")
                 self._table = MemoryTable.made(self._folder, self._embedder, session)
         return self._table
 
@@ -277,14 +277,19 @@ class MemoryIndex:
                 for memory in batch
                 if memory.memory_id in contents.bare and contents.rows[memory.memory_id] == self._fingerprint(memory)
             ]
-            self._set_vectors(table, bare, vectors)
+            if some := [memory for memory in bare if memory.memory_id in vectors]:
+                table.set_vectors([(memory, self._fingerprint(memory)) for memory in some], vectors)
+                self._session.wrote()
+                contents.bare -= {memory.memory_id for memory in some}
+                contents.rows.update((memory.memory_id, self._fingerprint(memory)) for memory in some)
+                contents.version = table.version
             if not new and not bare:
                 contents.generation = -1
 
     def _embed(
         self, document: Callable[[], MemorySnapshot], go_on: Callable[[], bool], patience: EmbeddingWait
     ) -> bool:
-        """Add and embed what is missing, batch after batch; return False, having done nothing, if somebody else is at it.
+        """Add and embed what is missing, batch after batch; return False, having done nothing, if another process does the same.
 
         No lock is held while an embedder is waited for but the one that keeps others from asking it for the same.
         """
@@ -303,7 +308,7 @@ class MemoryIndex:
 
     @contextmanager
     def _alone(self, patience: EmbeddingWait) -> Iterator[bool]:
-        """Tell whether nobody else embeds this agent's memories with this embedder until the block ends; without one, always."""
+        """Tell whether no other process embeds this agent's memories with this embedder until the block ends; without one, always."""
         if self._embedder is None:
             yield True
             return
@@ -334,7 +339,7 @@ class MemoryIndex:
             some = memories[at : at + size]
             try:
                 with self._paying(some):
-                    found = self._embedder.embed_documents([searchable(memory) for memory in some], patience).vectors
+                    found = self._embedder.embed_documents([searchable(memory) for memory in some], patience)
             except (ToolTimeoutError, TimeoutError, MemoryError):
                 raise
             except BudgetExhaustedError:
@@ -397,13 +402,3 @@ class MemoryIndex:
         if stale or new:
             self._session.wrote()
             contents.version = table.version
-
-    def _set_vectors(self, table: MemoryTable, memories: Sequence[Memory], vectors: Mapping[MemoryId, Vector]) -> None:
-        some = [memory for memory in memories if memory.memory_id in vectors]
-        if not some:
-            return
-        table.set_vectors([(memory, self._fingerprint(memory)) for memory in some], vectors)
-        self._session.wrote()
-        self._contents.bare -= {memory.memory_id for memory in some}
-        self._contents.rows.update((memory.memory_id, self._fingerprint(memory)) for memory in some)
-        self._contents.version = table.version

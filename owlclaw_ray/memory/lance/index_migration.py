@@ -24,10 +24,10 @@ class ServedIndex(Struct, frozen=True):
 
 
 class IndexMigration:
-    """The indexes of one agent in one folder. `migration_target` and `size` are for any number of threads, the rest is for one at a time.
+    """The indexes of one agent in one folder. `migration_target` and `size` are for any number of threads, the rest for one at a time.
 
-    An index of another embedder is an heir's predecessor as long as its embedder can be asked and the heir lacks vectors; then
-    it is removed. An index by words only has none: it is made at once.
+    The newest index of another embedder answers as long as that embedder can be asked and the target lacks vectors; then it is
+    removed. Where the target is an index by words only, that one answers at once.
     """
 
     def __init__(
@@ -35,14 +35,28 @@ class IndexMigration:
     ) -> None:
         self._folder, self._embedders, self._make = folder, embedders, make
         self._turn = threading.Lock()
-        self._migration_target = self._made(self._known(embedders.target))
-        self._before = self._predecessor()
+        target = embedders.target
+        if target is not None and (own := self._tables_of(target)):
+            # with the dimension that its newest table has: the provider need not be asked for it
+            remove_tables(own[1:])
+            target = embedders.named(target.id, own[0].dimension) or target
+        self._migration_target = self._made(target)
+        self._before: ServedIndex | None = None
+        if target is not None:
+            others = [table for table in tables_with_vectors(folder) if table.embedder_id != target.id]
+            known = (embedders.named(table.embedder_id, table.dimension) for table in others)
+            self._before = next((self._made(embedder) for embedder in known if embedder is not None), None)
 
     @property
     def migration_target(self) -> ServedIndex:
-        """The index of the configured embedder; another one after another process made it anew with vectors of another length."""
+        """The index of the configured embedder; another one after another process rebuilt it with vectors of another length."""
         with self._turn:
-            self._migration_target = self._next_target(self._migration_target)
+            present = self._migration_target.embedder
+            own = [] if present is None else self._tables_of(present)
+            if own and _length(present) not in {table.dimension for table in own}:
+                embedder = self._embedders.named(own[0].embedder_id, own[0].dimension)
+                if _length(embedder) == own[0].dimension:
+                    self._migration_target = self._made(embedder)
             return self._migration_target
 
     @property
@@ -53,15 +67,19 @@ class IndexMigration:
     def serving(self) -> ServedIndex:
         """Return the index that answers now."""
         migration_target = self.migration_target
-        if self._before is not None and self._is_migrated(self._before, migration_target):
-            self._before = None
+        if self._before is not None:
+            if migration_target.index.complete:
+                self._remove_others(migration_target)
+                self._before = None
+            elif self._before.embedder is not None and not self._tables_of(self._before.embedder):
+                self._before = None  # another process completed the new index and removed this one
         return self._before or migration_target
 
     def restart(self, document: MemorySnapshot) -> int:
-        """Make the heir's index anew and part with all others; return how many memories it holds.
+        """Rebuild the target's index and remove all others; return how many memories it holds.
 
-        If the embedder has vectors of another length than before, the heir is another one. Nothing is removed before the
-        embedder has told the length: whatever is raised until then, the old index goes on.
+        If the embedder has vectors of another length than before, the target is another one. Nothing is removed before the
+        embedder has given the length: if anything is raised until then, the old index stays in use.
         """
         target, migration_target = self._embedders.renewed(), self.migration_target
         with index_errors():
@@ -73,42 +91,8 @@ class IndexMigration:
         self._remove_others(migration_target)
         return number
 
-    def _is_migrated(self, before: ServedIndex, migration_target: ServedIndex) -> bool:
-        """Return whether the heir takes over: it is complete, or it is in another process, which removed the one before."""
-        if migration_target.index.complete:
-            self._remove_others(migration_target)
-            return True
-        found = tables_with_vectors(self._folder)
-        return all(before.embedder is None or table.embedder_id != before.embedder.id for table in found)
-
     def _made(self, embedder: Embedder | None) -> ServedIndex:
         return ServedIndex(self._make(self._folder, embedder), embedder)
-
-    def _known(self, target: Embedder | None) -> Embedder | None:
-        """Return the target with the dimension that its newest table has: its provider need not be asked for it."""
-        own = [] if target is None else self._tables_of(target)
-        if target is None or not own:
-            return target
-        remove_tables(own[1:])
-        return self._embedders.named(target.id, own[0].dimension) or target
-
-    def _next_target(self, migration_target: ServedIndex) -> ServedIndex:
-        """Return the heir, or, if its table is gone and there is one with vectors of another length, that one's index."""
-        own = [] if migration_target.embedder is None else self._tables_of(migration_target.embedder)
-        if not own or _length(migration_target.embedder) in {table.dimension for table in own}:
-            return migration_target
-        embedder = self._embedders.named(own[0].embedder_id, own[0].dimension)
-        return migration_target if _length(embedder) != own[0].dimension else self._made(embedder)
-
-    def _predecessor(self) -> ServedIndex | None:
-        """Return the index that was used last, of those of other embedders that can still be asked."""
-        if self._migration_target.embedder is None:
-            return None
-        for table in tables_with_vectors(self._folder):
-            embedder = self._embedders.named(table.embedder_id, table.dimension)
-            if embedder is not None and table.embedder_id != self._migration_target.embedder.id:
-                return self._made(embedder)
-        return None
 
     def _tables_of(self, embedder: Embedder) -> list[TableWithVectors]:
         return [table for table in tables_with_vectors(self._folder) if table.embedder_id == embedder.id]
@@ -119,7 +103,7 @@ class IndexMigration:
 
 
 def _length(embedder: Embedder | None) -> int:
-    """Return how long the vectors are, 0 if there are none or nobody says it now."""
+    """Return how long the vectors are, 0 if there are none or it cannot be had now."""
     try:
         return 0 if embedder is None else embedder.dimension
     except (ToolTimeoutError, TimeoutError, MemoryError):

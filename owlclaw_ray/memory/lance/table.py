@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import orjson
 from msgspec import Struct
 
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.embedding import Embedder
 from owlclaw_ray.memory.fusion import SearchHits
-from owlclaw_ray.memory.lance.checksums import Checksums
-from owlclaw_ray.memory.lance.table_names import WORDS, decode, encode
 from owlclaw_ray.memory.lexical import STOP_WORDS, asked_for, searchable
 
 Vector = Sequence[float]
@@ -32,7 +34,7 @@ MAX_FRAGMENTS, IDLE_FRAGMENTS = 64, 8
 MAX_UNINDEXED, IDLE_UNINDEXED = 512, 64
 """Memories that the search by words has to read one by one."""
 OLD_VERSIONS = timedelta(seconds=1)
-"""Whoever still reads an older one opens the index anew."""
+"""A process that still reads an older one opens the index again."""
 _AT_ONCE = timedelta(milliseconds=1)
 _MAX_ROUNDS = 4
 """What has just been indexed is merged with the rest in the next round."""
@@ -40,6 +42,78 @@ _CREATION_FILE = "birth"
 """A file in the table's folder that is made with it: tells a table from another one that takes its place."""
 _SUFFIX = ".lance"
 _CACHE_BYTES = 32 * 1024 * 1024
+_CHUNK = 1024 * 1024
+WORDS = "memories-words"
+"""The table without vectors."""
+_PLAIN = re.compile(r"[a-z0-9.-]")
+_NAME = re.compile(r"memories-(.+)-([1-9][0-9]*)")
+_ESCAPE = re.compile(r"_([0-9a-f]{2})")
+
+
+class ChangedFileError(Exception):
+    """A file of the index is not what was written."""
+
+
+class Checksums:
+    """The lengths and checksums of a table's files, which are written once and never changed, in a file beside the table.
+
+    A file that is not listed, because a process died after writing it, is not judged until it is.
+    """
+
+    def __init__(self, table: Path) -> None:
+        self._table = table
+        self._path = table.with_suffix(".sums")
+
+    def verify(self) -> None:
+        """Raise ChangedFileError for a file that is there and not what it was."""
+        known = self._known()
+        for name, path in self._files().items():
+            if name in known and known[name] != _checksum(path):
+                raise ChangedFileError(f"{name} of the index is not what was written")
+
+    def update(self) -> None:
+        """List the files that are new, for this user only, and drop those that are gone. For one writer at a time."""
+        known, files = self._known(), self._files()
+        if known.keys() == files.keys():
+            return
+        # LanceDB makes its files with the rights that the umask leaves. Those without a checksum are few.
+        new = [path for name, path in files.items() if name not in known]
+        for path in (*new, *self._table.rglob("*.json"), *(self._table / "_transactions").glob("*")):
+            with suppress(FileNotFoundError):
+                path.chmod(0o600)
+                for folder in path.relative_to(self._table).parents:
+                    (self._table / folder).chmod(0o700)
+        listed = {name: known.get(name) or _checksum(path) for name, path in files.items()}
+        draft = self._path.with_suffix(".sums.new")
+        draft.touch(0o600)
+        draft.write_bytes(orjson.dumps(listed))
+        draft.replace(self._path)
+
+    def remove(self) -> None:
+        """Forget everything."""
+        self._path.unlink(missing_ok=True)
+
+    def _files(self) -> dict[str, Path]:
+        return {
+            str(path.relative_to(self._table)): path
+            for folder in ("data", "_indices", "_deletions", "_versions")
+            for path in (self._table / folder).rglob("*")
+            if path.is_file() and path.suffix != ".json"
+        }
+
+    def _known(self) -> dict[str, list[int]]:
+        with suppress(FileNotFoundError, orjson.JSONDecodeError):
+            known = orjson.loads(self._path.read_bytes())
+            return known if isinstance(known, dict) else {}
+        return {}
+
+
+def _checksum(path: Path) -> list[int]:
+    checksum = length = 0
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            checksum, length = zlib.crc32(chunk, checksum), length + len(chunk)
+    return [length, checksum]
 
 
 def fingerprint(memory: Memory) -> int:
@@ -67,7 +141,8 @@ class MemoryTable:
         checksums.verify()
         opened = _connected(folder, session).open_table(name)
         table = cls(opened, _path(folder, embedder), embedder.dimension if embedder else 0, checksums)
-        table.probe()
+        # damage shows when a table is searched, not when it is opened: search once each way
+        table.search("probe", [1.0] * table._dimension if table._dimension else None, ())
         return table
 
     @classmethod
@@ -93,14 +168,9 @@ class MemoryTable:
             Checksums(_path(folder, embedder)).remove()
             shutil.rmtree(_path(folder, embedder))
 
-    def probe(self) -> None:
-        """Search once each way: damage shows when a table is searched, not when it is opened."""
-        vector = [1.0] * self._dimension if self._dimension else None
-        self.search("probe", vector, ())
-
     @property
     def version(self) -> Version:
-        """Another one after every change by any process: its number, and which table it is, as one made anew counts anew."""
+        """Another one after every change by any process: its number, and which table it is, as a rebuilt one counts from the start."""
         return (*_creation_id(self._creation_id), int(self._table.version))
 
     def rows(self) -> tuple[dict[MemoryId, int], set[MemoryId]]:
@@ -117,8 +187,8 @@ class MemoryTable:
     def delete(self, ids: Sequence[MemoryId]) -> None:
         """Remove the memories."""
         for start in range(0, len(ids), 500):
-            listed = ", ".join(_sql(memory_id) for memory_id in ids[start : start + 500])
-            self._table.delete(f"memory_id IN ({listed})")
+            quoted = ("'" + memory_id.replace("'", "''") + "'" for memory_id in ids[start : start + 500])
+            self._table.delete(f"memory_id IN ({', '.join(quoted)})")
         self._checksums.update()
 
     def add(self, memories: Sequence[tuple[Memory, int]], vectors: Mapping[MemoryId, Vector]) -> None:
@@ -162,7 +232,7 @@ class MemoryTable:
         self._checksums.update()
 
     def remove_old_versions(self) -> None:
-        """Merge what can be merged, and leave the files of the newest version only. Readers of others open the table anew."""
+        """Merge what can be merged, and leave the files of the newest version only. Readers of others open the table again."""
         for _ in range(_MAX_ROUNDS):
             before = self.version
             self._table.optimize(cleanup_older_than=_AT_ONCE)
@@ -191,6 +261,31 @@ class MemoryTable:
 def table_name(embedder: Embedder | None) -> str:
     """Return what the table with vectors of this embedder is called."""
     return encode(embedder.id, embedder.dimension) if embedder else WORDS
+
+
+def encode(embedder_id: str, dimension: int) -> str:
+    """Return the name of the table with vectors of this embedder: what LanceDB takes, and another one where case does not count."""
+    return f"memories-{plain(embedder_id)}-{dimension}"
+
+
+def plain(embedder_id: str) -> str:
+    """Return the id in small letters, digits and `_.-`, another one for every id."""
+    return "".join(
+        each if _PLAIN.fullmatch(each) else "".join(f"_{byte:02x}" for byte in each.encode()) for each in embedder_id
+    )
+
+
+def decode(name: str) -> tuple[str, int] | None:
+    """Return the embedder's id and the dimension; None for the table without vectors, and for what is no table of ours."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        raw = _ESCAPE.sub(lambda found: f"%{found[1]}", match[1].replace("%", "%25"))
+        embedder_id = unquote(raw, errors="strict")
+    except ValueError:
+        return None
+    return (embedder_id, int(match[2])) if encode(embedder_id, int(match[2])) == name else None
 
 
 class TableWithVectors(Struct, frozen=True):
@@ -292,7 +387,3 @@ def _scores(query: Any, where: str, column: str, limit: int) -> dict[MemoryId, f
 def _tag_key(tag: str) -> str:
     """Return a tag as letters and digits only, so that no tag can be anything but a value in a filter."""
     return blake2b(tag.encode("utf-8", "replace"), digest_size=12).hexdigest()
-
-
-def _sql(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

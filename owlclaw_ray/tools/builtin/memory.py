@@ -12,7 +12,7 @@ from owlclaw_ray.domain.memory import Memory, Recall, ScoredMemory
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.memory.api import MemoryStore
+from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account
 from owlclaw_ray.tools.builtin.arguments import RecallArguments, RememberArguments
 from owlclaw_ray.tools.builtin.contract import BuiltInOutcome, Caller
@@ -21,7 +21,7 @@ from owlclaw_ray.tools.builtin.contract import BuiltInOutcome, Caller
 class MemoryTools:
     """The agent's own long-term memory."""
 
-    def __init__(self, memory: MemoryStore, clock: Clock) -> None:
+    def __init__(self, memory: LanceMemory, clock: Clock) -> None:
         self._memory = memory
         self._clock = clock
 
@@ -48,7 +48,7 @@ class MemoryTools:
 
     def recall(self, arguments: RecallArguments, caller: Caller) -> BuiltInOutcome:
         """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
-        search = self._memory.search_archive if arguments.archived else self._memory.recall
+        search = self._memory.files.search_archive if arguments.archived else self._memory.recall
         account = EmbeddingAccount(
             caller.agent, EmbeddingPurpose.RECALL, caller.run_id, caller.idempotency_key, caller.no_embedding
         )

@@ -21,7 +21,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import RecordId, ToolCallId, derived_id
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.memory.api import MemoryStore
+from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.schedules.api import Schedules
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.builtin import arguments as models
@@ -66,7 +66,7 @@ class BuiltInTools:
         self,
         *,
         schedules: Schedules,
-        memory: MemoryStore,
+        memory: LanceMemory,
         states: States,
         clock: Clock,
         raise_errors: bool = False,

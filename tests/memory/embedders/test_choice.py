@@ -2,7 +2,8 @@ import pytest
 
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.errors import MissingDependencyError
-from owlclaw_ray.memory.embedders import ConfiguredEmbedders, choice, local
+from owlclaw_ray.memory import embedders as module
+from owlclaw_ray.memory.embedders import ConfiguredEmbedders, local
 
 
 def embedders(setting):
@@ -34,7 +35,7 @@ def test_an_embedder_of_earlier_days_is_found_by_the_name_of_its_index():
 
 
 def test_without_the_local_package_only_the_setting_that_wants_it_fails(monkeypatch):
-    monkeypatch.setattr(choice, "installed", lambda: False)
+    monkeypatch.setattr(module, "installed", lambda: False)
     monkeypatch.setattr(local, "find_spec", lambda name: None)
 
     assert target_of("auto") is None

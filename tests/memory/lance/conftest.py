@@ -8,7 +8,7 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory.embedders import FixedEmbedder
-from owlclaw_ray.memory.embedding import Embedded, EmbeddingWait
+from owlclaw_ray.memory.embedding import EmbeddingWait
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.testing.clock import ManualClock
 
@@ -27,12 +27,12 @@ class LetterEmbedder:
         self.broken = False
 
     def embed_queries(self, texts):
-        return Embedded([self._embed(text) for text in texts])
+        return [self._embed(text) for text in texts]
 
     def embed_documents(self, texts, patience=EmbeddingWait.LONG):
         vectors = [self._embed(text) for text in texts]
         self.documents += texts
-        return Embedded(vectors)
+        return vectors
 
     def _embed(self, text):
         if self.broken:

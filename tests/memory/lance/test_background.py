@@ -100,7 +100,7 @@ def test_a_memory_is_found_by_each_form_in_which_it_was_remembered(store, first,
         store.settle()
     assert recalled(store, query, 1) == [first]
     store.files.archive(TRADER, ["mem_0"])
-    assert [each.memory.content for each in store.search_archive(TRADER, query, 5).memories] == [first]
+    assert [each.memory.content for each in store.files.search_archive(TRADER, query, 5).memories] == [first]
 
 
 def test_a_merged_memory_is_found_by_its_new_tags(store):

@@ -136,7 +136,7 @@ def test_one_flipped_bit_in_a_vector_makes_the_index_anew(tmp_path, clock):
     store.settle()
     (path,) = (store.files.folder(TRADER) / "index").rglob("data/*.lance")
     data = bytearray(path.read_bytes())
-    vector = np.asarray(embedder.embed_queries(["the harbour closes at six"]).vectors[0], np.float16).tobytes()
+    vector = np.asarray(embedder.embed_queries(["the harbour closes at six"])[0], np.float16).tobytes()
     data[data.index(vector) + 1] ^= 0x20
     path.write_bytes(data)
     again = LanceMemory(tmp_path, FixedEmbedder(embedder), clock)

@@ -8,7 +8,7 @@ from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.memory.embedders import ConfiguredEmbedders, FixedEmbedder
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.memory.lance.damage import IndexUnusableError
-from owlclaw_ray.memory.lance.table_names import WORDS, decode, encode
+from owlclaw_ray.memory.lance.table import WORDS, decode, encode
 from tests import paid_embeddings
 from tests.memory.lance.conftest import TRADER, LetterEmbedder, memory, recalled
 
