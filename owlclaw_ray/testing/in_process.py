@@ -64,12 +64,9 @@ from owlclaw_ray.runs.compaction import ContextWindows
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.run_loop import RunServices, at_once
 from owlclaw_ray.runs.running_calls import unknown
-from owlclaw_ray.runtime.api import Health
-from owlclaw_ray.runtime.facade import RuntimeFacade, refuse_score
-from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import StoreScheduleFirer
+from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
+from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
-from owlclaw_ray.schedules.timetable import StoreTimetable
 from owlclaw_ray.store.api import CommandStore, QueryStore, Store
 from owlclaw_ray.store.commands import (
     CancelSchedule,
@@ -97,7 +94,6 @@ from owlclaw_ray.testing.store_file import create_store
 from owlclaw_ray.tools.agents.api import DefinitionView, views_of
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
-from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.builtin import BuiltInTools
@@ -471,13 +467,13 @@ async def _only_here(news: RunUpdates) -> Mapping[str, RunUpdateSource]:
     return {"here": news}
 
 
-class InProcessRuntime(RuntimeFacade):
+class InProcessRuntime(Runtime):
     """A `Runtime` in this process, with means to make it suffer. Get one from `in_process_runtime`."""
 
     store: Store
     directory: Directory
     pool: LocalPool
-    schedule_firer: StoreScheduleFirer
+    schedule_firer: ScheduleFirer
     """Fires schedules when its `fire_all_due` is called."""
     heartbeats: HeartbeatScheduler
     family: Family
@@ -561,11 +557,10 @@ def assemble(
         clock=clock,
     )
     dispatcher = LocalDispatcher(directory)
-    schedule_firer = StoreScheduleFirer(
+    schedule_firer = ScheduleFirer(
         store=grouped,
         wake=dispatcher.wake,
         cancel=dispatcher.cancel,
-        next_fire=next_fire,
         definitions=definitions,
         clock=clock,
     )
@@ -581,7 +576,6 @@ def assemble(
         indexed_memory=LocalMemory(memory),
         artifacts=artifacts,
         health_of=healthy,
-        argument_problems=argument_problems,
         mcp=mcp,
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory, slots),
         sources=webhook_sources,
@@ -589,9 +583,6 @@ def assemble(
         keep_score=refuse_score if scores is None else scores.keep,
         clock=clock,
         ids=ids,
-        timetable=StoreTimetable(
-            store=grouped, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
-        ),
         ring=schedule_firer.ring,
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family

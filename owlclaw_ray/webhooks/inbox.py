@@ -68,11 +68,16 @@ class WebhookInbox:
         self._refused: dict[tuple[str, str], float] = {}
 
     def sources(self) -> Sequence[WebhookSource]:
-        """See Inbox.sources."""
+        """Return who may send, by name. Their secrets are for nobody to see."""
         return [self._sources[name] for name in sorted(self._sources)]
 
     async def receive(self, tenant: TenantId, source: str, headers: Mapping[str, str], body: bytes) -> DeliveryStored:
-        """See Inbox.receive."""
+        """Store what came in, with the run that it triggers, and wake the agent. When this returns, it cannot be lost.
+
+        `headers` have names in small letters. Raises NotFoundError for an unknown source, WebhookRefusedError,
+        WebhookUnmappedError, AgentBusyError, QueueFullError, DefinitionError: each of these is in the inbox too, as far as
+        the source is known. Raises StoreUnavailableError.
+        """
         known, now = self._source(source), self._clock.now()
         if not known.secrets:
             raise RuntimeUnavailableError(
@@ -97,18 +102,18 @@ class WebhookInbox:
         return await self._process(known, delivery, body, headers.get(HEADER))
 
     async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
-        """See Inbox.deliveries."""
+        """Return the deliveries that match, newest first, without their bodies."""
         return await self._store.read(where)
 
     async def delivery(self, tenant: TenantId, delivery_id: DeliveryId) -> Delivery:
-        """See Inbox.delivery."""
+        """Return the delivery; raises NotFoundError."""
         found = await self._store.read(DeliveryById(tenant, delivery_id))
         if found is None:
             raise NotFoundError("delivery", delivery_id)
         return found
 
     async def redeliver(self, tenant: TenantId, delivery_id: DeliveryId) -> DeliveryStored:
-        """See Inbox.redeliver."""
+        """Map a stored delivery again, as its source is configured now; raises as `receive`, and SettledError."""
         delivery = await self.delivery(tenant, delivery_id)
         if not delivery.repeatable:
             why = f"it is {delivery.status.value}" if delivery.whole else "its body was not kept"

@@ -77,18 +77,18 @@ class WebhookOutbox:
         self._store, self._clock, self._ids = store, clock, ids
 
     async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
-        """See Outbox.callbacks."""
+        """Return the callbacks that match, newest first."""
         return await self._store.read(where)
 
     async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback:
-        """See Outbox.callback."""
+        """Return the callback; raises NotFoundError."""
         found = await self._store.read(CallbackById(tenant, callback_id))
         if found is None:
             raise NotFoundError("callback", callback_id)
         return found
 
     async def send_again(self, tenant: TenantId, callback_id: CallbackId) -> Callback:
-        """See Outbox.send_again."""
+        """Have a callback sent (again), with as many attempts as at first; raises NotFoundError, SettledError while its run is not over."""
         while True:
             callback = await self.callback(tenant, callback_id)
             if callback.status is CallbackStatus.WAITING:
