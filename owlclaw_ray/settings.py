@@ -17,18 +17,15 @@ from typing import Annotated, Literal, Self, TypeAlias
 from msgspec import Struct
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.governance import SharedBudgetFile, duplicate_name
 from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
+from owlclaw_ray.configuration.models import EndpointFile, PriceFile, ProviderLimitsFile, Routes
 from owlclaw_ray.configuration.permissions import PermissionSettings
-from owlclaw_ray.configuration.prices import PriceFile
 from owlclaw_ray.configuration.problems import model_problems
-from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
-from owlclaw_ray.configuration.routes import Routes
-from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.configuration.server_location import (
     DEFAULT_DATA_DIR,
     DEFAULT_HOST,
@@ -69,7 +66,6 @@ _STORE_DRIVERS = {
 }
 _TLS_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file")
 _PROVIDER = re.compile(r"[a-z0-9][a-z0-9_-]*")
-NonEmpty = Annotated[str, Field(min_length=1)]
 _Where: TypeAlias = Callable[[Sequence[str | int]], str]
 """Tells where the setting at a path stands."""
 

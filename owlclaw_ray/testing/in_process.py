@@ -64,6 +64,7 @@ from owlclaw_ray.runs.compaction import ContextWindows
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.run_loop import RunServices, at_once
 from owlclaw_ray.runs.running_calls import unknown
+from owlclaw_ray.runs.submissions import Dispatcher
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
@@ -448,19 +449,18 @@ class LocalMetrics:
         return (*self._counted.families(), active, *gauges.pool(self._directory.hosts()), *gauges.slots(self._slots()))
 
 
-class LocalDispatcher:
-    """Implements `Dispatcher` over the Directory in this process."""
+class LocalDispatcher(Dispatcher):
+    """Reaches agents through the Directory in this process, which is set once there is one: it needs a pool that needs this."""
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+    directory: Directory
 
+    @override
     async def wake(self, agents: Sequence[AgentRef]) -> None:
-        """See Dispatcher.wake."""
-        await self._directory.wake(agents)
+        await self.directory.wake(agents)
 
+    @override
     async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
-        """See Dispatcher.cancel."""
-        await self._directory.cancel(agent, run_id)
+        await self.directory.cancel(agent, run_id)
 
 
 async def _only_here(news: RunUpdates) -> Mapping[str, RunUpdateSource]:
@@ -468,7 +468,7 @@ async def _only_here(news: RunUpdates) -> Mapping[str, RunUpdateSource]:
 
 
 class InProcessRuntime(Runtime):
-    """A `Runtime` in this process, with means to make it suffer. Get one from `in_process_runtime`."""
+    """A `Runtime` in this process, whose hosts can be crashed. Get one from `in_process_runtime`."""
 
     store: Store
     directory: Directory
@@ -497,12 +497,12 @@ class InProcessRuntime(Runtime):
             after = max([after, *(entry.seq for entry in seen.entries)])
 
     async def stop(self) -> None:
-        """Follow no run any more, and drain the hosts as `owlclaw down` does."""
+        """End all followers, and drain the hosts as `owlclaw down` does."""
         self.following.close()
         await self.directory.stop(_DRAIN_SECONDS)
 
     async def crash_hosts(self) -> None:
-        """Kill every host where it is, and let the Directory notice."""
+        """Kill every host, and let the Directory notice."""
         for host in tuple(self.pool.hosts.values()):
             await host.crash()
         await self.directory.heartbeat()
@@ -533,12 +533,6 @@ def assemble(
     clock = services.clock
     grouped = GroupedStore(store, commits)
 
-    async def wake(agents: Sequence[AgentRef]) -> None:
-        await directory.wake(agents)
-
-    async def cancel(agent: AgentRef, run_id: RunId) -> None:
-        await directory.cancel(agent, run_id)
-
     async def healthy() -> Health:
         try:
             await store.check_writable()
@@ -546,17 +540,17 @@ def assemble(
             return Health(ready=False, parts={"store": str(error)})
         return Health(ready=True, parts={"store": "ok"})
 
-    family = Family(store=grouped, wake=wake, cancel=cancel, clock=clock)
+    dispatcher = LocalDispatcher()
+    family = Family(store=grouped, wake=dispatcher.wake, cancel=dispatcher.cancel, clock=clock)
     services = replace(services, family=family)
     pool = LocalPool(services, commits, store, definitions, ids)
-    directory = Directory(
+    directory = dispatcher.directory = Directory(
         pool=pool,
         store=store,
         isolation_of=lambda name: isolation_of(definitions, name),
         placement=placement,
         clock=clock,
     )
-    dispatcher = LocalDispatcher(directory)
     schedule_firer = ScheduleFirer(
         store=grouped,
         wake=dispatcher.wake,
