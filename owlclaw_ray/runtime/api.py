@@ -96,17 +96,17 @@ class Health(Struct, frozen=True):
 
 
 class LedgerVerification(Struct, frozen=True):
-    """What came of following all chains of a ledger."""
+    """The result of a verification of all chains of a ledger."""
 
     chains: tuple[LedgerChain, ...]
-    """As they were recorded when the following began."""
+    """As recorded when the verification began."""
     breaks: tuple[ChainBreak, ...]
     noted: int = 0
-    """With how many heads, noted outside the store, the chains were compared."""
+    """How many heads, recorded outside the store, the chains were compared with."""
     problems: tuple[str, ...] = ()
-    """Why these are fewer than they should be."""
+    """Why some recorded heads could not be read."""
     missing_guards: tuple[str, ...] = ()
-    """What the store has lost of that which has it refuse to change records."""
+    """The missing parts of what makes the store refuse changes of records."""
 
 
 class TriggerRequest(Struct, frozen=True):
@@ -120,15 +120,15 @@ class TriggerRequest(Struct, frozen=True):
 
 
 async def refuse_score(score: Score) -> None:
-    """Refuse a score where traces go to nobody who keeps any."""
+    """Refuse a score where traces are not exported to Langfuse."""
     raise ScoreRefusedError(
-        f"the score {score.judgement.name!r} is kept by nobody: only Langfuse keeps scores, and traces do not go there; set "
+        f"score {score.judgement.name!r} not stored: only Langfuse keeps scores, and traces are not exported there; set "
         "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"
     )
 
 
 async def verified_ledger(store: QueryStore, tenant: TenantId, noted: NotedHeads) -> LedgerVerification:
-    """Follow all chains of the tenant, and compare them with the heads of it that were noted outside the store."""
+    """Verify all chains of the tenant, and compare them with its heads that were recorded outside the store."""
     heads = [head for head in noted.heads if head.tenant == tenant]
     chains = await store.read(LedgerChains(tenant))
     breaks = await store.read(LedgerBreaks(tenant, heads))
@@ -208,7 +208,7 @@ class Runtime:
     async def submit_all(self, requests: Sequence[TriggerRequest]) -> Sequence[RunAccepted | OwlClawError]:
         """Commit triggers in one transaction and wake their agents; return for each what `submit` would return or raise.
 
-        What is refused keeps nothing else back. Raises StoreUnavailableError if nothing was committed, for sure or perhaps.
+        A refused trigger does not affect the others. Raises StoreUnavailableError if nothing was committed, for sure or perhaps.
         """
         prepared = [await self._prepared(each) for each in requests]
         ready = [each for each in prepared if isinstance(each, Submission)]
@@ -240,8 +240,8 @@ class Runtime:
         return await self._store.read(where)
 
     def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[RunFollower]:
-        """Follow the run, from the entry behind the one with that seq. A follower that waits reads nothing and costs nobody
-        anything; many of one run share what is read.
+        """Follow the run, from the entry after the one with that seq. A waiting follower reads nothing; followers of one run share
+        their reads.
         """
         return self._following.follow(tenant, run_id, after)
 
@@ -274,8 +274,8 @@ class Runtime:
         return score
 
     async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
-        """Return every definition's agent and every agent with a key that ever had a trigger: those whose ids come after that
-        one, in the order of their ids' code points. An agent that appears meanwhile shifts no other to another page.
+        """Return every definition's agent and every agent with a key that ever had a trigger, with ids after `after`, in the order of
+        their code points. An agent that appears between two pages does not shift the others.
         """
         records = {record.agent: record for record in await self._store.read(AgentPage(tenant, after, limit))}
         plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names() if name > after]
@@ -293,16 +293,16 @@ class Runtime:
         return (await self._definitions.get(agent.definition)).skills
 
     async def reload(self, agent: AgentRef) -> AgentView:
-        """Read all files of the agent's definition anew; every run that begins after this returned uses what they say.
+        """Read all files of the agent's definition again; every run that begins after this returns uses them.
 
-        Raises UnknownAgentError, DefinitionError (runs fail with it until the files are mended), RuntimeUnavailableError.
+        Raises UnknownAgentError, DefinitionError (runs fail with it until the files are corrected), RuntimeUnavailableError.
         """
         await self._require_known(agent)
         await self._definitions.reload(agent.definition)
         return await self._view(agent, await self._store.read(AgentByRef(agent)))
 
     async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
-        """Return what is stored of the agent's large outputs, the newest first; raises UnknownAgentError."""
+        """Return the agent's stored large outputs, newest first; raises UnknownAgentError."""
         await self._require_known(agent)
         return await asyncio.to_thread(self._artifacts.listing, agent, limit)
 
@@ -323,7 +323,7 @@ class Runtime:
         return approval
 
     async def decide(self, tenant: TenantId, approval_id: ApprovalId, decision: ApprovalDecision) -> Approval:
-        """Settle a pending approval and wake its agent; deciding the same again changes nothing. When this returns, it is durable.
+        """Settle a pending approval and wake its agent; repeating a decision changes nothing. When this returns, it is durable.
 
         Raises NotFoundError, AlreadyDecidedError, ToolArgumentsError if other arguments come with it that do not fit the tool's
         schema, StoreUnavailableError.
@@ -361,7 +361,7 @@ class Runtime:
         return await self._store.read(LedgerChains(tenant))
 
     async def verify_ledger(self, tenant: TenantId, since: Sequence[NotedHead] = ()) -> LedgerVerification:
-        """Follow all chains of the tenant, record by record, and compare them with the heads that the runtime noted, and `since`."""
+        """Verify all chains of the tenant, record by record, against the heads that the runtime recorded, and `since`."""
         noted = await asyncio.to_thread(self._noted_heads)
         return await verified_ledger(self._store, tenant, NotedHeads((*noted.heads, *since), noted.problems))
 

@@ -301,7 +301,7 @@ class Wire:
             self._answers.discard(answer)
 
     def cut(self) -> None:
-        """Let nothing more through. What was sent before may still be committed, but no answer comes back."""
+        """Cut the connection. Commands sent before may still be committed, but no answer comes back."""
         self._whole = False
         for answer in self._answers:
             answer.cancel()
@@ -362,7 +362,7 @@ class LocalHost:
         await self._reach(lambda host: host.drain(grace))
 
     async def crash(self) -> None:
-        """Stop wherever it is, as a killed process would: runs under way are left as the store has them."""
+        """Stop like a killed process: unfinished runs stay as the store has them."""
         self._death.set()
         self._wire.cut()
         for call in self._calls:
@@ -381,7 +381,7 @@ class LocalHost:
         return self._host
 
     async def _reach(self, call: Callable[[AgentHost], Coroutine[None, None, _T]]) -> _T:
-        """Return what the host answers, unless it dies first. It goes on if the caller does not wait."""
+        """Return the host's answer, unless it dies first. The call goes on if the caller is cancelled."""
         answer = asyncio.create_task(call(self._alive()))
         self._calls.add(answer)
         answer.add_done_callback(self._calls.discard)
@@ -588,7 +588,7 @@ def assemble(
 
 
 def isolation_of(definitions: LoadedDefinitions, name: str) -> Isolation:
-    """Return how the definition wants its agents placed; a broken one gets a host too, where its runs fail and say why."""
+    """Return the definition's isolation; a broken one gets a host too, where its runs fail and say why."""
     try:
         return definitions.load(name).isolation
     except OwlClawError:
@@ -653,12 +653,12 @@ async def in_process_runtime(
     `models.limits`, `models.context_windows` and `models.prices`; without `tokens` tokens are estimated, and no other prices are known.
     Schedules fire when `runtime.schedule_firer.fire_all_due()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
     approvals expire at `runtime.expiry.tick()`, and runs that
-    wait for others and were told nothing go on at `runtime.family.sweep()`.
+    wait for others and missed their wake resume at `runtime.family.sweep()`.
     Memories are found by their words only, unless there are `embedders`, or an `embedder` as in the setting `memory.embedder`, whose
     provider is asked by `embedding`.
-    `webhook_sources` may send webhooks. With `callbacks`, those whom triggers and definitions name are told of runs' ends when
+    `webhook_sources` may send webhooks. With `callbacks`, callbacks that triggers and definitions name are sent when
     `runtime.callbacks.tick()` is called, where `defaults` allows it.
-    `scores` keeps scores of runs, as Langfuse does where traces go there.
+    `scores` receives scores of runs, as Langfuse does.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
